@@ -4,9 +4,9 @@ traces.
     python bench/planning.py [--candidates 16] [--traces 300] [--seed 1] [--json FILE]
 
 Each trace has `--candidates` graded candidates, drafts and refinements of random parents. The CPU
-time is that of choosing the step after the last grade; views of the trace before it are cached, as
-in a run. The judge scores in tenths; `yes or no` and `saturating` are other judges: one that says 0
-or 1, and one that gives a third of the texts the highest score.
+time is that of choosing the step after the last grade. The judge scores in tenths; `yes or no` and
+`saturating` are other judges: one that says 0 or 1, and one that gives a third of the texts the
+highest score.
 """
 
 from __future__ import annotations

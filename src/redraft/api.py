@@ -14,7 +14,6 @@ from .core.cancellation import cancel_and_wait
 from .core.task import Task
 from .core.trace import Trace
 from .errors import ConfigError, RedraftError
-from .garbage import rare_collection
 from .options import Options
 from .refinement import (
     Refinement,
@@ -309,7 +308,6 @@ async def refine_many(
     running: list[asyncio.Task[Result[Any]]] = []
     try:
         async with AsyncExitStack() as cleanup:
-            cleanup.enter_context(rare_collection())
             session = await open_session(
                 inputs, model, graders, judge, Options.from_settings(settings, answer)
             )

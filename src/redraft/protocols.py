@@ -14,7 +14,6 @@ from .core.engine import Perform
 from .core.records import Artifact, Candidate, Comparison, Feedback, ToolCall
 from .core.task import Message, Task
 from .core.trace import Trace
-from .slot_init import init_by_slots
 from .usage import Usage
 
 __all__ = [
@@ -45,7 +44,6 @@ Format: TypeAlias = Literal["json_schema", "json_object", "text"]
 FORMATS: tuple[Format, ...] = ("json_schema", "json_object", "text")
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request to a model.
@@ -145,7 +143,6 @@ class TokenLogprobs:
     top: tuple[tuple[str, float], ...] = ()
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A model's reply. `finish_reason` is "stop", "length" (cut off at the token limit) or

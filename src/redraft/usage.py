@@ -15,15 +15,12 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
-from .slot_init import init_by_slots
-
 
 def add_optional(a: float | None, b: float | None) -> Any:
     """Return the sum; None if a part is unknown."""
     return None if a is None or b is None else a + b
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What model calls consumed. An unknown value is None, never 0, and a sum with an unknown part

@@ -36,7 +36,6 @@ EXEMPT_GRADERS = {
     "moderation": "sends the answer to an endpoint",
     "reward": "sends the answer to an endpoint",
     "security": "runs ruff on the code",
-    "speed": "runs the code",
     "tests": "compares what a program prints as its official judge does",
     "types": "runs a type checker on the code",
 }

@@ -46,9 +46,7 @@ async def score_of(spec, text, reference=None, **fields):
         ("exact:punctuation=false", "Paris.", "Paris", 1),
         ("exact:whitespace=true", "Paris ", "Paris", 0),
         ("exact", "cafe\u0301", "caf\u00e9", 1),
-        ("fuzzy_on_topic", "The Treaty of Versailes.", "the treaty of Versailles", 46 / 47),
         ("fuzzy", "The Treaty of Versailes.", "the treaty of Versailles", 0.875),
-        ("fuzzy_on_topic", "nothing of the kind", "Paris", 0),
         ("numeric", "3 + 4 = 7", "7", 1),
         ("numeric", "That makes $1,234.50 in all.", "1234.5", 1),
         ("numeric", "about \u22123.0e2", "-300", 1),
@@ -351,26 +349,7 @@ async def test_overlaps_equal_the_reference_implementations(text, reference, val
     assert scores == pytest.approx(values, abs=1e-5)
 
 
-@pytest.mark.parametrize("spec", ["rouge", "bleu", "chrf"])
-async def test_overlap_ignores_unrelated_words(spec):
-    """If every sentence is on the topic the score is the published one, and unrelated words earn
-    nothing.
-    """
-    text = "Photosynthesis is how plants turn water, sunlight and carbon dioxide into oxygen and sugar."
-    guarded = f"{spec}_on_topic"
-    assert await score_of(guarded, text, PLANTS) == pytest.approx(
-        await score_of(spec, text, PLANTS)
-    )
-    off_topic = "The weather was nice and the door of the house was green."
-    assert await score_of(spec, f"No. {off_topic}", PLANTS) > await score_of(spec, "No.", PLANTS)
-    assert await score_of(guarded, f"No. {off_topic}", PLANTS) <= await score_of(
-        guarded, "No.", PLANTS
-    )
-
-
-@pytest.mark.parametrize(
-    "spec", ["fuzzy_on_topic", "bleu_on_topic", "chrf_on_topic", "rouge_on_topic", "bleu", "rouge"]
-)
+@pytest.mark.parametrize("spec", ["bleu", "rouge"])
 async def test_overlaps_in_any_script(spec):
     """In any script the same text scores 1 and another one almost 0."""
     for text in (PLANTS, "植物把光能转化为化学能。", "Растения превращают свет в энергию."):

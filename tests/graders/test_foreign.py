@@ -102,7 +102,6 @@ def test_every_grader_that_is_refused():
         "reward",
         "lint",
         "security",
-        "speed",
         "tests",
         "types",
     }

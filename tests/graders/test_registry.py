@@ -290,3 +290,12 @@ def test_wrong_options_of_a_judge_are_named(spec, says):
     """The name of a file may hold an equals sign."""
     with pytest.raises(ConfigError, match=re.escape(says)):
         as_grader(spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("bleu_on_topic", "'bleu'"), ("speed:goal=2", "'tests'")]
+)
+def test_removed_grader_says_what_to_use(name, instead):
+    """Its name is an error, not that of another grader."""
+    with pytest.raises(ConfigError, match=f"was removed: use {instead}"):
+        as_grader(name)

@@ -163,7 +163,8 @@ def _tried_lines(
     attempts = failed_attempts(trace, parent)
     if not attempts:
         return []
-    failed = _problems_of_attempts(trace, attempts, parent, frozenset(problems), is_json=is_json)
+    known = frozenset(problems)
+    failed = [new_problems(trace, child, known, is_json=is_json) for child in attempts]
     times: dict[str, int] = {}
     for line in chain.from_iterable(failed):
         times[line] = times.get(line, 0) + 1
@@ -259,31 +260,6 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
 
     threshold = merit(parent.id)
     return [c for c in children if merit(c.id) <= threshold]
-
-
-def _problems_of_attempts(
-    trace: Trace,
-    attempts: Sequence[Candidate],
-    parent: Candidate,
-    known_problems: Collection[str],
-    *,
-    is_json: bool,
-) -> list[list[str]]:
-    """Return the new problems of refinements, which are found once for the same feedback; rankings
-    may add to them each time.
-    """
-    if trace.comparisons:
-        return [new_problems(trace, child, known_problems, is_json=is_json) for child in attempts]
-    found, feedback = trace.problems_by_attempt, trace.feedback
-    all_problems: list[list[str]] = []
-    for child in attempts:
-        basis = child, parent, feedback[child.id], feedback[parent.id]
-        earlier_basis, problems = found.get(child.id, (None, []))
-        if earlier_basis != basis:
-            problems = new_problems(trace, child, known_problems, is_json=is_json)
-            found[child.id] = basis, problems
-        all_problems.append(problems)
-    return all_problems
 
 
 def new_problems(

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias, cast
 
 from .. import checks
 from ..jsontext import MAX_DEPTH, nesting_depth, strict_loads
-from ..slot_init import init_by_slots
 from ..usage import NO_USAGE, Usage
 
 Slot: TypeAlias = tuple[Any, ...]
@@ -191,7 +190,6 @@ def _json_copy(owner: str, metadata: Any) -> dict[str, Any]:
     return copy
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One response.
@@ -264,7 +262,6 @@ class Candidate:
         return (self.text, *calls, *artifact)
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class CriterionScore:
     """The score of one criterion in a grader's feedback.
@@ -293,7 +290,6 @@ class CriterionScore:
             )
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Feedback:
     """The verdict of one grader on one candidate.
@@ -612,7 +608,6 @@ class Failure:
         return ("failure", *self.step_slot)
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Which candidate is best, and why the run ended.

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
-from ..slot_init import init_by_slots
 from .records import Candidate, Outcome, Slot, StopReason
 from .task import Message, Task
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Generate:
     """Ask a model for a first draft.
@@ -36,7 +34,6 @@ class Generate:
         return ("candidate", self.id)
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Refine:
     """Ask a model for a better version of `parent`; `make_messages` as in `Generate`.
@@ -73,7 +70,6 @@ class Repair:
         return ("candidate", self.id)
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Grade:
     """Ask a grader for feedback on one candidate; `repeat` numbers repeated grades, from 0."""
@@ -109,7 +105,6 @@ class Compare:
         )
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Stop:
     """End the run with the candidate `best`; the fields are those of the `Outcome` that it

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -33,6 +33,20 @@ T = TypeVar("T")
 MAX_REASON_CHARS = 300
 END_RECORDS = frozenset({Failure, Outcome})  # those that may no longer count in a new run
 SCORE_TOLERANCE = 1e-9  # scores closer than this are equal
+
+
+# the views that depend on scores
+SCORE_VIEWS = frozenset(
+    {
+        "_trace_by_estimates",
+        "aggregates",
+        "best",
+        "comparisons",
+        "graded_candidates",
+        "score_history",
+        "scores",
+    }
+)
 
 
 class cached_view(Generic[T]):  # noqa: N801  (a decorator, like property)
@@ -147,6 +161,7 @@ class Trace:
         resumed_at: Number of records that an earlier run made. Failures among them no longer count,
             nor does an outcome that cut the work short.
         settings: The settings that were given, as plain data.
+        given_scores: Scores in place of the graders' (see `with_scores`).
     """
 
     task: Task
@@ -154,157 +169,29 @@ class Trace:
     records: tuple[Record, ...] = ()
     resumed_at: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.records, tuple) and len(self.records) < 2:
-            self.__dict__.update(_views_at_start(self))
+    given_scores: Mapping[int, float] | None = field(default=None, compare=False)
 
     def __add__(self, record: Record) -> Trace:
-        extended, cached, kind = object.__new__(Trace), self.__dict__, record.__class__
-        views = {name: cached[name] for name in UNAFFECTED_VIEWS[kind] if name in cached}
-        views["records"] = (*self.records, record)
-        object.__setattr__(extended, "__dict__", views)
-        if kind is Failure:
-            return extended
-        if "records_by_slot" in cached:
-            slot = record.slot
-            views["records_by_slot"] = {**self.records_by_slot, slot: record}
-            if "failures" in cached and slot not in self.failures:
-                views["failures"] = self.failures
-        if isinstance(record, Feedback):
-            self._add_feedback(record, extended)
-        elif isinstance(record, Candidate) and "candidates" in cached:
-            self._add_candidate(record, extended)
-        return extended
+        return replace(self, records=(*self.records, record))
 
-    def _add_candidate(self, candidate: Candidate, extended: Trace) -> None:
-        """Extend the views by a candidate that is newer than all others; after any other one, they
-        are computed anew.
-        """
-        if self.candidates and candidate.id <= self.candidates[-1].id:
-            return
-        cached, views, id = self.__dict__, extended.__dict__, candidate.id
-        views["candidates"], views["by_id"] = (
-            [*self.candidates, candidate],
-            {**self.by_id, id: candidate},
-        )
-        if "iterations" in cached:
-            views["iterations"] = self.iterations + (candidate.role == "refine")
-        if extended._repeats_parent(candidate):
-            return
-        is_plain = candidate.role != "repair" and not candidate.tool_calls
-        for name in (
-            ("unchanged_ids", "replaced_ids", "tool_calling_candidate")
-            if is_plain
-            else ("unchanged_ids",)
-        ):
-            if name in cached:
-                views[name] = cached[name]
-        if "aggregates" in cached and id not in [
-            r.candidate for r in self.records if type(r) is Feedback
-        ]:
-            views["feedback"] = {**self.feedback, id: ()}
-            views["aggregates"] = {
-                **self.aggregates,
-                id: (float(not extended.graders.has_musts), None),
-            }
-            views["scores"] = {**self.scores, id: None}
-            if (
-                "graded_candidates" in cached and self.scorers and not self.outcome
-            ):  # it is none of them yet
-                views["graded_candidates"] = self.graded_candidates
-                if "best" in cached and self.graded_candidates:
-                    views["best"] = self.best
-
-    def _add_feedback(self, feedback: Feedback, extended: Trace) -> None:
-        """Update the scores of the one candidate that a feedback concerns; if candidates share
-        feedback, recompute all.
-        """
-        views, id = extended.__dict__, feedback.candidate
-        if "says_done" in self.__dict__:
-            views["says_done"] = self.says_done or bool(feedback.done)
-        if feedback.grader in self.graders.may_call_model:
-            views.pop(
-                "graders", None
-            )  # the usage of the feedback shows whether the grader calls a model
-            return
-        if "aggregates" not in self.__dict__ or self.unchanged_ids or id not in self.by_id:
-            return
-        if not self._keeps_critics(feedback, extended):
-            return
-        earlier = self.feedback[id]
-        views["feedback"] = {**self.feedback, id: _in_order([*earlier, feedback])}
-        aggregate, before = extended._aggregate(id), self.aggregates[id]
-        if aggregate == before:  # other graders are missing
-            views["aggregates"], views["scores"] = self.aggregates, self.scores
-            return
-        views["aggregates"], views["scores"] = (
-            {**self.aggregates, id: aggregate},
-            {**self.scores, id: aggregate[1]},
-        )
-        graded = self.__dict__.get("graded_candidates")
-        is_new = before[1] is None and aggregate[1] is not None and not self.only_critics
-        if is_new and graded is not None and (not graded or graded[-1].id < id):
-            views["graded_candidates"] = [*graded, self.by_id[id]]
-
-    def _keeps_critics(self, feedback: Feedback, extended: Trace) -> bool:
-        """Copy the views on critics if a feedback changes none of them; return whether it does
-        not.
-        """
-        cached, views, before = (
-            self.__dict__,
-            extended.__dict__,
-            self._critic_status.get(feedback.grader),
-        )
-        status = _critic_status_after(feedback, before=before)
-        if (
-            (status is True) is not (before is True)
-            or status is None
-            or None in self._critic_status.values()
-        ):
-            return False
-        for name in _CRITIC_VIEWS:
-            if name in cached:
-                views[name] = cached[name]
-        if status is not before:
-            views["_critic_status"] = {**self._critic_status, feedback.grader: status}
-        return True
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Trace, (self.task, self.panel, self.records, self.resumed_at, self.settings)
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # without views
 
     def for_new_run(self) -> Trace:
         """Return the trace for a new run, in which failed and interrupted steps may be tried
         again.
         """
-        if self.resumed_at == len(self.records):
-            return self
-        if not END_RECORDS.isdisjoint(map(type, self.records)):
-            return Trace(self.task, self.panel, self.records, len(self.records), self.settings)
-        trace = object.__new__(Trace)  # with the same views
-        object.__setattr__(trace, "__dict__", {**self.__dict__, "resumed_at": len(self.records)})
-        return trace
+        return replace(self, resumed_at=len(self.records))
 
-    def with_scores(self, scores: Mapping[int, float], best: Candidate | None = None) -> Trace:
+    def with_scores(self, scores: Mapping[int, float]) -> Trace:
         """Return the trace with these scores, by candidate id, in place of the graders'; stop rules
         can read it.
 
-        Candidates without a score keep none. Rankings are ignored. `best`: the best by these
-        scores, if it is known.
+        Candidates without a score keep none. Rankings are ignored.
         """
-        rescored, cached = object.__new__(Trace), vars(self)
-        aggregates = {
-            id: (passed, score if score is None else scores.get(id, score))
-            for id, (passed, score) in self.aggregates.items()
-        }
-        vars(rescored).update(
-            [(name, cached[name]) for name in _SCORE_FREE_FIELDS if name in cached]
-        )
-        vars(rescored).update(aggregates=aggregates, comparisons=[], failures=self.failures)
-        if best is not None:
-            vars(rescored)["best"] = best
-        if (self.scorers or self.only_critics) and "graded_candidates" in cached:
-            vars(rescored)["graded_candidates"] = cached["graded_candidates"]
+        rescored = replace(self, given_scores=scores)
+        kept = vars(self).keys() - vars(rescored).keys() - SCORE_VIEWS
+        vars(rescored).update({name: vars(self)[name] for name in kept})
         return rescored
 
     @property
@@ -433,9 +320,11 @@ class Trace:
         """Return the mean of a grader's scores of a candidate; None while one of its repeats is
         missing or unknown.
         """
-        return _mean_score(
-            [f.score for f in self.feedback[candidate] if f.grader == grader.name], grader.repeats
-        )
+        scores = [f.score for f in self.feedback[candidate] if f.grader == grader.name]
+        known = [score for score in scores if score is not None]
+        if len(scores) < grader.repeats or len(known) < len(scores):
+            return None
+        return sum(known) / len(known)
 
     def _aggregate(self, candidate: int) -> tuple[float, float | None]:
         """Return the share of musts that are met, and the weighted mean of the other scores (of the
@@ -443,17 +332,11 @@ class Trace:
 
         Critics do not count.
         """
-        feedback, scorers, has_musts = (
-            self.feedback[candidate],
-            self.scorers,
-            self.graders.has_musts,
-        )
+        feedback, scorers = self.feedback[candidate], self.scorers
+        has_musts = self.graders.has_musts
         if len(feedback) < len(scorers) and not (feedback and has_musts):
             return float(not has_musts), None
-        given: dict[str, list[float | None]] = {}
-        for f in feedback:
-            given.setdefault(f.grader, []).append(f.score)
-        scores = [_mean_score(given.get(grader.name, ()), grader.repeats) for grader in scorers]
+        scores = [self.grader_score(candidate, grader) for grader in scorers]
         pairs, pass_rate = list(zip(scorers, scores, strict=True)), 1.0
         if has_musts:
             met = [score == 1 for grader, score in pairs if grader.must]
@@ -502,9 +385,9 @@ class Trace:
         status: dict[str, bool | None] = {}
         for record in self.records:
             if isinstance(record, Feedback):
-                status[record.grader] = _critic_status_after(
-                    record, before=status.get(record.grader)
-                )
+                before = status.get(record.grader)
+                is_scorer = before is False or record.score is not None
+                status[record.grader] = False if is_scorer else record.is_critique or before
         return status
 
     @cached_view
@@ -562,6 +445,16 @@ class Trace:
     @cached_view
     def aggregates(self) -> dict[int, tuple[float, float | None]]:
         """The share of musts that every candidate meets, and its score, by id."""
+        given, by_graders = self.given_scores, self._aggregates_by_graders
+        if given is None:
+            return by_graders
+        return {
+            id: (passed, score if score is None else given.get(id, score))
+            for id, (passed, score) in by_graders.items()
+        }
+
+    @cached_view
+    def _aggregates_by_graders(self) -> dict[int, tuple[float, float | None]]:
         return {c.id: self._aggregate(c.id) for c in self.candidates}
 
     @cached_view
@@ -601,7 +494,11 @@ class Trace:
 
     @cached_view
     def comparisons(self) -> list[Comparison]:
-        """All comparisons, the one of most candidates last."""
+        """All comparisons, the one of most candidates last; none if scores are given in place of
+        the graders'.
+        """
+        if self.given_scores is not None:
+            return []
         comparisons = [r for r in self.records if isinstance(r, Comparison)]
         return sorted(
             comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat)
@@ -732,16 +629,6 @@ class Trace:
         changed = [c for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
         return [c for c in changed if not (self.scores[c.id] is None and c.id in self.replaced_ids)]
 
-    @cached_view
-    def problems_by_attempt(self) -> dict[int, tuple[tuple[Any, ...], list[str]]]:
-        """A cache, which `core.prompts` fills: what it found wrong with refinements, by id, and the
-        records that it read for that.
-
-        All traces of a run share it, so that an attempt is read once and not for every later
-        prompt.
-        """
-        return {}
-
     @property
     def next_id(self) -> int:
         """The id of the next candidate."""
@@ -865,23 +752,6 @@ def _top_by(ids: list[int], merits: Sequence[float]) -> list[int]:
     return [id for id, merit in zip(ids, merits, strict=True) if merit >= threshold]
 
 
-def _mean_score(scores: Sequence[float | None], repeats: int) -> float | None:
-    """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing
-    or unknown.
-    """
-    if len(scores) < repeats:
-        return None
-    known = [score for score in scores if score is not None]
-    return sum(known) / len(known) if len(known) == len(scores) else None
-
-
-def _critic_status_after(feedback: Feedback, *, before: bool | None) -> bool | None:
-    """Return a grader's critic status (see `_critic_status`) after one more feedback."""
-    if before is False or feedback.score is not None:
-        return False
-    return feedback.is_critique or before
-
-
 def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
     """Return feedback sorted by grader and repeat."""
     return (
@@ -889,84 +759,3 @@ def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
         if len(feedback) < 2
         else tuple(sorted(feedback, key=attrgetter("grader", "repeat")))
     )
-
-
-def _views_at_start(trace: Trace) -> dict[str, Any]:
-    """Return the views of a trace without records, or with one given answer, as a row to be graded
-    has; none after another record.
-
-    They are its own, since a user's plan may change a list that it is given.
-    """
-    views: dict[str, Any] = {
-        "records_by_slot": {},
-        "failures": {},
-        "outcome": None,
-        "candidates": [],
-        "iterations": 0,
-        "problems_by_attempt": {},
-        "by_id": {},
-        "unchanged_ids": set(),
-        "tool_calling_candidate": None,
-        "feedback": {},
-        "_critic_status": {},
-        "critics": frozenset(),
-        "silent_graders": frozenset(),
-        "says_done": False,
-        "only_critics": False,
-        "aggregates": {},
-        "scores": {},
-        "comparisons": [],
-        "replaced_ids": set(),
-        "graded_candidates": [],
-    }
-    if not trace.records:
-        return views
-    answer = trace.records[0]
-    if not isinstance(answer, Candidate) or answer.role != "given" or answer.tool_calls:
-        return {}
-    id = answer.id
-    views["records_by_slot"][answer.slot] = views["by_id"][id] = answer
-    views["candidates"].append(answer)
-    views["feedback"][id], views["scores"][id] = (), None
-    views["aggregates"][id] = float(not trace.graders.has_musts), None
-    return views
-
-
-# What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace,
-# so that planning stays fast.
-_CANDIDATE_VIEWS = (
-    "iterations",
-    "candidates",
-    "by_id",
-    "unchanged_ids",
-    "replaced_ids",
-    "tool_calling_candidate",
-)
-_CRITIC_VIEWS = ("_critic_status", "silent_graders", "critics", "scorers", "only_critics")
-_FEEDBACK_VIEWS = ("records_by_slot", "graders", "outcome", "comparisons", "feedback")
-_GRADE_VIEWS = ("feedback", "aggregates", "scores")
-_RECORDED_VIEWS = ("graders", "says_done", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
-_FIELDS = ("task", "panel", "resumed_at", "settings", "problems_by_attempt")
-_SCORE_FREE_FIELDS = (
-    "records",
-    "says_done",
-    *_FIELDS,
-    *_CANDIDATE_VIEWS,
-    *_CRITIC_VIEWS,
-    *_FEEDBACK_VIEWS,
-)
-UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
-    Candidate: (*_FIELDS, "graders", "outcome", "comparisons", "says_done", *_CRITIC_VIEWS),
-    Feedback: (*_FIELDS, "graders", "outcome", "comparisons", *_CANDIDATE_VIEWS),
-    Comparison: (*_FIELDS, "outcome", *_RECORDED_VIEWS),
-    Failure: (
-        *_FIELDS,
-        "outcome",
-        "comparisons",
-        "records_by_slot",
-        "graded_candidates",
-        "score_history",
-        *_RECORDED_VIEWS,
-    ),
-    Outcome: (*_FIELDS, "comparisons", "graded_candidates", "score_history", *_RECORDED_VIEWS),
-}

@@ -262,19 +262,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "bleu", "BLEU against the reference", _lazy_factory("similarity", "Bleu"), "reference"
     ),
     _code_entry(
-        "bleu_on_topic",
-        "BLEU of the sentences on the reference's topic",
-        _lazy_factory("similarity", "BleuOnTopic"),
-        "reference",
-    ),
-    _code_entry(
         "chrf", "chrF against the reference", _lazy_factory("similarity", "Chrf"), "reference"
-    ),
-    _code_entry(
-        "chrf_on_topic",
-        "chrF of the sentences on the reference's topic",
-        _lazy_factory("similarity", "ChrfOnTopic"),
-        "reference",
     ),
     _code_entry(
         "citations",
@@ -316,12 +304,6 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "fuzzy",
         "similarity of characters with the reference",
         _lazy_factory("similarity", "Fuzzy"),
-        "reference",
-    ),
-    _code_entry(
-        "fuzzy_on_topic",
-        "similarity of the sentences on the reference's topic, ignoring case and punctuation",
-        _lazy_factory("similarity", "FuzzyOnTopic"),
         "reference",
     ),
     _code_entry(
@@ -412,12 +394,6 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "rouge:kind=rouge2",
     ),
     _code_entry(
-        "rouge_on_topic",
-        "ROUGE of the sentences on the reference's topic",
-        _lazy_factory("similarity", "RougeOnTopic"),
-        "reference",
-    ),
-    _code_entry(
         "secrets",
         "no API keys, private keys, tokens or passwords",
         _lazy_factory("leaks", "Secrets"),
@@ -427,15 +403,6 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "1 / (1 + findings of bandit's rules in Python code, as ruff has them)",
         _lint_factory("Security"),
         "metadata",
-        runs_programs=True,
-    ),
-    _code_entry(
-        "speed",
-        "how fast Python code is beside the reference solution, on the inputs of the task's "
-        "tests, in a sandbox",
-        _lazy_factory("code_speed", "Speed"),
-        "messages reference tests metadata",
-        "speed:goal=2",
         runs_programs=True,
     ),
     _code_entry(

@@ -89,6 +89,12 @@ def _builtin_entries() -> Iterator[GraderEntry]:
         )
 
 
+REMOVED = {  # names that Redraft 0.2 had, and what to use instead
+    **{f"{name}_on_topic": repr(name) for name in ("bleu", "chrf", "fuzzy", "rouge")},
+    "speed": "'tests' with `cpu_seconds`, or a function of your own that measures the time",
+}
+
+
 def find_entry(name: str, spec: str = "") -> GraderEntry:
     """Return the entry with that name. Raises ConfigError with the nearest names; `spec` is the
     whole value to quote.
@@ -99,6 +105,8 @@ def find_entry(name: str, spec: str = "") -> GraderEntry:
         known.setdefault(entry.name, entry)
         if entry.name == name:
             return entry
+    if name in REMOVED:
+        raise ConfigError(f"the grader {name!r} was removed: use {REMOVED[name]}")
     raise ConfigError(
         checks.unknown_name_message("grader", name, known, "redraft graders", full_value=spec)
     )

@@ -88,7 +88,7 @@ class Ending:
             return self.trace
         move = normal_quantile(1 - self.confidence) * sd
         return self.trace.with_scores(
-            {id: mean + move for id, mean in self.posterior.means.items()}, best
+            {id: mean + move for id, mean in self.posterior.means.items()}
         )
 
     def with_confidence_by_labels(self, by_labels: LabelPosterior) -> Trace:

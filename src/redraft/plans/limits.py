@@ -14,13 +14,11 @@ from .. import checks
 from ..core.records import Candidate, Feedback, StopReason
 from ..core.trace import PanelGrader, Trace
 from ..money import format_usd
-from ..slot_init import init_by_slots
 
 TOLERANCE = 1e-9  # sums of USD are not exact
 NUMBERS = (int, float)
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Left:
     """What a task may still spend; None: without limit. Whoever asks a plan for steps says it.

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from ..checks import read_error_message
 from ..documents import read_small_text
 from ..errors import ComputeLimitError, ConfigError
-from ..json_repair import double_backslashes, single_backslash
+from ..json_repair import JsonRepair, double_backslashes, single_backslash
 from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
 from ..text import compose_nfc
@@ -36,8 +36,6 @@ from .spec import (
 )
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
-# reads of each character by json-repair; measured: more than its worst case in 512 characters
-REPAIR_COST_PER_CHAR = 32
 SCHEMA_VALUES_PER_CHAR = (
     64  # values of a schema that are checked in the time of reading a character once
 )
@@ -96,9 +94,6 @@ class JsonText:
         if not whole and len(text) <= MAX_REPAIR_CHARS:
             yield from _repair_syntax(text)
 
-    def repair_cost(self, text: str) -> float:
-        return REPAIR_COST_PER_CHAR * len(text)
-
 
 def unwrap_json(text: str) -> Iterator[Edit]:
     """Yield the fenced blocks, and the text from the first bracket to the last."""
@@ -119,20 +114,21 @@ def _repair_syntax(text: str) -> Iterator[Edit]:
     for start in starts:
         if not start.lstrip("`jsonJSON \r\n").startswith(("{", "[")):
             continue
-        value = _parse_leniently(double_backslashes(start))
-        if value:
+        if value := _parse_leniently(start):
             yield Edit(dump_like(value, text), "repaired the JSON syntax", lossy=True)
 
 
 def _parse_leniently(text: str) -> Any:
-    """Return what json-repair makes of it, if that is an object or a list, else None."""
-    import json_repair
-
+    """Return the object or list that a text with a wrong form of JSON has; None if that is not
+    certain, as when it is cut off.
+    """
+    repair = JsonRepair(text, min(i for i in (text.find("{"), text.find("[")) if i >= 0))
     try:
-        value = json_repair.loads(text, skip_json_loads=True)
-    except (RecursionError, ValueError):
+        end = repair.rewrite()
+        value = json.loads("".join(repair.output), parse_constant=reject_constant, strict=False)
+    except (ValueError, IndexError, RecursionError):
         return None
-    return value if isinstance(value, dict | list) else None
+    return None if text[end:].strip("` \t\r\n") else value
 
 
 def dump_like(value: Any, original: str) -> str:
@@ -188,9 +184,6 @@ class JsonSchema:
     def check_cost(self, text: str) -> float:
         size = _expanded_size(self.schema)
         return size + len(text) * max(1.0, size / SCHEMA_VALUES_PER_CHAR)
-
-    def repair_cost(self, text: str) -> float:
-        return REPAIR_COST_PER_CHAR * len(text)
 
     def find_error(self, value: Any) -> str:
         """Return what is wrong with a value, and where; "" if nothing is. Raises TimeoutError if

@@ -420,9 +420,8 @@ def format_count(count: int, one: str, many: str | None = None) -> str:
 #
 # Very short checks run at once, short ones in a thread, long ones in a worker process that is
 # stopped after a time. The cost is the number of characters that are read. A requirement that reads
-# the text more than once has a method `check_cost(text)`, and for its repairs `repair_cost(text)`;
-# one that may take long for any text has `needs_thread`. Users' requirements run in a thread,
-# without a limit.
+# the text more than once has a method `check_cost(text)`; one that may take long for any text has
+# `needs_thread`. Users' requirements run in a thread, without a limit.
 
 # characters: some 10 ms for any text at most (bench/hostile_text.py); a thread takes 0.2 ms of
 # every check
@@ -457,23 +456,15 @@ def _check_in_worker(spec: str, text: str) -> dict[str, Any]:
 
 def check_cost(requirement: Requirement, text: str) -> float:
     """Return how many characters a check reads."""
-    return _cost(requirement, "check_cost", text)
+    measure: Any = getattr(requirement, "check_cost", len)
+    return float(measure(text))
 
 
 def repair_cost(requirements: Sequence[Requirement], text: str) -> float:
     """Return the most characters that checking or repairing one of Redraft's requirements reads; 0
     without one.
     """
-    own = (each for each in requirements if is_own(type(each)))
-    return max(
-        (_cost(each, name, text) for each in own for name in ("check_cost", "repair_cost")),
-        default=0,
-    )
-
-
-def _cost(requirement: Requirement, method: str, text: str) -> float:
-    measure: Any = getattr(requirement, method, len)
-    return float(measure(text))
+    return max((check_cost(each, text) for each in requirements if is_own(type(each))), default=0)
 
 
 def short_spec(spec: str) -> str:

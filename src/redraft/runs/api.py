@@ -19,7 +19,6 @@ from typing import Any, Self, Unpack
 
 from .. import checks
 from ..errors import ConfigError
-from ..garbage import rare_collection
 from ..graders.base import check_columns
 from ..graders.execution import check_graders
 from ..log import log
@@ -214,7 +213,6 @@ class BatchRun:
         """
         check_event_loop()
         async with AsyncExitStack() as resources, self._report_progress():
-            resources.enter_context(rare_collection())
             try:
                 self._job, executor = await self._open(resources)
             except (StoppedEarlyError, ReadInterrupted):

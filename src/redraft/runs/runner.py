@@ -325,15 +325,10 @@ class RowRunner:
 
     async def _perform(self, perform: Perform, store: RowStore, step: Step) -> Record:
         """Perform a step, after the records of earlier calls are committed to disk."""
-        if not isinstance(step, Stop):
-            if store.paid > store.committed:
-                paid = store.paid
-                await self.journal.wait_for_commit()
-                store.committed = max(store.committed, paid)
-            else:
-                await asyncio.sleep(
-                    0
-                )  # the other rows that start in this turn are prepared first: see `scheduler`
+        if store.paid > store.committed and not isinstance(step, Stop):
+            paid = store.paid
+            await self.journal.wait_for_commit()
+            store.committed = max(store.committed, paid)
         return await perform(step)
 
     def _note_end(self, trace: Trace) -> None:

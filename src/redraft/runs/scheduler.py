@@ -5,8 +5,7 @@ is up to a `RowHandler`.
 conditions hold: fewer than `max_rows()` rows are under way, the handler has capacity (output and
 budget), and no call waits for a free slot at an endpoint, but for a few that are ready for the next
 slots. So calls of rows under way take precedence over new rows. As many rows start in a turn of the
-event loop as there are free slots: what many rows do in the same turn takes less CPU time for each,
-because the code stays in the caches of the processor.
+event loop as there are free slots.
 
 **End.** `Scheduler.end(reason)` ends a run early; from then on no row starts.
 
@@ -36,9 +35,6 @@ from .progress import BatchProgress
 
 SOFT_ENDS = {"budget", "deadline"}
 ROWS_PER_TURN = 32  # that start in one turn of the event loop at most
-# of the event loop: a row plans its first step in the first, and the call takes a slot in the
-# second
-TURNS_TO_CALL = 2
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -191,17 +187,14 @@ class Scheduler(Generic[R]):
         self._change.set()
 
     async def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a row. After the last of this turn, wait until their first calls have taken their
-        slots.
-        """
+        """Start a row. After the last of this turn, let their first calls take their slots."""
         row = asyncio.get_running_loop().create_task(work)
         self._rows.add(row)
         row.add_done_callback(self._row_done)
         self.progress.under_way = len(self._rows)
         self._free_slots -= 1
         if not self._free_slots:
-            for _ in range(TURNS_TO_CALL):
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
     def _row_done(self, row: asyncio.Task[None]) -> None:
         self._rows.discard(row)

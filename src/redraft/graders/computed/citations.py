@@ -14,7 +14,6 @@ from ...own_code import fingerprint_name
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .base import compute, context_of, preview, score_feedback, with_limit
-from .similarity import content_words, words
 
 # characters times characters that are searched with tolerance; then only exact quotes count
 MAX_FUZZY_COST = 20_000_000
@@ -137,3 +136,15 @@ def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterato
                 content[word] for word in content.keys() & passage_words.get(label, set())
             )
             yield f"{sentence_shown} [{label}]", bool(content) and supported * 2 >= content.total()
+
+
+def words(text: str) -> set[str]:
+    """Return the different words of a text, in lower case."""
+    return {text[a:b].casefold() for a, b in texts.words(text)}
+
+
+def content_words(tokens: list[str]) -> list[str]:
+    """Return numbers, words of at least four letters, Chinese characters and kana; all words if
+    there are none.
+    """
+    return [w for w in tokens if len(w) >= 4 or w[0].isdigit() or w[0] >= "\u2e80"] or tokens

@@ -1,17 +1,9 @@
 """How much an answer agrees with the reference: exact match, edit similarity, BLEU, chrF, ROUGE,
 token F1, each from 0 to 1.
 
-Under their own names they give the published values. All of these rise when text is added that
-happens to share words with the reference ("the", "of", a letter). The graders "..._on_topic" give
-no credit for sentences about something else: a sentence counts only if more than half of its
-content words are words of the reference, or if it contains a quarter of the distinctive words of
-the reference ("The capital is Canberra." for "Canberra"). The other sentences count as text that
-matches nothing.
-
-Content words are numbers and words of at least four letters (and each Chinese character and kana);
-in a sentence without any, all words count as such. Distinctive words are words of at least four
-letters and numbers of at least two digits. An answer that copies words of the reference scores well
-whatever it says: these graders measure similarity, not truth.
+They give the published values. All of them but the exact match rise when text is added that happens
+to share words with the reference ("the", "of", a letter), and an answer that copies words of the
+reference scores well whatever it says: these graders measure similarity, not truth.
 """
 
 from __future__ import annotations
@@ -20,7 +12,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -74,94 +66,6 @@ class Exact:
         return text if self.whitespace else " ".join(text.split())
 
 
-# ---- sentences on the topic
-
-
-MIN_KNOWN_SHARE = 0.5  # of the words of a sentence
-MIN_REFERENCE_SHARE = 0.25  # of the distinctive words of the reference
-TYPO_SIMILARITY = 80.0  # of 100: about the similarity of a word to itself with a typing error
-MAX_WORD_PAIRS = (
-    300_000  # pairs of words that are compared for typing errors; of more, only equal words count
-)
-MASK_CHAR = "\ua66e"  # a letter that occurs in no text: its only source is a manuscript of 1429
-
-_SENTENCE_BREAK = re.compile(r"((?<=[.!?\u2026])\s+|[\r\n]+|(?<=[\u3002\uff01\uff1f]))")
-
-
-@dataclass(frozen=True, slots=True)
-class OnTopicText:
-    """An answer with its off-topic sentences masked, and without them."""
-
-    masked_text: str
-    on_topic_text: str
-
-
-def filter_on_topic(answer: str, reference: str, *, tolerate_typos: bool = False) -> OnTopicText:
-    """Return the answer by topic. With `tolerate_typos` a misspelt word of the reference counts as
-    that word.
-    """
-    known = words(reference)
-    distinctive = {word for word in known if len(word) >= (2 if word[0].isdigit() else 4)}
-    is_known, is_distinctive = (
-        _typo_matcher(answer, some) if tolerate_typos else some.__contains__
-        for some in (known, distinctive)
-    )
-    enough = max(1, MIN_REFERENCE_SHARE * len(distinctive))
-    masked, unmasked = [], []
-    for i, piece in enumerate(_SENTENCE_BREAK.split(answer)):
-        is_break = i % 2 == 1
-        on_topic = (
-            is_break
-            or _known_share(piece, is_known) > MIN_KNOWN_SHARE
-            or sum(map(is_distinctive, words(piece))) >= enough
-        )
-        masked.append(piece if on_topic else _mask(piece))
-        unmasked.append(piece if on_topic else " ")
-    return OnTopicText("".join(masked), "".join(unmasked))
-
-
-def words(text: str) -> set[str]:
-    """Return the different words of a text, in lower case."""
-    return {text[a:b].casefold() for a, b in texts.words(text)}
-
-
-def content_words(tokens: list[str]) -> list[str]:
-    """Return the content words; all words if there are none."""
-    return [w for w in tokens if len(w) >= 4 or w[0].isdigit() or w[0] >= "\u2e80"] or tokens
-
-
-def _known_share(piece: str, is_known: Callable[[str], bool]) -> float:
-    content = content_words([piece[a:b].casefold() for a, b in texts.words(piece)])
-    return sum(map(is_known, content)) / len(content) if content else 0.0
-
-
-def _typo_matcher(answer: str, known: set[str]) -> Callable[[str], bool]:
-    from rapidfuzz import fuzz, process
-
-    answer_words = words(answer)
-    if len(answer_words) * len(known) > MAX_WORD_PAIRS:
-        return known.__contains__
-    choices = sorted(known)
-    return {
-        word
-        for word in answer_words
-        if process.extractOne(word, choices, scorer=fuzz.ratio, score_cutoff=TYPO_SIMILARITY)
-    }.__contains__
-
-
-def _mask(piece: str) -> str:
-    """Return the piece with letters that match nothing, and white space between them."""
-    out, last = [], 0
-    for start, end in texts.words(piece):
-        out += [_blank_out(piece[last:start]), MASK_CHAR * (end - start)]
-        last = end
-    return "".join([*out, _blank_out(piece[last:])])
-
-
-def _blank_out(gap: str) -> str:
-    return re.sub(r"\S", " ", gap)
-
-
 # ---- overlap
 
 
@@ -179,28 +83,19 @@ class _Overlap:
 
     model_free = True
     needs = ("reference",)
-    on_topic: ClassVar[bool] = False
-    tolerate_typos: ClassVar[bool] = False
     package: ClassVar[str] = ""  # that `measure` loads
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the overlap, from 0 to 1. Raises ConfigError for a task without reference."""
         answer, reference = candidate.text, reference_of(task, self.name)
         score = await compute(
-            len(answer) + len(reference), self._score, answer, reference, package=self.package
+            len(answer) + len(reference), self.measure, answer, reference, package=self.package
         )
         return score_feedback(
             score, f"{self.name} {score:.3f} against the expected answer", CLOSER_ACTION
         )
 
-    def _score(self, answer: str, reference: str) -> float:
-        if not self.on_topic:
-            return self.measure(OnTopicText(answer, answer), reference)
-        return self.measure(
-            filter_on_topic(answer, reference, tolerate_typos=self.tolerate_typos), reference
-        )
-
-    def measure(self, answer: OnTopicText, reference: str) -> float:
+    def measure(self, answer: str, reference: str) -> float:
         raise NotImplementedError
 
 
@@ -217,41 +112,10 @@ class Fuzzy(_Overlap):
 
     package = "rapidfuzz"
 
-    def measure(self, answer: OnTopicText, reference: str) -> float:
-        return _indel_ratio(answer.masked_text, reference)
+    def measure(self, answer: str, reference: str) -> float:
+        from rapidfuzz import fuzz
 
-
-@fingerprint_name("fuzzy_on_topic")
-@dataclass(frozen=True)
-class FuzzyOnTopic(_Overlap):
-    """`Fuzzy` of the sentences on the topic, ignoring case, punctuation and runs of white space.
-    Reads `reference`.
-    """
-
-    name: str = "fuzzy_on_topic"
-
-    package = "rapidfuzz"
-    on_topic = True
-    tolerate_typos = True
-
-    def measure(self, answer: OnTopicText, reference: str) -> float:
-        text = _MASKED_RUN.sub(lambda m: MASK_CHAR * len(m[0]), _letters_only(answer.masked_text))
-        return _indel_ratio(text, _letters_only(reference))
-
-
-def _indel_ratio(text: str, reference: str) -> float:
-    from rapidfuzz import fuzz
-
-    return float(fuzz.ratio(text, reference)) / 100
-
-
-_MASKED_RUN = re.compile(f" ?{MASK_CHAR}[{MASK_CHAR} ]*")
-
-
-def _letters_only(text: str) -> str:
-    from rapidfuzz import utils
-
-    return " ".join(utils.default_process(text).split())
+        return float(fuzz.ratio(answer, reference)) / 100
 
 
 @fingerprint_name("bleu")
@@ -271,34 +135,9 @@ class Bleu(_Overlap):
         """Raise ConfigError if the extra is missing."""
         _import_sacrebleu()
 
-    def measure(self, answer: OnTopicText, reference: str) -> float:
-        sacrebleu = _import_sacrebleu()
-        bleu = sacrebleu.BLEU(effective_order=True)
-        whole, on_topic = (
-            bleu.sentence_score(text, [reference])
-            for text in (answer.masked_text, answer.on_topic_text)
-        )
-        scored = bleu.compute_bleu(
-            whole.counts,
-            whole.totals,
-            on_topic.sys_len,
-            whole.ref_len,
-            smooth_method="exp",
-            effective_order=True,
-        )
-        return float(scored.score) / 100
-
-
-@fingerprint_name("bleu_on_topic")
-@dataclass(frozen=True)
-class BleuOnTopic(Bleu):
-    """`Bleu` of the n-grams of the sentences on the topic; their length also sets the brevity
-    penalty.
-    """
-
-    name: str = "bleu_on_topic"
-
-    on_topic = True
+    def measure(self, answer: str, reference: str) -> float:
+        bleu = _import_sacrebleu().BLEU(effective_order=True)
+        return float(bleu.sentence_score(answer, [reference]).score) / 100
 
 
 @fingerprint_name("chrf")
@@ -316,21 +155,8 @@ class Chrf(_Overlap):
         """Raise ConfigError if the extra is missing."""
         _import_sacrebleu()
 
-    def measure(self, answer: OnTopicText, reference: str) -> float:
-        return (
-            float(_import_sacrebleu().CHRF().sentence_score(answer.masked_text, [reference]).score)
-            / 100
-        )
-
-
-@fingerprint_name("chrf_on_topic")
-@dataclass(frozen=True)
-class ChrfOnTopic(Chrf):
-    """`Chrf` of the sentences on the topic."""
-
-    name: str = "chrf_on_topic"
-
-    on_topic = True
+    def measure(self, answer: str, reference: str) -> float:
+        return float(_import_sacrebleu().CHRF().sentence_score(answer, [reference]).score) / 100
 
 
 def _import_sacrebleu() -> Any:
@@ -362,24 +188,14 @@ class Rouge(_Overlap):
     def __post_init__(self) -> None:
         checks.one_of("kind", self.kind, ROUGE_KINDS)
 
-    def measure(self, answer: OnTopicText, reference: str) -> float:
-        actual, expected = _words(answer.masked_text), _words(reference)
+    def measure(self, answer: str, reference: str) -> float:
+        actual, expected = _words(answer), _words(reference)
         if self.kind == "rougeL":
             from rapidfuzz import distance
 
             return _f1(distance.LCSseq.similarity(actual, expected), len(actual), len(expected))
         a, b = (_ngrams(tokens, int(self.kind[-1])) for tokens in (actual, expected))
         return _f1((a & b).total(), a.total(), b.total())
-
-
-@fingerprint_name("rouge_on_topic")
-@dataclass(frozen=True)
-class RougeOnTopic(Rouge):
-    """`Rouge` of the sentences on the topic."""
-
-    name: str = "rouge_on_topic"
-
-    on_topic = True
 
 
 def _words(text: str) -> list[str]:
@@ -418,8 +234,8 @@ class TokenF1(_Overlap):
     def __post_init__(self) -> None:
         checks.one_of("tokens", self.tokens, TOKEN_KINDS)
 
-    def measure(self, answer: OnTopicText, reference: str) -> float:
-        actual, expected = (Counter(self._tokens(text)) for text in (answer.masked_text, reference))
+    def measure(self, answer: str, reference: str) -> float:
+        actual, expected = (Counter(self._tokens(text)) for text in (answer, reference))
         if not actual and not expected:
             return 1.0
         return _f1((actual & expected).total(), actual.total(), expected.total())

@@ -23,7 +23,6 @@ from threading import Lock, Thread
 
 from ...error_text import error_text
 from ...errors import StoreError
-from ...garbage import collect_rarely
 from ...middleware.call_costs import ZERO_AMOUNTS
 from ...storage.journal import Journal
 from ...storage.remote_journal import UPDATE_RUN, RemoteJournal
@@ -272,7 +271,7 @@ def _work() -> None:
     """Process a shard. What graders print goes to stderr: stdout may be the output."""
     os.dup2(2, 1)
     gc.freeze()  # what was imported stays
-    collect_rarely()
+    gc.set_threshold(50_000, 20, 100)  # as in `redraft batch`
     connection = socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123  (a descriptor)
         os.dup2(nothing.fileno(), 0)
