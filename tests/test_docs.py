@@ -42,12 +42,8 @@ PAGES = [
     if page not in examples.PAGES
 ]
 SITE = sorted((ROOT / "docs").rglob("*.md"))
-OUTSIDE = {
-    "benchmarks.md",
-    "changelog.md",
-    "contributing.md",
-    "security.md",
-}  # pages that the build makes of files elsewhere
+# pages that the build makes of files elsewhere
+OUTSIDE = {"benchmarks.md", "changelog.md", "contributing.md", "security.md"}
 BLOCK = re.compile(
     r"^```(python|sh)\n(.*?)^```$(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
 )
@@ -308,11 +304,8 @@ def test_the_figures_are_up_to_date():
 
 def test_the_generated_parts_are_up_to_date():
     """Every command, grader and requirement is listed in its present form."""
-    script = [
-        sys.executable,
-        str(ROOT / "scripts" / "docs.py"),
-        "--check",
-    ]  # (click keeps what other tests saw of a command)
+    # click keeps what other tests saw of a command
+    script = [sys.executable, str(ROOT / "scripts" / "docs.py"), "--check"]
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

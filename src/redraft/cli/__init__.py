@@ -147,7 +147,6 @@ def main(argv: list[str] | None = None) -> int:
             gc.set_threshold(50_000, 20, 100)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # write escapes instead of failing half-way
+            # write escapes instead of failing half-way
+            stream.reconfigure(errors="backslashreplace")
     return exit_code_of(lambda: program.main(args=argv, prog_name="redraft", standalone_mode=False))
