@@ -8,11 +8,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-RARELY = (
-    50_000,
-    20,
-    100,
-)  # the first: more objects than the rows under way hold, else each of them is looked at again and again  # noqa: E501
+# the first: more objects than the rows under way hold, else each of them is looked at again and
+# again
+RARELY = (50_000, 20, 100)
 
 
 def collect_rarely() -> None:

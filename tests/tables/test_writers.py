@@ -140,7 +140,7 @@ def test_space_of_delivered_rows_is_reused(tmp_path, monkeypatch):
 
 
 # --- resuming
-# --------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 def test_file_cut_anywhere_is_completed(tmp_path):
@@ -239,7 +239,7 @@ def test_error_publishes_the_rows_so_far(tmp_path):
 
 
 # --- full disks and invalid outputs
-# ----------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 @contextmanager
@@ -360,7 +360,7 @@ def test_device_gets_json_lines():
 
 
 # --- values
-# ------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=6)
 VALUE = st.recursive(
@@ -378,9 +378,8 @@ TABLE = st.lists(st.dictionaries(TEXT, VALUE, max_size=4), max_size=6)
 @given(TABLE)
 def test_any_json_row_round_trips(tmp_path_factory, table):
     """Lone surrogates, NUL and numbers of any size round trip."""
-    table = json.loads(
-        json.dumps(table)
-    )  # surrogates that make a pair are one character from here on
+    # surrogates that make a pair are one character from here on
+    table = json.loads(json.dumps(table))
     first, second = (
         tmp_path_factory.getbasetemp() / name
         for name in ("property-in.jsonl", "property-out.jsonl")
@@ -615,7 +614,7 @@ def test_any_rows_of_json_make_a_table(tmp_path_factory, table, name):
 
 
 # --- names
-# -------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 def test_result_columns_do_not_overwrite_input():
