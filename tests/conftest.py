@@ -21,6 +21,7 @@ from hypothesis import settings
 
 from descriptors import open_files
 from require import require_sandbox
+from reserved_port import reserved_port
 
 # For properties that do not say how many examples they want. No deadline: it would time the
 # machine, which other tests load.
@@ -200,12 +201,9 @@ def chosen_slow_tests(items, which):
 
 @pytest.fixture
 def closed_url():
-    """A local address at which nothing listens. Its port stays bound, so that no other program gets
-    it.
-    """
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
+    """A local address at which nothing listens, until a test starts a server there."""
+    with reserved_port() as port:
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -487,8 +487,8 @@ def goals(results):
     return [
         (
             (
-                f"memory of the idle gateway: {before['mb']:.0f} MB, then {after['mb']:.0f}, at most "  # noqa: E501
-                f"{GROWTH_MB:g} more"
+                f"memory of the idle gateway: {before['mb']:.0f} MB, then "
+                f"{after['mb']:.0f}, at most {GROWTH_MB:g} more"
             ),
             is_flat["mb"],
         ),
@@ -512,8 +512,8 @@ def goals(results):
         ),
         (
             (
-                f"each of {requests['traces_seen']} replies has a stored request, also after kill -9: "  # noqa: E501
-                f"{without} have none"
+                f"each of {requests['traces_seen']} replies has a stored request, "
+                f"also after kill -9: {without} have none"
             ),
             without == 0,
         ),

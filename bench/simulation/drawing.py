@@ -78,8 +78,8 @@ def frontier_svg(worlds):
 def describe(curves, spots):
     ends = [
         (
-            f"{c.name} from {c.points[0][1]:.2f} at {c.points[0][0]:.1f} to {c.points[-1][1]:.2f} at "  # noqa: E501
-            f"{c.points[-1][0]:.1f} calls"
+            f"{c.name} from {c.points[0][1]:.2f} at {c.points[0][0]:.1f} to "
+            f"{c.points[-1][1]:.2f} at {c.points[-1][0]:.1f} calls"
         )
         for c in curves
     ]

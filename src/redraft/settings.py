@@ -319,8 +319,9 @@ class OptionFields:
         Instance("a type, a JSON schema or 'code:LANGUAGE'", may_be_class=True),
         "The form of the answer: a type such as a pydantic model, a JSON schema, or "
         "'code:LANGUAGE'.",
-        detail="`result.parsed` is then the value. See [typed answers](how-to/typed-answers.md). On "  # noqa: E501
-        "the command line: `--answer`, `--schema`.",
+        detail="`result.parsed` is then the value. See [typed "
+        "answers](how-to/typed-answers.md). On the command line: `--answer`, "
+        "`--schema`.",
         has_own_parameter=True,
         **PYTHON_ONLY,
     )
@@ -381,9 +382,9 @@ class OptionFields:
         ),
         "Priors to start with: shipped (default), learned (from earlier runs, see `redraft "
         "priors`), or from a JSON file.",
-        detail='In Python also `redraft.quality.priors.Priors`. "learned" falls back to the shipped '  # noqa: E501
-        "ones if no run with this model "
-        "and these graders has been learned from.",
+        detail='In Python also `redraft.quality.priors.Priors`. "learned" falls back to '
+        "the shipped "
+        "ones if no run with this model and these graders has been learned from.",
         metavar="shipped|learned|FILE",
     )
     width: int | None = setting(
@@ -432,8 +433,9 @@ class OptionFields:
         ),
         "Template of the prompt for refinements: also {response}, {feedback}, {score}, "
         "{reason} and {tried} are fields.",
-        detail="In Python the text of a template, a `Path`, or a function `(trace, parent) -> str | "  # noqa: E501
-        "messages`. See [Write your own prompts](how-to/own-prompts.md).",
+        detail="In Python the text of a template, a `Path`, or a function `(trace, "
+        "parent) -> str | messages`. See [Write your own "
+        "prompts](how-to/own-prompts.md).",
         metavar="FILE",
     )
     plan: Plan | None = setting(
@@ -716,8 +718,8 @@ class BatchFields:
         WholeNumber(2, 10_000),
         "Run only a stratified sample of N rows, keep their results, and forecast what the others "
         "take.",
-        detail="`report.forecast` has the calls, tokens, cost and time. The output is written by the "  # noqa: E501
-        "run without `pilot`, which "
+        detail="`report.forecast` has the calls, tokens, cost and time. The output is "
+        "written by the run without `pilot`, which "
         'reuses these rows. Needs `engine="local"`. See [Pilot](batch.md#pilot).',
         metavar="N",
         **NOT_IN_FILES,

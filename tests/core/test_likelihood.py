@@ -291,8 +291,8 @@ def test_which_texts_could_change_places(scores, parents, classes):
     assert "".join(names.setdefault(one, "abcdef"[len(names)]) for one in found) == classes
 
 
-def test_a_draft_is_as_good_as_what_was_made_of_it():
-    """Drafts with equal scores differ if their refinements do, in whatever order these came."""
+def test_scores_of_refinements_count_for_their_drafts():
+    """Of two drafts with equal scores, the one whose refinement scored higher is estimated higher."""
     better, worse = (
         posterior_of(YES_NO, [1.0], [1.0], [first], [second], parents={2: 0, 3: 1}).means
         for first, second in ((1.0, 0.0), (0.0, 1.0))

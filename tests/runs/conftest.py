@@ -15,7 +15,7 @@ def serve(tmp_path):
     with ExitStack() as stack:
         count = iter(range(100))
 
-        def start(*options, script="logging_server.py", port=0):
+        def start(*options, script="logging_server.py", port=None):
             return stack.enter_context(
                 serving(script, *options, log=tmp_path / f"log-{next(count)}", port=port)
             )

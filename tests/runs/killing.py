@@ -37,6 +37,7 @@ from unittest.mock import patch
 from urllib.request import urlopen
 
 from redraft.storage import Journal
+from reserved_port import reserved_port
 
 HERE = Path(__file__).parent
 LINE = 52  # bytes of a line of the logging server's log
@@ -116,12 +117,14 @@ class ForeignServer:
 
 
 @contextmanager
-def serving(script="logging_server.py", *options, **given):
-    server = Server(script, *options, **given)
-    try:
-        yield server
-    finally:
-        server.stop()
+def serving(script="logging_server.py", *options, port=None, **given):
+    """A server; no other program gets its port, also after it has ended."""
+    with reserved_port() as reserved:
+        server = Server(script, *options, port=port or reserved, **given)
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 def write_rows(path, n):

@@ -2,11 +2,11 @@
 
 import json
 import signal
-import socket
 import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -244,13 +244,11 @@ def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):
 
 
 @pytest.mark.slow
-def test_a_run_waits_for_an_endpoint_that_is_not_up_yet(tmp_path, rows, serve):
+def test_a_run_waits_for_an_endpoint_that_is_not_up_yet(tmp_path, rows, serve, closed_url):
     """It says that the endpoint is down, and starts when it is up."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = start(batch(rows, tmp_path / "out.jsonl", f"http://127.0.0.1:{port}/v1#m"))
+    process = start(batch(rows, tmp_path / "out.jsonl", f"{closed_url}#m"))
     until(lambda: "down since" in output_of(process)[1], process)
-    server = serve("--latency", 0.01, port=port)
+    server = serve("--latency", 0.01, port=urlsplit(closed_url).port)
     assert ending(process).code == 0
     assert run_here(batch(rows, tmp_path / "plain.jsonl", server.model)).code == 0
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()

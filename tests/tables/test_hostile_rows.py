@@ -162,7 +162,7 @@ def test_one_bad_object_stops_no_document(tmp_path, name, item, complaint):
 
 
 # --- requirements
-# ------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 KEYWORDS = (
     "$schema $ref $id $anchor $dynamicRef $recursiveRef $defs $vocabulary type enum const pattern properties additionalProperties "
@@ -239,7 +239,7 @@ def test_every_part_of_a_schema_obeys_the_pattern_limit(schema):
 
 
 # --- decompression bombs
-# --------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 def shared_text(path):
@@ -408,7 +408,7 @@ def test_parquet_row_groups_are_read_in_order(tmp_path, monkeypatch):
 
 
 # --- other files in a folder
-# ---------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spec", ["data", "data/*.jsonl", "data/**/*.jsonl"])

@@ -239,6 +239,9 @@ WRONG = [
     (lambda: rogan_gladen([1, 1], [1, 0], [1]), "labels of bad answers: there is none"),
     (lambda: rogan_gladen([1, 0], [0, 1], [1]), "no better than chance"),
     (lambda: labels_needed(0, 1), "half_width"),
+    (lambda: labels_needed(0.1, float("nan")), "sd .*nan"),
+    (lambda: labels_needed(0.1, -0.5), "sd .*-0.5"),
+    (lambda: labels_needed(0.1, "wide"), "sd .*'wide'"),
     (lambda: labels_needed(0.1, 1, 2), "correlation"),
     (lambda: labels_needed(0.1, 1, unlabelled=-1), "unlabelled"),
 ]

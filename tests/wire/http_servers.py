@@ -21,10 +21,11 @@ async def serving(answer, tls=None):
     """A server that calls `answer(reader, writer)` for each connection, or sends these bytes for
     each request.
     """
-    tasks = set()
+    tasks, writers = set(), set()
 
     async def serve(reader, writer):
         tasks.add(asyncio.current_task())
+        writers.add(writer)
         try:
             if not isinstance(answer, bytes):
                 await answer(reader, writer)
@@ -35,7 +36,7 @@ async def serving(answer, tls=None):
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
-            writer.transport.abort() if tls is None else writer.close()
+            writer.close()  # sends what was written; `abort` would drop it
 
     server = await asyncio.start_server(serve, "localhost", 0, ssl=tls, family=2)
     try:
@@ -45,6 +46,8 @@ async def serving(answer, tls=None):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
 
 
 async def read_request(reader):

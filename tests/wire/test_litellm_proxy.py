@@ -32,6 +32,7 @@ from redraft.gateway.app import Gateway
 from redraft.gateway.config import GatewayConfig, Profile, ServedModel
 from redraft.models import Chat
 from require import require_program
+from reserved_port import reserved_port
 
 from . import tiny
 
@@ -65,8 +66,8 @@ class Proxy:
 def proxy(real, tmp_path_factory):
     """The proxy with several names for the model."""
     program = require_program("litellm")
-    with bound_socket() as unused, bound_socket() as mortal, bound_socket() as free:
-        port, url = free.getsockname()[1], f"http://127.0.0.1:{mortal.getsockname()[1]}/v1"
+    with bound_socket() as unused, bound_socket() as mortal, reserved_port() as port:
+        url = f"http://127.0.0.1:{mortal.getsockname()[1]}/v1"
         models = {
             "tiny": deployment(real.url, real.key),
             "no-temperature": deployment(real.url, real.key, model="openai/o1"),
@@ -81,7 +82,6 @@ def proxy(real, tmp_path_factory):
             "litellm_settings": {"num_retries": 0},
             "router_settings": {"optional_pre_call_checks": ["enforce_model_rate_limits"], "disable_cooldowns": True},
         }))  # fmt: skip
-        free.close()
         command = [
             program,
             "--config",

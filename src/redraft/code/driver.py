@@ -139,7 +139,8 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
     results: list[TestResult] = []
     doubts: list[
         str
-        # for each visible test that fails, what may be the reason beside the program; "" for nothing  # noqa: E501
+        # for each visible test that fails, what may be the reason beside the program; "" for
+        # nothing
     ] = []
     with session:
         for test in sorted(tests.code, key=lambda test: test.hidden):

@@ -514,9 +514,9 @@ class ClientExchange:
         # each waits until the client has read most of those before
         for start in range(0, last, SENT_BYTES):
             await self._send_part(body[start : start + SENT_BYTES])
-            await asyncio.sleep(
-                0
-            )  # what is sent to a client that leaves waits for nothing: it has to be noticed meanwhile  # noqa: E501
+            # what is sent to a client that leaves waits for nothing: it has to be noticed
+            # meanwhile
+            await asyncio.sleep(0)
         self._is_complete = True
         await self._send({"type": "http.response.body", "body": body[last:] if last else body})
 
@@ -624,7 +624,9 @@ async def with_pauses(
                     await queue.join()  # until it has been dealt with
             await queue.put(None)
         except asyncio.CancelledError:
-            pass  # (else the task would keep the error, which keeps the frames that it passed, and one of them the task)  # noqa: E501
+            # else the task would keep the error, which keeps the frames that it passed, and one
+            # of them the task
+            pass
         except Exception as error:  # noqa: BLE001  (it is raised below)
             await queue.put(error)
 

@@ -69,9 +69,9 @@ def openapi_document(models: Sequence[str]) -> dict[str, Any]:
         "info": {
             "title": "Redraft gateway",
             "version": __version__,
-            "description": "Answers of models, refined (`refine/NAME`) or passed on (`pass/NAME`), in the "  # noqa: E501
-            "protocols of OpenAI and Anthropic. The field `redraft` of a request chooses how "
-            "its answer is refined.",
+            "description": "Answers of models, refined (`refine/NAME`) or passed on "
+            "(`pass/NAME`), in the protocols of OpenAI and Anthropic. The field "
+            "`redraft` of a request chooses how its answer is refined.",
         },
         "security": [{}, {"bearer": []}, {"key": []}],
         "paths": _model_paths(models) | _other_paths(models),

@@ -235,7 +235,8 @@ class GatewayHttpServer(uvicorn.Server):
         """Accept the connections on the sockets."""
         if (
             os.name == "nt"
-            # whose event loop reports no socket that can be read, and whose sockets are no descriptors  # noqa: E501
+            # whose event loop reports no socket that can be read, and whose sockets are no
+            # descriptors
         ):
             await super().startup(sockets)
             return

@@ -327,8 +327,8 @@ def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
     if unknown := [key for key in result if key not in RESULT_FIELDS and key not in FOREIGN_KEYS]:
         raise ValueError(
             (
-                f"grader {name!r} returned a mapping with {checks.format_value(unknown[0], 80)}; it "  # noqa: E501
-                "may hold "
+                f"grader {name!r} returned a mapping with "
+                f"{checks.format_value(unknown[0], 80)}; it may hold "
             )
             + ", ".join((*RESULT_FIELDS, *REASON_KEYS))
         )

@@ -245,7 +245,9 @@ class Connection(asyncio.Protocol):
         is_sent = not self._unsent and not self.transport.get_write_buffer_size()
         if response is not None and failure is None and self._is_reusable and is_sent:
             self._pool.release(self)
-        else:  # (what arrives without a request, or after the end of a response, would be read as the next one)  # noqa: E501
+        else:
+            # what arrives without a request, or after the end of a response, would be read as
+            # the next one
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -78,8 +78,8 @@ class RunForecast:
         """Return lines for people."""
         lines = [
             (
-                f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 % of forecasts "  # noqa: E501
-                "hold):"
+                f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 "
+                "% of forecasts hold):"
             )
         ]
         amounts = (

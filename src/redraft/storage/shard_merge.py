@@ -38,7 +38,7 @@ SHARD_SUFFIX = re.compile(r"\.\d+-of-\d+")
 SHARD_ROWS_CLAUSE = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
 WHERE r.row > ? AND r.row <= ?"""  # noqa: E501
 MERGE_ROWS = (
-    f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {SHARD_ROWS_CLAUSE})",  # noqa: S608
+    (f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {SHARD_ROWS_CLAUSE})"),  # noqa: S608
     (
         "INSERT INTO main.rows (run, id, position, key, key_parts, status, result) SELECT m.run, "
         f"r.id, r.position, r.key, r.key_parts, r.status, r.result {SHARD_ROWS_CLAUSE}"
@@ -55,8 +55,8 @@ MERGE_ROWS = (
 )
 MERGE_CALLS = (
     (
-        "INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > "  # noqa: E501
-        "? AND call <= ?"
+        "INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM "
+        "part.calls WHERE call > ? AND call <= ?"
     ),
 )
 

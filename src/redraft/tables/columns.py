@@ -570,7 +570,7 @@ def _ambiguous_message(role: str, candidates: list[str], options: str, table: Sa
 
 
 # --- which values fit a role
-# -------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 def _is_text(value: Any) -> bool:

@@ -385,7 +385,7 @@ class Output:
 
 
 # --- result columns beside those of the input
-# ---------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 
 def result_column_names(results: Iterable[str], existing: Iterable[str]) -> dict[str, str]:

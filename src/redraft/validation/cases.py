@@ -217,7 +217,7 @@ def better_of_two(ranks: Sequence[int] | None) -> str:
 
 
 # --- the direction of a scale
-# -------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------
 
 LOWER_IS_BETTER = re.compile(
     "_(?:wer|cer|ter|mer|perplexity|ppl|loss|nll|bpb|bits_per_byte|brier|ece|mae|mse|rmse|errors?|distance|latency|duration|ttft|seconds|cost|toxicity|toxic|hallucinations?|bias|fpr|fnr|fdr|eer|rmsle|mape|false_(?:positive|negative|discovery|alarm)s?|violations?|failures?|regret|elapsed|runtime|(?:response|run|execution|inference|wait|waiting)_time)_"
@@ -244,7 +244,7 @@ def is_lower_better(name: str, *, stated: bool | None, way: str = DIRECTION_OPTI
 
 
 # --- the meaning of labels
-# ---------------------------------------------------------------------------------------------------  # noqa: E501
+# ----------------------------------------------------------------------------
 
 
 class AmbiguousLabel(ValueError):

@@ -4,11 +4,9 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from pathlib import Path
 
 CONFIG = """
 [gateway]
-port = {port}
+port = 0
 folder = {folder}
 store = "full"
 deadline = 60
@@ -26,6 +24,7 @@ deadline = 60
 """
 START_SECONDS = 60
 SETTLED_SECONDS = 0.3
+LISTENING = re.compile(r'^\{.*"url": "http://127\.0\.0\.1:(\d+)/v1"', re.MULTILINE)
 
 
 @dataclass
@@ -98,14 +97,11 @@ class GatewayProcess:
 @contextmanager
 def serving(folder, models, profiles="", gateway="", *, require_keys=False):
     """Run a gateway with a configuration for the duration of the block."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     config = folder / "gateway.toml"
     gateway += f"require-keys = {json.dumps(require_keys)}\n"
     state = folder / "state"
     config.write_text(
         CONFIG.format(
-            port=port,
             folder=json.dumps(str(state)),
             gateway=gateway,
             models=models,
@@ -128,23 +124,20 @@ def serving(folder, models, profiles="", gateway="", *, require_keys=False):
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
         )
-    running = GatewayProcess(port, state, log, process, config, environment)
     try:
-        wait_until_ready(running)
-        yield running
+        port = wait_for_port(process, log)
+        yield GatewayProcess(port, state, log, process, config, environment)
     finally:
         if process.poll() is None:
             process.kill()
         process.wait()
 
 
-def wait_until_ready(gateway):
+def wait_for_port(process, log):
+    """Return the port that the gateway chose; it logs the address once it listens there."""
     end = time.monotonic() + START_SECONDS
-    while gateway.process.poll() is None and time.monotonic() < end:
-        try:
-            gateway.get("/readyz")
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
-    raise AssertionError(f"the gateway does not answer:\n{gateway.log.read_text()[-3000:]}")
+    while process.poll() is None and time.monotonic() < end:
+        if listening := LISTENING.search(log.read_text()):
+            return int(listening[1])
+        time.sleep(0.02)
+    raise AssertionError(f"the gateway does not answer:\n{log.read_text()[-3000:]}")
