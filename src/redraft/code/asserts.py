@@ -60,6 +60,11 @@ _UNARY: Mapping[type, Callable[[Any], Any]] = {
 }
 
 
+_CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
+    kind.__name__: kind for kind in (set, list, tuple, dict, frozenset)
+}
+
+
 def literal(node: ast.expr) -> Any:
     """Return the value of a literal, also with arithmetic on numbers, such as [3 * 19, "a" * 5].
     Raises NotSimpleError.
@@ -67,6 +72,19 @@ def literal(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=value) if value is not ...:
             return value
+        case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
+            return _container(node)
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+            return _evaluate(lambda: _UNARY[type(op)](literal(operand)))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            return _constructed(name, args)
+    raise NotSimpleError
+
+
+def _container(node: ast.List | ast.Tuple | ast.Set | ast.Dict) -> Any:
+    match node:
         case ast.List(elts=items):
             return [literal(item) for item in items]
         case ast.Tuple(elts=items):
@@ -74,27 +92,19 @@ def literal(node: ast.expr) -> Any:
         case ast.Set(elts=items):
             return _evaluate(lambda: {literal(item) for item in items})
         case ast.Dict(keys=keys, values=values):
-            return _evaluate(
-                lambda: {_key(key): literal(value) for key, value in zip(keys, values, strict=True)}
-            )
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-            return _evaluate(lambda: _UNARY[type(op)](literal(operand)))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
-        case ast.Call(
-            func=ast.Name(id="set" | "list" | "tuple" | "dict" | "frozenset" as name),
-            args=[],
-            keywords=[],
-        ):
-            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[
-                name
-            ]()
-        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(text))], keywords=[]):
+            pairs = zip(keys, values, strict=True)
+            return _evaluate(lambda: {_key(key): literal(value) for key, value in pairs})
+
+
+def _constructed(name: str, args: list[ast.expr]) -> Any:
+    """Return the value of a call such as `set()`, `frozenset([1])` or `float("inf")`."""
+    match args:
+        case [] if name in _CONSTRUCTORS:
+            return _CONSTRUCTORS[name]()
+        case [ast.Constant(value=str(text))] if name == "float":
             return _evaluate(lambda: float(text))
-        case ast.Call(
-            func=ast.Name(id="set" | "frozenset" as name), args=[ast.expr() as inner], keywords=[]
-        ):
-            return _evaluate(lambda: (set if name == "set" else frozenset)(literal(inner)))
+        case [inner] if name in ("set", "frozenset"):
+            return _evaluate(lambda: _CONSTRUCTORS[name](literal(inner)))
     raise NotSimpleError
 
 
