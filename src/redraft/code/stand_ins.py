@@ -74,9 +74,10 @@ class ProgramFunction:
         self._driver.give_up(f"they set {name} of {self.__name__}")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ProgramFunction):  # a constant is expected
-            self._driver.look_up(self.__name__)
-        return self is other
+        if isinstance(other, ProgramFunction):
+            return self._request == other._request
+        self._driver.look_up(self.__name__)  # they expect a constant, and ask for it
+        return False
 
     def __hash__(self) -> int:
         return hash(self.__name__)
