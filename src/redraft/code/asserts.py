@@ -79,7 +79,7 @@ def literal(node: ast.expr) -> Any:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _constructed(name, args)
+            return _constructor_value(name, args)
     raise NotSimpleError
 
 
@@ -96,7 +96,7 @@ def _container(node: ast.List | ast.Tuple | ast.Set | ast.Dict) -> Any:
             return _evaluate(lambda: {_key(key): literal(value) for key, value in pairs})
 
 
-def _constructed(name: str, args: list[ast.expr]) -> Any:
+def _constructor_value(name: str, args: list[ast.expr]) -> Any:
     """Return the value of a call such as `set()`, `frozenset([1])` or `float("inf")`."""
     match args:
         case [] if name in _CONSTRUCTORS:

@@ -47,11 +47,8 @@ from .values import Decoder, ValueCodecError
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
-NEEDS_CLASS = (
-    "AttributeError",
-    "KeyError",
-    "TypeError",
-)  # what a program raises that lacks the class of a value
+# what a program raises that lacks the class of a value
+NEEDS_CLASS = ("AttributeError", "KeyError", "TypeError")
 OWN_FAULTS = (
     "NameError",
     "UnboundLocalError",
@@ -179,9 +176,8 @@ class _Relay:
     outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
     logs: dict[Any, _PartLog] = field(default_factory=dict)
     calls: int = 0
-    lost: dict[Any, tuple[str, bool]] = field(
-        default_factory=dict
-    )  # for each part, a class that the program got as another
+    # for each part, a class that the program got as another
+    lost: dict[Any, tuple[str, bool]] = field(default_factory=dict)
     has_tasks: bool = False  # the program has tasks that run on while the tests do something else
 
     def run(self) -> list[TestResult]:

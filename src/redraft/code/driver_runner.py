@@ -23,7 +23,6 @@ import sys
 import unittest
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import CoroutineType, ModuleType
 from typing import Any, NoReturn, Self
@@ -41,10 +40,8 @@ from .stand_ins import (
 )
 from .values import CARRIED, Decoder, Encoder, ValueClassError, ValueCodecError, make_array
 
-COROUTINE, ASYNC_GENERATOR = (
-    0x80,
-    0x200,
-)  # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
+# of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
+COROUTINE, ASYNC_GENERATOR = (0x80, 0x200)
 ALLOW_TOP_LEVEL_AWAIT = 0x2000  # of `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`
 MAX_KEPT = 50  # values that are compared before each call
 SKIPPED = "it was skipped after a call of the program"
@@ -134,7 +131,7 @@ class Driver:
         try:
             self.bind(message)
             if message["uses_pytest"]:
-                self.define_all(message, vars(builtins))
+                self.define_all(message, builtins.__dict__)
                 return self.run_pytest(message["tests"])
             module = ModuleType("tests")
             sys.modules["tests"] = module
@@ -201,9 +198,8 @@ class Driver:
         plugins: list[Any] = [plugin, asyncio_fixtures()]
         path = Path.cwd() / "test_of_the_candidate.py"
         try:
-            path.write_text(
-                source, "utf-8"
-            )  # a file, so that messages of pytest show the values in assertions
+            # a file, so that messages of pytest show the values in assertions
+            path.write_text(source, "utf-8")
         except OSError:  # nothing can be written in this sandbox
             path = Path(pytest.__file__).with_name("py.typed")
             plugins.append(MemoryPlugin(path, source))
@@ -284,7 +280,7 @@ class Driver:
             case {"t": "object", "v": [_, None, True]}:
                 return ProgramFunction(self, path, request)
             case {"t": "object", "v": ["module", None, _]} if path in sys.stdlib_module_names:
-                return import_module(path)  # what the program imported, and the tests did not
+                return __import__(path)  # what the program imported, and the tests did not
         self.note_loss(answer)
         return self.variable((path, solution), self.decode(answer["value"]))
 

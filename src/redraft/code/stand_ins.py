@@ -75,7 +75,7 @@ class ProgramFunction:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ProgramFunction):
-            return self._request == other._request
+            return bool(self._request == other._request)
         self._driver.look_up(self.__name__)  # they expect a constant, and ask for it
         return False
 
