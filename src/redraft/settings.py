@@ -575,8 +575,8 @@ class OptionFields:
         "Count tests that can only run beside the code, which could forge their outcome. Default: "
         "no.",
         detail=(
-            "Such are files for pytest or unittest that need the objects of the code. Without it "
-            "they give no score."
+            "Such are tests that need objects of the code's classes, or another thing that is no "
+            "value. Without it they give no score."
         ),
     )
     require_validated: Validation = setting(

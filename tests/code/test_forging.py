@@ -469,20 +469,6 @@ def test_no_object_takes_the_part_of_a_value(name, sandbox):
     ("code", "source"),
     [
         (
-            (
-                "class Stack:\n    def __init__(s, x): s.x = list(x)\n    def __len__(s): return len(s.x)\n    def __getitem__(s, i): return s.x[i]\n"
-                "    def __iter__(s): return iter(s.x)\n    def pop(s): return s.x.pop()\n    def copy(s): return Stack(s.x)"
-            ),
-            (
-                "def check(candidate):\n    s = candidate([1, 2])\n    assert len(s) == 2 and s[0] == 1 and list(s) == [1, 2]\n"
-                "    assert Stack([3]).copy().pop() == 3\n    assert s.copy().pop() == 2"
-            ),
-        ),
-        (
-            "class Node:\n    def __init__(s, v): s.value, s.title = v, 'a'\ndef make(v): return Node(v)",
-            "def check(candidate):\n    n = make(3)\n    assert n.value == 3\n    assert n.title == 'a'",
-        ),
-        (
             "def f(x): x.sort()",
             "def check(candidate):\n    x = [3, 1]\n    candidate(x)\n    assert x == [1, 3]",
         ),
@@ -491,18 +477,11 @@ def test_no_object_takes_the_part_of_a_value(name, sandbox):
             "def check(candidate):\n    for x, right in [([3, 1, 1], [1, 3])]:\n        k = candidate(x)\n        assert x[:k] == right",
         ),
     ],
-    ids=["a class", "attributes", "in place", "in place with a result"],
+    ids=["in place", "in place with a result"],
 )
-def test_objects_and_arguments_that_the_tests_ask_about(code, source, sandbox):
-    """A class that the test code calls by name has its methods, and arguments that it compares are
-    those after the call.
-    """
-    report = run_tests(
-        code,
-        parse_tests(source, "Stack" if "Stack" in code else "f"),
-        sandbox=sandbox,
-        limits=LIMITS,
-    )
+def test_arguments_that_the_tests_ask_about(code, source, sandbox):
+    """Arguments that the test code compares are those after the call."""
+    report = run_tests(code, parse_tests(source, "f"), sandbox=sandbox, limits=LIMITS)
     assert report.score == 1, report.results
 
 

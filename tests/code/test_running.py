@@ -294,52 +294,50 @@ def test_test_code_sees_the_program_by_value(code, passed):
 
 STACK_TESTS = """
 import pytest
-from solution import EmptyError, Stack
+from solution import EmptyError, clear, pop, push, size
 
 @pytest.fixture
-def stack():
-    stack = Stack()
-    stack.push([1])
-    return stack
+def full():
+    clear()
+    push([1])
+    yield [1]
+    clear()
 
 @pytest.mark.parametrize("value", [1, "a", None])
-def test_push_and_pop(stack, value):
-    stack.push(value)
-    assert len(stack) == 2
-    assert stack.pop() == value
+def test_push_and_pop(full, value):
+    push(value)
+    assert size() == 2
+    assert pop() == value
 
 class TestErrors:
     def test_empty(self):
         with pytest.raises(EmptyError, match="nothing"):
-            Stack().pop()
+            pop()
 
     def test_size(self):
-        assert Stack().size == pytest.approx(0.0)
+        assert size() == pytest.approx(0.0)
 """
 STACK = """
+values = []
 class EmptyError(Exception):
     pass
-
-class Stack:
-    def __init__(self):
-        self.values = []
-    def push(self, value):
-        self.values.append(value)
-    def pop(self):
-        if not self.values:
-            raise EmptyError("nothing to pop")
-        return self.values.pop()
-    def __len__(self):
-        return len(self.values)
-    size = property(__len__)
+def push(value):
+    values.append(value)
+def pop():
+    if not values:
+        raise EmptyError("nothing to pop")
+    return values.pop()
+def size():
+    return len(values)
+def clear():
+    values.clear()
 """
 
 
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_a_file_for_pytest_runs_apart_from_the_program(tier):
-    """Fixtures, parameters, test classes, expected exceptions of the program, and methods of its
-    objects.
+    """Fixtures, parameters, test classes, and expected exceptions of the program.
 
     In a sandbox that lets nothing be written, pytest gets the file from memory.
     """

@@ -5,9 +5,6 @@ Each row of a table runs twice where that can be: apart from the program, and in
 `exec`. The outcome is the same, or the tests give no score and say why.
 """
 
-import collections.abc
-import typing
-
 import pytest
 
 from redraft.code import parse_tests, run_tests
@@ -99,52 +96,6 @@ def test_objects_of_the_test_code_cannot_be_passed(sandbox):
         report.score is None
         and "an object of the class 'C' cannot be passed by value" in report.problem
     )
-
-
-ABSTRACT = "Iterable Iterator Hashable Sized Container Callable Collection Reversible Sequence Mapping MutableMapping Set".split()
-QUESTIONS = """
-import collections.abc as c
-import typing
-x = f(1)
-for kind in (c.Iterable, c.Iterator, c.Hashable, c.Sized, c.Container, c.Callable, c.Collection, c.Reversible, c.Sequence, c.Mapping,
-             c.MutableMapping, c.Set, typing.SupportsInt, typing.SupportsIndex, typing.SupportsAbs):
-    assert isinstance(x, kind) is ({expected}[kind.__name__])
-assert callable(x) is {callable}
-assert not isinstance(x, (list, dict, int, str))
-assert hasattr(x, "__len__") is {sized}
-"""
-KINDS = {
-    "nothing": "class C: pass",
-    "iterable": "class C:\n    def __iter__(s): return iter([1])",
-    "sized, unhashable": "class C:\n    __hash__ = None\n    def __len__(s): return 0",
-    "equal, unhashable": "class C:\n    def __eq__(s, o): return True",
-    "callable": "class C:\n    def __call__(s): return 1",
-    "container": "class C:\n    def __contains__(s, x): return True\n    def __len__(s): return 1\n    def __iter__(s): return iter([1])",
-    "switched off": "class B:\n    def __iter__(s): return iter([1])\nclass C(B):\n    __iter__ = None",
-    "sequence": "import collections.abc\nclass C(collections.abc.Sequence):\n    def __len__(s): return 1\n    def __getitem__(s, n): return 1",
-    "registered": "import collections.abc\nclass C:\n    pass\ncollections.abc.MutableSequence.register(C)",
-    "number": "class C:\n    def __int__(s): return 1\n    def __index__(s): return 1\n    def __abs__(s): return 1",
-}
-
-
-@pytest.mark.slow(but_each=3)
-@pytest.mark.parametrize("name", KINDS)
-def test_what_an_object_is_is_what_its_class_says(name, sandbox):
-    """`callable`, `isinstance` with abstract classes and `hasattr` answer as in one process."""
-    code = f"{KINDS[name]}\ndef f(n): return C()"
-    names = {}
-    exec(code, names)
-    value = names["f"](1)
-    expected = {kind: isinstance(value, getattr(collections.abc, kind)) for kind in ABSTRACT}
-    expected |= {
-        kind: isinstance(value, getattr(typing, kind))
-        for kind in ("SupportsInt", "SupportsIndex", "SupportsAbs")
-    }
-    source = QUESTIONS.format(
-        expected=expected, callable=callable(value), sized=hasattr(value, "__len__")
-    )
-    report = run_tests(code, parse_tests(source, "f"), sandbox=sandbox)
-    assert (report.method, report.score) == ("driver", 1), report.failures
 
 
 def test_a_claim_to_be_something_is_no_value(sandbox):

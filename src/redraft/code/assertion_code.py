@@ -153,7 +153,14 @@ def read_test_code(
             tree, {*stand_ins, *modules}, _parameters_of_helpers(tree)
         ),
     )
-    return _with_import(code) if code.uses_pytest else _with_parts(code, tree)
+    return code if code.uses_pytest else _with_parts(code, tree)
+
+
+def count_tests(source: str) -> int:
+    """Return how many tests there are in test code, as far as one sees without running it."""
+    names = [node.name for node in ast.walk(parse(source)) if isinstance(node, FunctionNode)]
+    tests = [name for name in names if name.startswith("test")]
+    return len(read_test_code(source).parts) or len(tests) or 1
 
 
 def names_of_candidate(tree: ast.Module, entry_point: str | None = None) -> set[str]:
@@ -245,20 +252,6 @@ def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:
     if caught - names - set(dir(builtins)):  # a variable: any of the exceptions
         caught |= {name for name in names if name.endswith(("Error", "Exception", "Err"))}
     return caught & names
-
-
-def _with_import(code: TestCode) -> TestCode:
-    """Return code for pytest, in which names of the candidate that it does not import are
-    imported.
-    """
-    names = (*code.candidate_names, *code.exceptions)
-    if not names or code.modules:
-        return code
-    return replace(
-        code,
-        source=f"from {SOLUTION} import {', '.join(names)}\n{code.source}",
-        modules=(SOLUTION,),
-    )
 
 
 def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
@@ -614,7 +607,9 @@ def _need_of_objects(tree: ast.Module, names: Container[str]) -> str:
     """
     functions = _functions_here(tree)
     needs = (
-        _passed_function(node, names, functions) or _use_of_class(node, names) or _access(node)
+        _passed_function(node, names, functions)
+        or _use_of_class(node, names)
+        or _access(node, names)
         for node in ast.walk(tree)
     )
     return next(filter(None, needs), "")
@@ -663,11 +658,15 @@ def _use_of_class(node: ast.AST, names: Container[str]) -> str:
     return ""
 
 
-def _access(node: ast.AST) -> str:
+def _access(node: ast.AST, names: Container[str]) -> str:
     """Return what changes or inspects the candidate, or may run its code here; "" if nothing
     does.
     """
     match node:
+        case ast.Attribute(value=value, attr=name) if (
+            name.startswith("__") and root(value) in names
+        ):
+            return f"it reads {name} of the candidate's {ast.unparse(value)[:80]}"
         case ast.Attribute(attr="patch" | "setattr") | ast.arg(arg="monkeypatch" | "capsys"):
             return "it changes or watches the candidate's module"
         case (

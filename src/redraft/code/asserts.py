@@ -60,17 +60,8 @@ _UNARY: Mapping[type, Callable[[Any], Any]] = {
 }
 
 
-_COLLECTIONS: Mapping[type, Callable[..., Any]] = {
-    ast.List: list,
-    ast.Tuple: tuple,
-    ast.Set: set,
-}
 _CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
-    "set": set,
-    "list": list,
-    "tuple": tuple,
-    "dict": dict,
-    "frozenset": frozenset,
+    kind.__name__: kind for kind in (set, list, tuple, dict, frozenset)
 }
 
 
@@ -81,30 +72,39 @@ def literal(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=value) if value is not ...:
             return value
-        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-            return _evaluate(lambda: _COLLECTIONS[type(node)](map(literal, items)))
-        case ast.Dict(keys=keys, values=values):
-            return _evaluate(
-                lambda: {_key(key): literal(value) for key, value in zip(keys, values, strict=True)}
-            )
+        case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
+            return _container(node)
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
             return _evaluate(lambda: _UNARY[type(op)](literal(operand)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return _constructor_value(name, arguments)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            return _constructor_value(name, args)
     raise NotSimpleError
 
 
-def _constructor_value(name: str, arguments: Sequence[ast.expr]) -> Any:
-    """Return the value of a call such as `set()`, `set([1, 2])` or `float("inf")`."""
-    match name, arguments:
-        case _, [] if name in _CONSTRUCTORS:
+def _container(node: ast.List | ast.Tuple | ast.Set | ast.Dict) -> Any:
+    match node:
+        case ast.List(elts=items):
+            return [literal(item) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(literal(item) for item in items)
+        case ast.Set(elts=items):
+            return _evaluate(lambda: {literal(item) for item in items})
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return _evaluate(lambda: {_key(key): literal(value) for key, value in pairs})
+
+
+def _constructor_value(name: str, args: list[ast.expr]) -> Any:
+    """Return the value of a call such as `set()`, `frozenset([1])` or `float("inf")`."""
+    match args:
+        case [] if name in _CONSTRUCTORS:
             return _CONSTRUCTORS[name]()
-        case "float", [ast.Constant(value=str(text))]:
+        case [ast.Constant(value=str(text))] if name == "float":
             return _evaluate(lambda: float(text))
-        case "set" | "frozenset", [items]:
-            return _evaluate(lambda: _CONSTRUCTORS[name](literal(items)))
+        case [inner] if name in ("set", "frozenset"):
+            return _evaluate(lambda: _CONSTRUCTORS[name](literal(inner)))
     raise NotSimpleError
 
 

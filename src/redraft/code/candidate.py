@@ -12,7 +12,7 @@ import os
 import sys
 
 from .values import (
-    ABILITIES,
+    CARRIED,
     MAX_ITERATOR_ITEMS,
     Decoder,
     Encoder,
@@ -46,28 +46,27 @@ def main(channel: Any) -> None:
 
 
 class LoadedProgram:
-    """The program, and the objects of it that the other side knows by number."""
+    """The program, and what of it the other side knows by number."""
 
     def __init__(self) -> None:
         self.module = new_module(SOLUTION)
-        self.objects: dict[int, Any] = {}
-        self.arguments: dict[
-            int, list[Any]
-        ] = {}  # the containers that were passed, by the number of the coroutine that has them
-        self.tasks: dict[
-            int, Any
-        ] = {}  # of asyncio, by the numbers of the objects that are awaited
+        self.solutions: dict[int, Any] = {}  # objects of the class Solution
+        self.awaitables: dict[int, Any] = {}
+        # the containers that were passed, by the number of the coroutine that has them
+        self.arguments: dict[int, list[Any]] = {}
+        self.tasks: dict[int, Any] = {}  # of asyncio, by the numbers of what is awaited
         self.runner: Any = None  # of asyncio: one event loop for all that is awaited
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what became of a message: a value or an error."""
         try:
             return self.dispatch(message)
+        except ValueCodecError as error:
+            return {"refused": str(error)[:MAX_MESSAGE]}
         except BaseException as error:  # whatever the program raises, also SystemExit
             described = describe_error(error)
             if "back" in message:
-                self.objects[id(error)] = error
-                described["object"] = id(error)
+                described["arguments"] = arguments_of(error)
             return {"error": described}
 
     def dispatch(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -77,36 +76,33 @@ class LoadedProgram:
             case {"run": code, "stdin": stdin}:
                 return self.run(code, stdin)
             case {"call": name, "args": args, "kwargs": kwargs}:
-                return self.call(
-                    find(self.module, name),
-                    args,
-                    kwargs,
-                    back="back" in message,
-                    reference="reference" in message,
-                )
-            case {"operator": name, "args": args}:
-                return self.call(operator_of(name), args, {"t": "dict", "v": []}, back=True)
-            case {"method": name, "object": number, "args": args, "kwargs": kwargs}:
-                return self.call(getattr(self.objects[number], name), args, kwargs, back=True)
+                function = find(self.module, name)
+                return self.call(function, args, kwargs, back="back" in message)
+            case {"attribute": path, "args": args, "kwargs": kwargs}:
+                function = self.attribute(path, message.get("solution"))
+                return self.call(function, args, kwargs, back=True)
+            case {"attribute": path}:
+                value = self.attribute(path, message.get("solution"))
+                return {**self.value(value), "lost": lost_class(value)}
             case {"await": numbers}:
                 return self.wait_for(numbers)
             case {"awaited": number}:
-                containers = self.arguments.pop(number, [])
-                return self.returned_value(
-                    self.tasks.pop(number).result(), containers, reference=True
-                )
-            case {"attribute": name, "object": number}:
-                return self.value(getattr(self.objects[number], name))
-            case {"attribute": path}:
-                target: Any = self.module
-                for name in path.split("."):
-                    target = getattr(target, name)
-                return (
-                    self.value_with_reference(target)
-                    if "reference" in message
-                    else self.value(target)
-                )
+                value = self.tasks.pop(number).result()
+                return self.returned_value(value, self.arguments.pop(number, []))
         raise ValueError("unknown message")
+
+    def attribute(self, path: str, solution: int | None) -> Any:
+        """Return what the program has under a dotted name, or an object of its class Solution."""
+        first, _, rest = path.partition(".")
+        if solution is None:
+            target = find(self.module, first)
+        else:
+            if solution not in self.solutions:
+                self.solutions[solution] = find(self.module, "Solution")()
+            target = getattr(self.solutions[solution], first)
+        for name in rest.split(".") if rest else ():
+            target = getattr(target, name)
+        return target
 
     def load(self, code: str, imports: str) -> dict[str, Any]:
         """Run the program, after imports that are no part of it."""
@@ -129,14 +125,12 @@ class LoadedProgram:
             sys.stdout.flush()
         return {"value": None}
 
-    def call(
-        self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False
-    ) -> dict[str, Any]:
+    def call(self, function: Any, args: Any, kwargs: Any, *, back: bool) -> dict[str, Any]:
         """Call a function and return its value; `back`: also what is in the containers that were
         passed, for test code.
         """
         decoder: Decoder = Decoder(
-            self.object_of, lambda number: decoder.containers[number], make_array, named_tuple_maker
+            None, lambda number: decoder.containers[number], make_array, named_tuple_maker
         )
         positional, named = decoder.decode(args), decoder.decode(kwargs)
         counts = [sys.getrefcount(each) for each in decoder.containers]
@@ -145,21 +139,19 @@ class LoadedProgram:
             return self.value(completed_value(value))
         if type(value).__name__ == "coroutine":
             self.arguments[id(value)] = decoder.containers
-        answer = self.returned_value(value, decoder.containers, reference=reference)
+        answer = self.returned_value(value, decoder.containers)
         now = [sys.getrefcount(each) for each in decoder.containers]
         kept = [n for n in range(len(now)) if now[n] > counts[n] and n != answer["same"]]
         is_kept = answer["same"] is None and sys.getrefcount(value) > OWN_REFERENCES
         return {**answer, "kept": [*kept, -1] if is_kept else kept}
 
-    def returned_value(
-        self, value: Any, containers: list[Any], *, reference: bool
-    ) -> dict[str, Any]:
-        """Return a value, with what is now in the containers that were passed, and which of them it
-        is.
+    def returned_value(self, value: Any, containers: list[Any]) -> dict[str, Any]:
+        """Return a value with the class that it loses, what is now in the containers that were
+        passed, and which of them it is.
         """
         same = next((n for n, container in enumerate(containers) if container is value), None)
-        answer = self.value_with_reference(value) if reference else self.value(value)
-        return {**answer, "contents": self.contents(containers), "same": same}
+        contents = self.contents(containers)
+        return {**self.value(value), "lost": lost_class(value), "contents": contents, "same": same}
 
     def wait_for(self, numbers: list[int]) -> dict[str, Any]:
         """Run what is awaited to its end, all of it at the same time. Return whether the program
@@ -168,9 +160,10 @@ class LoadedProgram:
         import asyncio
 
         async def wait() -> bool:
-            self.tasks |= {
-                number: asyncio.ensure_future(self.objects[number]) for number in numbers
-            }
+            for number in numbers:
+                value = self.awaitables.pop(number)
+                awaited = items_of(value) if type(value).__name__ == "async_generator" else value
+                self.tasks[number] = asyncio.ensure_future(awaited)
             await asyncio.wait([self.tasks[number] for number in numbers])
             return len(asyncio.all_tasks()) > 1
 
@@ -192,54 +185,22 @@ class LoadedProgram:
         except ValueCodecError as error:
             return {"refused": str(error)[:MAX_MESSAGE]}
 
-    def value_with_reference(self, value: Any) -> dict[str, Any]:
-        """Return a value; with it a reference if it is of a class of the program that is derived
-        from a built-in one.
-
-        If that class has operators of its own, there is only the reference.
-        """
-        kinds = [kind for kind in type(value).__mro__ if kind.__module__ == SOLUTION]
-        if not kinds:
-            return self.value(value)
-        reference = self.refer(value)
-        if any(name in vars(kind) for kind in kinds for name in ABILITIES if name != "__hash__"):
-            return {"value": reference}
-        answer = self.value(value)
-        return answer if answer.get("value") == reference else {**answer, "reference": reference}
-
     def refer(self, value: Any) -> Any:
-        """Return a number for an object of one of the program's classes, or for a function."""
-        number = id(value)
-        self.objects[number] = value  # kept alive: no other object gets the number
-        return {"t": "object", "v": [number, type(value).__name__[:80], abilities_of(value)]}
-
-    def object_of(self, content: Any) -> Any:
-        return self.objects[content[0]]
-
-
-def abilities_of(value: Any) -> list[str]:
-    """Return which special methods the class of an object has, and to which abstract classes the
-    object belongs.
-    """
-    import _collections_abc as abstract
-
-    methods: dict[str, Any] = {"__hash__": object.__hash__}
-    for kind in type(value).__mro__[-2::-1]:  # without `object`
-        methods.update({name: vars(kind)[name] for name in ABILITIES if name in vars(kind)})
-    classes = (name for name in ABILITIES if not name.startswith("__"))
-    belongs = [name for name in classes if isinstance(value, getattr(abstract, name))]
-    return [
-        *(name for name, method in methods.items() if name.startswith("__") and method is not None),
-        *belongs,
-    ]
+        """Return that there is an object which cannot be passed by value: the name of its class, a
+        number if it is awaited, and whether it can be called.
+        """
+        kind, number = type(value), None
+        if hasattr(kind, "__await__") or kind.__name__ == "async_generator":
+            number = id(value)
+            self.awaitables[number] = value  # kept alive: no other object gets the number
+        return {"t": "object", "v": [kind.__name__[:80], number, callable(value)]}
 
 
-def operator_of(name: str) -> Any:
-    """Return the function of the operator; built-in functions count."""
-    import _operator
-    import builtins
-
-    return getattr(builtins, name) if name in ("hash", "len", "iter") else getattr(_operator, name)
+def lost_class(value: Any) -> str:
+    """Return the name of the class of a value that arrives as one of another class; "" for none."""
+    kind = type(value)
+    is_carried = kind.__module__ in CARRIED or kind.__name__ == "deque" or hasattr(kind, "_fields")
+    return "" if is_carried else str(kind.__name__)[:80]
 
 
 def completed_value(value: Any) -> Any:
@@ -250,15 +211,17 @@ def completed_value(value: Any) -> Any:
         return value
     import asyncio
 
-    async def items() -> list[Any]:
-        found = []
-        async for item in value:
-            found.append(item)
-            if len(found) > MAX_ITERATOR_ITEMS:
-                raise ValueCodecError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
-        return found
+    return asyncio.run(value if type(value).__name__ == "coroutine" else items_of(value))
 
-    return asyncio.run(value if type(value).__name__ == "coroutine" else items())
+
+async def items_of(generator: Any) -> list[Any]:
+    """Return what an asynchronous generator yields. Raises ValueCodecError if that is too much."""
+    found = []
+    async for item in generator:
+        found.append(item)
+        if len(found) > MAX_ITERATOR_ITEMS:
+            raise ValueCodecError(f"an iterator yields more than {MAX_ITERATOR_ITEMS:,} values")
+    return found
 
 
 def find(module: ModuleType, name: str) -> Any:
@@ -311,6 +274,14 @@ def describe_error(error: BaseException) -> dict[str, Any]:
         "message": message,
         "trace": trace_of(error),
     }
+
+
+def arguments_of(error: BaseException) -> Any:
+    """Return the arguments of an exception; None if they cannot be passed by value."""
+    try:
+        return Encoder().encode(list(error.args))
+    except BaseException:  # a hostile property
+        return None
 
 
 def trace_of(error: BaseException) -> list[list[Any]]:

@@ -1,26 +1,28 @@
 """Runs test code in a sandbox of its own, and passes its calls on to the candidate in another.
 
 Test code and expected values never reach the candidate, and its objects never reach the test code:
-only values do.
+only values do. Tests that need more have no verdict here (`NotApartError`); beside the candidate
+they have one, which it could forge.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ..sandbox import Limits, Sandbox, SandboxedProcess, SandboxedProcessError
-from .assertion_code import NAMES, TestCode, read_test_code, unshared_state
+from .assertion_code import NAMES, TestCode, count_tests, read_test_code, unshared_state
 from .calls import default_entry_point
 from .parsing import parse
 from .report import (
     IN_PROCESS_METHOD,
     MAX_MESSAGE_CHARS,
     MAX_VALUE_CHARS,
+    PROGRAM,
     TestReport,
     TestResult,
     make_report,
@@ -41,7 +43,7 @@ from .session import (
     runner_settings,
 )
 from .tests import Tests
-from .values import Decoder, Encoder, ValueCodecError, nested_lists
+from .values import Decoder, ValueCodecError
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
@@ -56,78 +58,47 @@ OWN_FAULTS = (
     "ImportError",
     "ModuleNotFoundError",
 )
-NOT_SHARED = "the program runs in a sandbox of its own, which has no part in that"
-# of a request
-FORWARDED = (
-    "call",
-    "method",
-    "operator",
-    "attribute",
-    "await",
-    "awaited",
-    "object",
-    "args",
-    "kwargs",
-    "reference",
-)
+FORWARDED = ("call", "attribute", "solution", "await", "awaited", "args", "kwargs")  # of a request
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteReference:
-    """Stands here for an object of the candidate that cannot be passed by value."""
-
-    number: int
-    name: str
-    abilities: Sequence[str] = ()
-
-    def __repr__(self) -> str:
-        return f"<{self.name}>"
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayReference:
-    """Stands here for an array or a scalar of NumPy; shape None: a scalar."""
-
-    type: str
-    shape: Sequence[int] | None
-    items: Sequence[Any]
-
-    def __repr__(self) -> str:
-        shown = show(nested_lists(self.type, list(self.shape or ()), list(self.items)))
-        return shown if self.shape is None else f"array({shown})"
-
-
-@dataclass(frozen=True, slots=True)
-class NamedTupleReference:
-    """Stands here for a named tuple."""
-
-    name: str
-    fields: tuple[str, ...]
-    items: tuple[Any, ...]
-
-    def __repr__(self) -> str:
-        pairs = zip(self.fields, self.items, strict=True)
-        return f"{self.name}({', '.join(f'{field}={show(item)}' for field, item in pairs)})"
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerReference:
-    """Stands here for a list or the like that the test code passed to the candidate, by its
+class ObjectReference:
+    """Stands here for an object of the candidate that is no value; one that is awaited has a
     number.
     """
 
-    number: int
+    name: str
+    number: int | None
+    is_callable: bool
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
 
 
 class BrokenTestsError(Exception):
     """The test code failed before it called the candidate: it says nothing about it."""
 
 
+class NotApartError(Exception):
+    """Apart from the candidate the test code says nothing about it. The message says why."""
+
+
 def run_driver(session: CandidateSession, tests: Tests) -> TestReport:
     """Run test code apart from the candidate; a part of it that fails does not keep the others from
-    running.
+    running. Raises NotApartError if that gives no verdict.
     """
-    return _run_code("driver", session, tests)
+    with session:
+        if failure := session.load():
+            return make_report("driver", _all_fail(failure, tests), session.execution)
+        return _run_code("driver", session, tests)
+
+
+def _all_fail(failure: CallFailure, tests: Tests) -> Iterator[TestResult]:
+    """Yield a result for each test of a program that does not start."""
+    failed = TestResult(PROGRAM, ok=False, error=failure.error, traceback=failure.traceback)
+    for test in tests.code:
+        for _ in range(count_tests(test.source)):
+            yield replace(failed, hidden=test.hidden)
 
 
 def run_in_process(session: CandidateSession, tests: Tests) -> TestReport:
@@ -137,32 +108,30 @@ def run_in_process(session: CandidateSession, tests: Tests) -> TestReport:
 
 def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestReport:
     results: list[TestResult] = []
-    doubts: list[
-        str
-        # for each visible test that fails, what may be the reason beside the program; "" for
-        # nothing
-    ] = []
-    with session:
-        for test in sorted(tests.code, key=lambda test: test.hidden):
-            code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
-            code = replace(code, entry_point=code.entry_point or default_entry_point(session.code))
-            try:
-                relay = _Relay(session, code, in_process=method == IN_PROCESS_METHOD)
-                found = relay.run()
-            except BrokenTestsError as error:
-                return report_without_score(
-                    method, f"the tests cannot be run: {error}", session.execution
-                )
-            results += [replace(result, hidden=test.hidden) for result in found]
-            if not test.hidden:
-                tree, failures = parse(test.source), [result for result in found if not result.ok]
-                doubts += [_doubt(result, tree, session.code, relay) for result in failures]
-    report = make_report(method, results, session.execution)
-    if method != IN_PROCESS_METHOD and doubts and all(doubts):
-        return report_without_score(
-            method, f"tests fail that {doubts[0]}: {NOT_SHARED}", session.execution
-        )
-    return report
+    doubts: list[str] = []
+    for test in sorted(tests.code, key=lambda test: test.hidden):
+        code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
+        code = replace(code, entry_point=code.entry_point or default_entry_point(session.code))
+        relay = _Relay(session, code, in_process=method == IN_PROCESS_METHOD)
+        try:
+            found = relay.run()
+        except BrokenTestsError as error:
+            problem = f"the tests cannot be run: {error}"
+            return report_without_score(method, problem, session.execution)
+        results += [replace(result, hidden=test.hidden) for result in found]
+        if not test.hidden and not relay.in_process:
+            doubts += _doubts(found, test.source, relay)
+    if doubts and all(doubts):
+        raise NotApartError(f"tests fail that {doubts[0]}")
+    return make_report(method, results, session.execution)
+
+
+def _doubts(results: Sequence[TestResult], source: str, relay: _Relay) -> list[str]:
+    """Return for each test that fails what may be the reason beside the program; "" if it is the
+    program for certain.
+    """
+    tree, code = parse(source), relay.session.code
+    return [_doubt(result, tree, code, relay) for result in results if not result.ok]
 
 
 def _doubt(result: TestResult, tree: ast.Module, code: str, relay: _Relay) -> str:
@@ -245,15 +214,14 @@ class _Relay:
             if not isinstance(request, dict):
                 return "it sent something else than an outcome"
             self._note(request)
-            if request.get("unsendable") and not self.in_process:
-                reason = str(request["unsendable"])[:MAX_MESSAGE_CHARS]
-                raise BrokenTestsError(
-                    f"they pass an object that the program cannot get by value ({reason})"
-                )
-            if request.get("unknown") and not self.in_process:
-                raise BrokenTestsError(str(request["unknown"])[:MAX_MESSAGE_CHARS])
+            if broken := request.get("broken"):
+                raise BrokenTestsError(str(broken)[:MAX_MESSAGE_CHARS])
             if "done" in request:
                 return str(request.get("problem") or "")[:MAX_MESSAGE_CHARS]
+            if self.in_process:
+                return "it sent something else than an outcome"
+            if unknown := request.get("unknown"):
+                raise NotApartError(str(unknown)[:MAX_MESSAGE_CHARS])
             message = self._forward(request)
 
     def _first_message(self) -> dict[str, Any]:
@@ -311,37 +279,42 @@ class _Relay:
                 self.lost[_part_of(request)] = name, is_data
 
     def _forward(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass a request on to the candidate. Return the answer for the test code, made of checked
-        values.
+        """Pass a request on to the candidate. Return the answer for the test code, which checks
+        each value again.
         """
         self.calls += 1
         if self.calls > MAX_CALLS:
             raise BrokenTestsError(f"they make more than {MAX_CALLS:,} calls")
-        answer = self.session.ask(
-            {**{name: request[name] for name in FORWARDED if name in request}, "back": True},
-            _decoder(),
-        )
-        if (
-            request.get("look_up")
-            and isinstance(answer, ReturnValue)
-            and isinstance(answer.value, RemoteReference)
-        ):
-            self.calls -= 1  # a function or class, that nobody has called yet
-        if "await" in request and isinstance(answer, ReturnValue):
-            self.has_tasks |= answer.value is True
-        else:
-            self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
-        if isinstance(answer, CallFailure) and not answer.types:
-            return {"raise": [], "message": answer.error}
+        message = {name: request[name] for name in FORWARDED if name in request}
+        answer = self.session.ask({**message, "back": True}, Decoder(ObjectReference))
+        self._log(request, answer)
         if isinstance(answer, CallFailure):
-            return {"raise": list(answer.types), "message": answer.message, "object": answer.number}
+            return {
+                "raise": list(answer.types),
+                "message": answer.message if answer.types else answer.error,
+                "arguments": answer.arguments,
+            }
         return {
-            "value": _encode(answer.value),
-            "contents": _checked_contents(answer.contents),
+            "value": answer.encoded,
+            "lost": answer.lost,
+            "contents": answer.contents,
             "same": answer.same,
             "kept": answer.kept,
-            "reference": _checked_reference(answer.reference),
         }
+
+    def _log(self, request: Mapping[str, Any], answer: Answer) -> None:
+        """Note what became of a request."""
+        value = answer.value if isinstance(answer, ReturnValue) else None
+        if (
+            isinstance(value, ObjectReference)
+            and "args" not in request
+            and _part_of(request) is None
+        ):
+            self.calls -= 1  # it is imported, and nobody has asked about it yet
+        if "await" in request and isinstance(answer, ReturnValue):
+            self.has_tasks |= value is True
+        else:
+            self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
 
     def _results(self, problem: str) -> list[TestResult]:
         functions = [name for name, _ in self.code.functions]
@@ -392,88 +365,16 @@ def _patient(limits: Limits) -> Limits:
     return replace(limits, wall_seconds=30 + 2 * MAX_TIMEOUTS * limits.wall)
 
 
-def _checked_contents(contents: Any) -> Any:
-    """Return what is in the arguments after the call, checked; None if it cannot be passed by
-    value.
-    """
-    if contents is None:
-        return None
-    try:
-        return [_encode(each) for each in _decoder().decode_list(contents, 0)]
-    except (ValueCodecError, RecursionError):
-        return None
-
-
-def _checked_reference(reference: Any) -> Any:
-    try:
-        return _encode(_decoder().decode(reference))
-    except (ValueCodecError, RecursionError):
-        return None
-
-
-def _decoder() -> Decoder:
-    return Decoder(_remote_reference, ContainerReference, _array_reference, _named_tuple_reference)
-
-
-def _remote_reference(content: Any) -> RemoteReference:
-    number, name, abilities = content
-    return RemoteReference(number, name, tuple(abilities))
-
-
-def _array_reference(kind: str, shape: list[int] | None, items: list[Any]) -> ArrayReference:
-    return ArrayReference(kind, None if shape is None else tuple(shape), tuple(items))
-
-
-def _named_tuple_reference(
-    name: str, fields: list[str]
-) -> Callable[[list[Any]], NamedTupleReference]:
-    return lambda items: NamedTupleReference(name, tuple(fields), tuple(items))
-
-
-def _encode(value: Any) -> Any:
-    return Encoder(_refer).encode(value)
-
-
-def _refer(value: Any) -> Any:
-    match value:
-        case RemoteReference(number, name, abilities):
-            return {"t": "object", "v": [number, name, list(abilities)]}
-        case ContainerReference(number):
-            return {"t": "container", "v": number}
-        case NamedTupleReference(name, fields, items):
-            return {
-                "t": "named tuple",
-                "v": [name, list(fields), [_encode(item) for item in items]],
-            }
-        case ArrayReference(kind, shape, items):
-            return {
-                "t": "array",
-                "v": [
-                    kind,
-                    None if shape is None else list(shape),
-                    [_encode(item) for item in items],
-                ],
-            }
-    return None
-
-
 def _shown_request(request: Mapping[str, Any]) -> str:
     if "await" in request or "awaited" in request:
         return "await"
-    name = str(next((request[key] for key in FORWARDED[:4] if key in request), ""))
+    name = str(request.get("call", request.get("attribute", "")))
     if "args" not in request:
         return f".{name}"
     try:
-        decoder = Decoder(
-            _remote_reference,
-            lambda n: decoder.containers[n],
-            _array_reference,
-            _named_tuple_reference,
-        )
-        args, kwargs = (
-            decoder.decode(request["args"]),
-            decoder.decode(request.get("kwargs", {"t": "dict", "v": []})),
-        )
+        decoder = Decoder(None, lambda number: decoder.containers[number])
+        args = decoder.decode(request["args"])
+        kwargs = decoder.decode(request.get("kwargs", {"t": "dict", "v": []}))
     except ValueCodecError:
         return f"{name}(...)"
     text = show_call(name, args, kwargs)

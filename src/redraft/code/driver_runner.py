@@ -1,12 +1,13 @@
-"""Test code in a sandbox of its own: the candidate is elsewhere, and each call of it goes out by
+"""Test code in a sandbox of its own: the program is elsewhere, and each call of it goes out by
 value and comes back by value.
 
-Proxies stand for the candidate here (see `proxies`). An exception that the candidate raised is
-raised here as the built-in class of the same name. Constants of the candidate are values; those
-that can be changed are read again after each call.
+Only values cross; `stand_ins` has what stands for the program here. What the tests cannot do with
+values ends them without a score (`give_up`). An exception that the program raised is raised here as
+the built-in class of the same name. Constants of the program are values; those that can be changed
+are read again after each call.
 
-Lists and other containers among the arguments get what the candidate put into them, if the test
-code checks that.
+Lists and other containers among the arguments get what the program put into them, if the test code
+checks that.
 
 The file runs in a sandbox and imports from the standard library alone.
 """
@@ -26,32 +27,22 @@ from pathlib import Path
 from types import CoroutineType, ModuleType
 from typing import Any, NoReturn, Self
 
-from .proxies import (
-    CandidateCollection,
-    CandidateEnd,
-    CandidateFunction,
-    CandidateModule,
-    MissingName,
-    RemoteObject,
-    exception_of_candidate,
-    is_callable,
+from .stand_ins import (
+    ProgramEnd,
+    ProgramFunction,
+    ProgramModule,
+    ProgramObject,
+    ProgramSolution,
+    exception_of_program,
     is_class_name,
-    is_constructed,
-    is_remote,
     make_exception,
     named_tuple,
-    parts_of,
-    proxy_class,
-    refer,
-    value_object,
 )
-from .values import Decoder, Encoder, ValueClassError, ValueCodecError, make_array
+from .values import CARRIED, Decoder, Encoder, ValueClassError, ValueCodecError, make_array
 
 # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
 COROUTINE, ASYNC_GENERATOR = (0x80, 0x200)
 ALLOW_TOP_LEVEL_AWAIT = 0x2000  # of `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`
-# modules whose values arrive as what they are
-CARRIED = ("builtins", "datetime", "decimal", "fractions", "itertools", "numpy")
 MAX_KEPT = 50  # values that are compared before each call
 SKIPPED = "it was skipped after a call of the program"
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
@@ -59,12 +50,11 @@ NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
 
 
 def main(channel: Any) -> None:
-    """Run test code; each answer asks for a call of the candidate, and the last one says that it is
+    """Run test code; each answer asks for a call of the program, and the last one says that it is
     done.
     """
     message = channel.receive()
     if message is not None:
-        setattr(builtins, "callable", is_callable)  # noqa: B010  (to a type checker it is another type)
         driver = Driver(channel)
         problem = driver.run(message)
         channel.send({"done": True, **driver.take_outcomes(), "problem": problem})
@@ -84,11 +74,7 @@ class ArgumentEncoder(Encoder):
     def _encode(self, value: Any, depth: int) -> Any:
         kind = type(value)
         is_deque = kind is collections.deque
-        if (
-            kind.__module__ not in CARRIED
-            and not is_remote(value)
-            and not (is_deque and value.maxlen is None)
-        ):
+        if kind.__module__ not in CARRIED and not (is_deque and value.maxlen is None):
             if kind.__module__ == "unittest.mock":
                 raise ValueClassError(
                     f"an object of the class {kind.__name__!r} cannot be passed by value"
@@ -101,34 +87,33 @@ class ArgumentEncoder(Encoder):
         return super()._encode(value, depth)
 
 
-class CandidateFailure(Exception):
-    """The candidate raised an exception that is no built-in one."""
+class ProgramFailure(Exception):
+    """The program raised an exception that is no built-in one."""
 
 
 class Driver:
     """Runs test code and records the outcome of each of its parts."""
+
+    part: Any = None  # the one that runs; None outside of all
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
         self.finished: list[list[Any]] = []
         self.planned: list[str] = []  # the names of tests that are only known here
         self.exceptions: dict[str, type[Exception]] = {}
-        self.candidate: ModuleType | None = None  # only if it runs beside the tests
+        self.program: ModuleType | None = None  # only if it runs beside the tests
         self.compares_arguments = False
-        self.classes: set[str] = set()  # of the candidate, that the test code has called by name
-        self.proxies: dict[int, RemoteObject] = {}
-        self.variables: dict[
-            str, tuple[Any, Any]
-        ] = {}  # containers of the candidate's module, each with a copy
-        self.arguments: dict[
-            int, list[Any]
-        ] = {}  # the containers that were passed, by the number of the coroutine that has them
-        self.kept: list[
-            tuple[Any, Any]
-        ] = []  # values that the candidate still has, each with a copy
-        self.awaited: list[
-            tuple[int, Any]
-        ] = []  # objects of the candidate, each with the future that waits for it here
+        self.asks_for_repr = False
+        self.given = self.lost = ""  # as in `Part`, for what came outside of all parts
+        self.solutions = 0  # objects of the class Solution that the program keeps
+        # containers of the program's module, each with a copy, by what asks for them
+        self.variables: dict[tuple[str, int | None], tuple[Any, Any]] = {}
+        # the containers that were passed, by the number of the coroutine that has them
+        self.arguments: dict[int, list[Any]] = {}
+        # values that the program still has, each with a copy
+        self.kept: list[tuple[Any, Any]] = []
+        # numbers of what the program awaits, each with the future that waits for it here
+        self.awaited: list[tuple[int, Any]] = []
         self.loop: Any = None  # in which they are awaited
 
     def take_outcomes(self) -> dict[str, Any]:
@@ -146,6 +131,7 @@ class Driver:
         try:
             self.bind(message)
             if message["uses_pytest"]:
+                self.define_all(message, builtins.__dict__)
                 return self.run_pytest(message["tests"])
             module = ModuleType("tests")
             sys.modules["tests"] = module
@@ -156,28 +142,27 @@ class Driver:
         return ""
 
     def bind(self, message: dict[str, Any]) -> None:
-        """Make the modules that stand for the candidate: proxies or, if its code is given,
-        itself.
-        """
+        """Make the modules that stand for the program or, if its code is given, are the program."""
         self.compares_arguments = message["compares_arguments"]
-        for name in message["exceptions"]:
-            self.exceptions[name] = type(name, (Exception,), {})
+        self.asks_for_repr = "repr(" in message["tests"]
         if "code" in message:
-            candidate = self.candidate = ModuleType("solution")
-            sys.modules["solution"] = candidate
-            exec(message["imports"], vars(candidate))
-            exec(compile(message["code"], "<solution>", "exec"), vars(candidate))
+            program = self.program = ModuleType("solution")
+            sys.modules["solution"] = program
+            exec(message["imports"], vars(program))
+            exec(compile(message["code"], "<solution>", "exec"), vars(program))
+        else:
+            for name in message["exceptions"]:
+                self.exceptions[name] = type(name, (Exception,), {})
         for name in message["modules"]:
-            sys.modules[name] = self.candidate or CandidateModule(self, name)
+            sys.modules[name] = self.program or ProgramModule(self, name)
 
     def run_code(self, message: dict[str, Any], namespace: dict[str, Any]) -> None:
         names = message["part_names"]
         namespace[names["part"]] = lambda number, asserts: Part(self, number, asserts=asserts)
         namespace[names["reached"]] = self.note_assertion
-        for name in (*message["candidate_names"], *message["exceptions"]):
-            self.define(namespace, name, name)
+        self.define_all(message, namespace)
         if message["entry_point"]:
-            self.define(namespace, names["candidate"], message["entry_point"])
+            namespace[names["candidate"]] = self.entry_point(message["entry_point"])
         complete(
             eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace)  # noqa: S307
         )
@@ -187,12 +172,23 @@ class Driver:
             with Part(self, name, asserts=asserts):
                 complete(namespace[name]())
 
-    def define(self, namespace: dict[str, Any], name: str, of_candidate: str) -> None:
-        """Let a name in the test code stand for something of the candidate."""
-        if self.candidate is None:
-            namespace[name] = self.exceptions.get(name) or self.look_up(of_candidate)
-        elif hasattr(self.candidate, of_candidate):
-            namespace[name] = getattr(self.candidate, of_candidate)
+    def define_all(self, message: dict[str, Any], namespace: dict[str, Any]) -> None:
+        """Let names of the program stand for what it has; one that it lacks stays undefined."""
+        for name in (*message["candidate_names"], *message["exceptions"]):
+            with suppress(NameError, AttributeError):
+                namespace[name] = self.exceptions.get(name) or (
+                    getattr(self.program, name) if self.program else self.look_up(name)
+                )
+
+    def entry_point(self, name: str) -> Any:
+        """Return the function that is tested; "Class.method" is a method of a new object."""
+        if self.program is None:
+            return ProgramFunction(self, name, {"call": name})
+        first, _, method = name.partition(".")
+        if not method and not hasattr(self.program, first):
+            first, method = "Solution", name
+        target = getattr(self.program, first)
+        return getattr(target(), method) if method else target
 
     def run_pytest(self, source: str) -> str:
         """Let pytest run the test code. Return why it could not."""
@@ -223,8 +219,6 @@ class Driver:
         pytest.main([*options, str(path)], plugins=plugins)
         return plugin.problem
 
-    part: Any = None
-
     def note_assertion(self, value: Any, *, never: bool = False) -> Any:
         """Note that an assertion was evaluated; one that must `never` be reached fails even if the
         test code catches its error.
@@ -251,11 +245,9 @@ class Driver:
 
     # ---- calls
 
-    def ask(self, request: dict[str, Any], *, ends: bool = False) -> Any:
-        """Send a request of the test code out and return the value. Raises what the candidate
+    def ask(self, request: dict[str, Any]) -> Any:
+        """Send a request of the test code out and return the answer. Raises what the program
         raised.
-
-        With `ends`, StopAsyncIteration is raised, which ends a loop of the test code.
         """
         if self.part is not None:
             self.part.asked = True
@@ -264,38 +256,40 @@ class Driver:
         answer = self.channel.receive()
         if answer is None:
             os._exit(1)
-        if ends and answer.get("raise", [])[:1] == ["StopAsyncIteration"]:
-            raise StopAsyncIteration
         if "raise" in answer:
-            error = self.exception(answer["raise"], answer["message"], answer.get("object"))
-            raise self.fail(str(error)) if isinstance(error, CandidateEnd) else error
+            error = self.exception(answer["raise"], answer["message"], answer.get("arguments"))
+            raise self.fail(str(error)) if isinstance(error, ProgramEnd) else error
         return answer
 
-    def fail(self, problem: str) -> CandidateEnd:
+    def fail(self, problem: str) -> ProgramEnd:
         """Return the error to raise for a part that has failed, whatever the test code makes of the
         error.
         """
         if self.part is not None:
             self.part.failure = self.part.failure or problem
-        return CandidateEnd(problem)
+        return ProgramEnd(problem)
 
-    def look_up(self, name: str) -> Any:
-        """Return a constant of the candidate, or what stands for its function or class of that
-        name, or for nothing.
+    def look_up(self, path: str, solution: int | None = None) -> Any:
+        """Return a constant of the program, or what stands for its function or class of that
+        name, also of an object of the class Solution, by its number.
         """
-        try:
-            answer = self.ask({"attribute": name, "reference": True, "look_up": True})
-        except (Exception, CandidateEnd):
-            return MissingName(self, name)
+        request: dict[str, Any] = {"attribute": path}
+        request |= {} if solution is None else {"solution": solution}
+        answer = self.ask(request)
         match answer["value"]:
-            case {"t": "object", "v": [number, _, abilities]} if "__call__" in abilities:
-                is_collection = "__getitem__" in abilities and "__iter__" in abilities
-                return (CandidateCollection if is_collection else CandidateFunction)(
-                    self, name, number
-                )
-        return self.variable(name, self.decode_with_reference(answer))
+            case {"t": "object", "v": [_, None, True]}:
+                return ProgramFunction(self, path, request)
+            case {"t": "object", "v": ["module", None, _]} if path in sys.stdlib_module_names:
+                return __import__(path)  # what the program imported, and the tests did not
+        self.note_loss(answer)
+        return self.variable((path, solution), self.decode(answer["value"]))
 
-    def variable(self, name: str, value: Any) -> Any:
+    def solution(self) -> ProgramSolution:
+        """Return what stands for a new object of the class Solution."""
+        self.solutions += 1
+        return ProgramSolution(self, self.solutions)
+
+    def variable(self, name: tuple[str, int | None], value: Any) -> Any:
         """Return a constant; a container is the same one as before, with its content now."""
         known = self.variables.get(name)
         if known and type(known[0]) is type(value):
@@ -306,7 +300,7 @@ class Driver:
         return value
 
     def keep(self, values: list[Any]) -> None:
-        """Remember values that the candidate still has, too: what the test code changes in them
+        """Remember values that the program still has, too: what the test code changes in them
         now, it does not see.
         """
         kept = [
@@ -324,77 +318,72 @@ class Driver:
                 "they change a value that the program got or gave in an earlier call, and still "
                 "has: it has a copy"
             )
-        for name, (value, before) in self.variables.items():
+        for (name, _), (value, before) in self.variables.items():
             if differ(value, before):
                 self.give_up(f"they change {name} of the program")
 
     def read_variables(self) -> None:
-        for name in list(self.variables):
-            self.look_up(name)
+        for name, solution in list(self.variables):
+            self.look_up(name, solution)
 
     def give_up(self, reason: str) -> NoReturn:
-        """End the tests: what they say of the candidate cannot be known."""
-        self.channel.send({"unknown": reason})
+        """End the tests: what they say of the program cannot be known apart from it."""
+        self.end({"unknown": reason})
+
+    def end(self, message: dict[str, str]) -> NoReturn:
+        """End the process with a message that is no outcome."""
+        self.channel.send(message)
         os._exit(1)
 
-    async def result_of(self, remote: RemoteObject, *, ends: bool = False) -> Any:
-        """Return what an object of the candidate gives that is awaited; with `ends`,
-        StopAsyncIteration is raised here as well.
+    async def result_of(self, number: int) -> Any:
+        """Return what a coroutine of the program returns.
 
         What is awaited at the same time here also runs at the same time there.
         """
         import asyncio
 
-        if not isinstance(remote, RemoteObject):
-            raise TypeError(f"{type(remote).__name__!r} object can't be awaited")
-        number, loop = parts_of(remote)[1], asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         if self.loop is not loop:
             self.loop, self.awaited = loop, []
         if not self.awaited:
             loop.call_soon(self.await_all)
         self.awaited.append((number, loop.create_future()))
         await self.awaited[-1][1]
-        answer = self.ask({"awaited": number}, ends=ends)
-        return self.update_arguments(
-            self.decode_with_reference(answer), answer, self.arguments.pop(number, [])
-        )
+        answer = self.ask({"awaited": number})
+        value = self.decode(answer["value"])
+        return self.update_arguments(value, answer, self.arguments.pop(number, []))
+
+    async def items_of(self, number: int) -> Any:
+        """Yield the items of an async generator of the program, which runs to its end first."""
+        for item in await self.result_of(number):
+            yield item
 
     def await_all(self) -> None:
-        """Let the candidate run what is awaited."""
+        """Let the program run what is awaited."""
         awaited, self.awaited = self.awaited, []
         error: BaseException | None = None
         try:
             self.ask({"await": [number for number, _ in awaited]})
-        except (Exception, CandidateEnd) as raised:
+        except (Exception, ProgramEnd) as raised:
             error = raised
         for _, future in awaited:
             if not future.done():
                 future.set_exception(error) if error else future.set_result(None)
 
-    def attribute(self, number: int, name: str) -> Any:
-        return self.decode(self.ask({"attribute": name, "object": number})["value"])
-
-    def operate(self, name: str, *operands: Any) -> Any:
-        return self.call({"operator": name}, operands, {})
-
-    def call(self, request: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Send a call out with its arguments and return the value. Raises what the candidate
+    def call(
+        self, name: str, request: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Send a call out with its arguments and return the value. Raises what the program
         raised.
         """
         self.check_variables()
-        encoder = ArgumentEncoder(refer, share=True)
-        values = self.encode_arguments(encoder, args, kwargs)
-        called, _, method = request.get("call", "").partition(".")
-        if is_class := is_class_name(called):
-            self.classes.add(called)
-        answer = self.ask({**request, **values, **({"reference": True} if is_class else {})})
-        known = len(self.proxies)
-        value = self.decode_with_reference(answer)
-        if isinstance(value, RemoteObject) and "Coroutine" in type(value).abilities:
-            self.arguments[parts_of(value)[1]] = encoder.containers
-        if isinstance(value, RemoteObject) and len(self.proxies) > known:
-            by_operator = "operator" in request and all(is_constructed(each) for each in args)
-            object.__setattr__(value, "_is_constructed", by_operator or (is_class and not method))
+        encoder = ArgumentEncoder(self.refuse, share=True)
+        answer = self.ask({**request, **self.encode_arguments(encoder, args, kwargs)})
+        self.check_class(name, answer)
+        value = self.decode(answer["value"])
+        match answer["value"]:
+            case {"t": "object", "v": ["coroutine", int() as number, _]}:
+                self.arguments[number] = encoder.containers
         self.read_variables()
         value = self.update_arguments(value, answer, encoder.containers)
         numbered = {**dict(enumerate(encoder.containers)), -1: value}
@@ -403,6 +392,29 @@ class Driver:
         ]
         self.keep([numbered[n] for n in answer["kept"] if n in numbered])
         return value
+
+    def check_class(self, name: str, answer: dict[str, Any]) -> None:
+        """End the tests if they call a class to have an object of it. Note a class that the value
+        has lost.
+        """
+        kind, function, is_value = answer["lost"], name.rpartition(".")[2], True
+        match answer["value"]:
+            case {"t": "object", "v": [str() as kind, number, _]}:
+                is_value = number is not None
+        if kind and (kind == function or (not is_value and is_class_name(function))):
+            self.give_up(f"they make an object of its class {kind!r}")
+        if is_value:
+            self.note_loss(answer)
+
+    def note_loss(self, answer: dict[str, Any]) -> None:
+        """Note the class of an object that came as a built-in value."""
+        part = self.part if self.part is not None else self
+        part.lost = part.lost or answer["lost"]
+
+    def refuse(self, value: Any) -> Any:
+        """Refuse an argument that is of the program; of anything else it has no say."""
+        if isinstance(value, ProgramObject | ProgramFunction | ProgramSolution):
+            self.give_up("they pass an object of the program to it, which is no value")
 
     def encode_arguments(
         self, encoder: ArgumentEncoder, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -414,11 +426,8 @@ class Driver:
             values = {"args": encoder.encode(list(args)), "kwargs": encoder.encode(kwargs)}
             return {**values, "lost": encoder.lost} if encoder.lost else values
         except ValueClassError as error:
-            self.channel.send({"unsendable": str(error)})
-            os._exit(1)
-        except (
-            ValueCodecError
-        ) as error:  # a ValueError, which the test code may expect of the candidate
+            self.give_up(f"they pass an object that the program cannot get by value ({error})")
+        except ValueCodecError as error:  # which the test code may expect of the program
             raise self.fail(f"the arguments cannot be sent: {error}") from None
 
     def update_arguments(self, value: Any, answer: dict[str, Any], containers: list[Any]) -> Any:
@@ -439,51 +448,48 @@ class Driver:
             return value
         return value if same is None else containers[same]
 
-    def decode_with_reference(self, answer: dict[str, Any]) -> Any:
-        """Return the value of an answer; what also is an object of a class of the candidate can be
-        asked for its attributes.
-        """
-        value = self.decode(answer["value"])
-        match answer.get("reference"):
-            case {"t": "object", "v": [int() as number, str() as name, list() as abilities]} if (
-                not isinstance(value, RemoteObject)
-            ):
-                return value_object(self, value, number, name, abilities)
-        return value
-
     def decode(self, data: Any, containers: Any = ()) -> Any:
         decoder = Decoder(
-            self.remote_object, containers.__getitem__, make_array, partial(named_tuple, self)
+            self.object_of_program, containers.__getitem__, make_array, partial(named_tuple, self)
         )
         try:
             return decoder.decode(data)
         except ValueCodecError as error:
             raise self.fail(f"the value cannot be compared: {error}") from None
 
-    def remote_object(self, content: Any) -> Any:
-        number, name, abilities = content
-        if number in self.proxies:
-            object.__setattr__(self.proxies[number], "_is_constructed", False)
-        else:
-            shown = name if name in self.classes and name.isidentifier() else "RemoteObject"
-            self.proxies[number] = proxy_class(tuple(abilities), shown)(self, number, name)
-        return self.proxies[number]
+    def object_of_program(self, kind: str, number: int | None, _is_callable: bool) -> Any:  # noqa: FBT001
+        """Return what stands for an object that is no value; what is awaited has a number."""
+        match kind, number:
+            case "coroutine", int():
+                return self.result_of(number)
+            case "async_generator", int():
+                return self.items_of(number)
+        part = self.part if self.part is not None else self
+        part.given = part.given or kind
+        awaited = None if number is None else partial(self.result_of, number)
+        return ProgramObject(self, kind, awaited)
 
-    def exception(self, types: list[str], message: str, number: int | None = None) -> BaseException:
+    def exception(self, types: list[str], message: str, arguments: Any) -> BaseException:
+        """Return what stands for an exception that the program raised."""
+        text = ": ".join(filter(None, [*types[:1], message]))
         if "Exception" not in types:
-            return CandidateEnd(": ".join(filter(None, [*types[:1], message])))
-        kinds: list[type[Exception]] = []
-        for name in types:
-            kind = self.exceptions.get(name) or getattr(builtins, name, None)
-            if name in NOT_RAISED:
-                return RuntimeError(f"{name} raised by the candidate")
-            if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
-                kinds.append(kind)
+            return ProgramEnd(text)
+        if ending := {*types}.intersection(NOT_RAISED):
+            return RuntimeError(f"{min(ending)} raised by the program")
+        kinds = [kind for name in types if (kind := self.class_of_exception(name))]
         if not kinds:
-            return CandidateFailure(": ".join(filter(None, [*types[:1], message])))
-        if any(name in self.exceptions for name in types) and number is not None:
-            return exception_of_candidate(self, kinds, message, number)
-        return make_exception(kinds[0], message)
+            return ProgramFailure(text)
+        args = self.decode(arguments) if isinstance(arguments, list) else None
+        if types[0] in self.exceptions or not hasattr(builtins, types[0]):
+            return exception_of_program(self, kinds, message, args)
+        return make_exception(kinds[0], message, args)
+
+    def class_of_exception(self, name: str) -> type[Exception] | None:
+        """Return the class that is raised here for one of the program's."""
+        kind = self.exceptions.get(name) or getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
+            return kind
+        return None
 
 
 def complete(value: Any) -> None:
@@ -543,6 +549,8 @@ class Part:
         self.reached = False
         self.asked = False
         self.failure = ""  # whatever the test code makes of it
+        self.given = ""  # the class of an object of the program that came
+        self.lost = ""  # the class of a value that came as a built-in one
 
     def __enter__(self) -> Self:
         self.driver.part = self
@@ -557,12 +565,24 @@ class Part:
         return True
 
     def finish(self, problem: str, *, skipped: bool = False) -> None:
-        """Record the outcome. A part that is skipped counts only if the program had a say in it."""
+        """Record the outcome. A part that is skipped counts only if the program had a say in it.
+
+        What has an object of the program instead of a value cannot have passed.
+        """
+        self.check_objects(problem)
         if skipped and not problem:
             problem = SKIPPED if self.asked else ""
             self.driver.finished.append([self.number, False if self.asked else None, problem])
         else:
             self.driver.finished.append([self.number, not problem, problem])
+
+    def check_objects(self, problem: str) -> None:
+        """End the tests if an object of the program may be why this one passes or fails."""
+        given, lost = self.given or self.driver.given, self.lost or self.driver.lost
+        if given and not problem:
+            self.driver.give_up(f"a test gets an object of its class {given!r}, which is no value")
+        if lost and problem.startswith("AttributeError"):
+            self.driver.give_up(f"a test gets an object of the class {lost!r} as a built-in value")
 
 
 class PartResult(unittest.TestResult):
@@ -673,7 +693,7 @@ class PytestPlugin:
             and report.failed
             and (problem := missing_fixture(report.longrepr))
         ):
-            self.driver.give_up(problem)
+            self.driver.end({"broken": problem})
         if report.failed:
             self.failures.setdefault(report.nodeid, last_line(report.longrepr))
         elif report.when == "call" and report.passed:

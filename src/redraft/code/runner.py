@@ -14,10 +14,9 @@ from functools import cache, partial
 from ..sandbox import Limits, Sandbox
 from ..threads import LastingThreadPool
 from .calls import Checker, run_calls
-from .driver import run_driver, run_in_process
+from .driver import NotApartError, run_driver, run_in_process
 from .names import defined_names
 from .parsing import parse
-from .proxies import is_class_name
 from .report import (
     IN_PROCESS_METHOD,
     PROGRAM,
@@ -28,6 +27,7 @@ from .report import (
 )
 from .session import SOLUTION_CLASS, CandidateSession
 from .source import PARSER_ERRORS
+from .stand_ins import is_class_name
 from .stdio import run_stdio
 from .tests import Tests
 
@@ -39,6 +39,11 @@ NOTHING_TO_WRITE_TO = (
 )
 NOT_DEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
 NODES = frozenset(("ListNode", "TreeNode"))  # classes that the judges of LeetCode's tasks provide
+NEEDS_ONE_PROCESS = "the tests need more of the program than values"
+HOW_TO_TRUST = (
+    "so they would run beside it, where it could forge their outcome; trust_in_process=True "
+    "(--trust-in-process) allows that"
+)
 NO_FOLDER = (
     "the sandbox (landlock) has no folder to write to, and the program or its tests need one: "
     "install bubblewrap, or choose sandbox='docker:IMAGE' or 'unsafe'"
@@ -61,8 +66,8 @@ def run_tests(
       is.
     - `limits`: of each process of the program; None: `Limits()`. After two processes that ran out
       of time the other tests fail.
-    - `trust_in_process`: run tests that need the program's own objects beside the program, which
-      could forge their verdict there. Without it their report has no score, and says why.
+    - `trust_in_process`: run tests that need more than values of the program beside it, where it
+      could forge their verdict. Without it their report has no score, and says why.
     - `checker`: `(input, expected, got) -> bool`, called outside of the sandbox instead of the
       comparison.
 
@@ -133,20 +138,21 @@ def _report(
 ) -> TestReport:
     if is_empty(session.code):
         return _all_fail(tests, "there is no code")
+    why = tests.why
     match tests.kind:
         case "calls":
             return run_calls(session, tests, checker)
         case "stdio":
             return run_stdio(session, tests, checker)
         case "driver":
-            return run_driver(session, tests)
-        case "in_process" if trust_in_process:
-            return run_in_process(session, tests)
+            try:
+                return run_driver(session, tests)
+            except NotApartError as error:
+                why = str(error)
+    if trust_in_process:
+        return run_in_process(session, tests)
     return report_without_score(
-        IN_PROCESS_METHOD,
-        f"the tests need the program's own objects ({tests.why}), so they would run beside it, "
-        "where it could forge their outcome; trust_in_process=True (--trust-in-process) allows "
-        "that",
+        IN_PROCESS_METHOD, f"{NEEDS_ONE_PROCESS} ({why}), {HOW_TO_TRUST}", session.execution
     )
 
 

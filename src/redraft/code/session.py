@@ -27,7 +27,7 @@ MAX_TIMEOUTS = 2  # processes that may use up their time; the tests after that a
 MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
 # by the modules that start in a sandbox
-IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "proxies")}
+IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "stand_ins")}
 TIMEOUTS = ("cpu", "wall")
 SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
@@ -46,19 +46,20 @@ Message: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReturnValue:
-    """The program returned a value.
+    """The program returned a value; `encoded` is it as it was sent.
 
     `contents` is what is in the containers among the arguments after the call, as it was sent;
     `same`: the number of the one that was returned; `kept`: the numbers of those that the program
-    still has, -1 for what it returned; `reference`: what was sent with a value to stand for the
-    object itself.
+    still has, -1 for what it returned; `lost`: the class of an object that came as a built-in
+    value.
     """
 
     value: Any
     seconds: float
+    encoded: Any = None
     contents: Any = None
     same: int | None = None
-    reference: Any = None
+    lost: str = ""
     kept: tuple[int, ...] = ()
 
 
@@ -66,8 +67,8 @@ class ReturnValue:
 class CallFailure:
     """There is no value: `error` says why.
 
-    `types` are the names of the exception's class and its bases, if one was raised, and `number` is
-    that of the exception itself; `ended`: the process ended instead of answering.
+    `types` are the names of the exception's class and its bases, if one was raised, and `arguments`
+    what it was raised with, as it was sent; `ended`: the process ended instead of answering.
     """
 
     error: str
@@ -76,7 +77,7 @@ class CallFailure:
     message: str = ""
     traceback: str = ""
     ended: bool = False
-    number: int | None = None
+    arguments: Any = None
 
 
 Answer: TypeAlias = ReturnValue | CallFailure
@@ -314,9 +315,10 @@ def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Ans
                 return ReturnValue(
                     decoder.decode(value),
                     seconds,
+                    value,
                     answer.get("contents"),
                     same,
-                    answer.get("reference"),
+                    str(answer.get("lost") or "")[:80],
                     kept,
                 )
             except (ValueCodecError, RecursionError) as problem:
@@ -331,11 +333,8 @@ def _read_error(error: Mapping[str, Any], seconds: float, code: str) -> CallFail
     kind = names[0] if names else "an exception"
     shown = " ".join(message[: 2 * MAX_MESSAGE_CHARS].split())[:MAX_MESSAGE_CHARS]
     traceback = _read_trace(error.get("trace"), code)
-    number = error.get("object")
     shown = f"{kind}: {shown}" if shown else kind
-    return CallFailure(
-        shown, seconds, names, message, traceback, number=number if type(number) is int else None
-    )
+    return CallFailure(shown, seconds, names, message, traceback, arguments=error.get("arguments"))
 
 
 def _read_trace(trace: Any, code: str) -> str:

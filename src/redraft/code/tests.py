@@ -1,8 +1,8 @@
 """Tests of a program: their kinds, and reading them from text or JSON.
 
 Nothing of a test is executed here. A test that is an input and an expected value is a *call* or a
-*run*; only code that is neither stays code, and runs apart from the candidate (`driver`) or, if its
-author allows that, with it (`in_process`).
+*run*; only code that is neither stays code, and runs apart from the candidate (`driver`) or, if it
+needs more than values and the user allows that, with it (`in_process`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Tests:
 
     `kind` says how they are run: "calls" (values go in and out), "stdio" (texts go in and out),
     "driver" (test code runs in a sandbox of its own and calls the candidate by value) or
-    "in_process" (test code needs the candidate's own objects and runs beside it, where the
+    "in_process" (test code needs more than values of the candidate and runs beside it, where the
     candidate could forge the verdict; `why` says what needs that).
     """
 

@@ -49,21 +49,8 @@ ARRAY_TYPES = {
     "b1": (bool,),
     "U": (str,),
 }
-ABILITIES = (  # special methods that a class may have or lack, and that say what its objects are
-    "__abs__", "__aenter__", "__aexit__", "__aiter__", "__anext__", "__await__", "__bool__", "__bytes__", "__call__", "__complex__",
-    "__contains__", "__delitem__", "__enter__", "__exit__", "__float__", "__getitem__", "__hash__", "__index__", "__int__",
-    "__iter__", "__len__", "__next__", "__reversed__", "__round__", "__setitem__",
-    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__neg__", "__pos__", "__invert__", "__add__",
-    "__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__pow__", "__matmul__", "__and__", "__or__",
-    "__xor__", "__lshift__", "__rshift__", "__radd__", "__rsub__", "__rmul__", "__rtruediv__", "__rfloordiv__",
-    "__rmod__", "__rpow__", "__rmatmul__", "__rand__", "__ror__", "__rxor__", "__rlshift__", "__rrshift__", "__iadd__",
-    "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__imatmul__", "__iand__",
-    "__ior__", "__ixor__", "__ilshift__", "__irshift__",
-    "Coroutine", "Mapping", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set",
-)  # fmt: skip
-"""The last ones are abstract classes of `collections.abc`, which an object belongs to only if its
-class says so.
-"""
+# modules of classes whose objects arrive as what they are, if they pass by value
+CARRIED = ("builtins", "datetime", "decimal", "fractions", "itertools", "numpy")
 SAFE_INTEGER = 2**53  # every reader of JSON reads smaller ones exactly
 
 
@@ -83,8 +70,8 @@ def _refusal(name: str) -> str:
 
 
 class Encoder:
-    """Encodes values. `refer(object)` may return what stands for an object that cannot be passed by
-    value; None refuses.
+    """Encodes values. `refer(object)` may return what says that there is an object that cannot be
+    passed by value; None refuses.
 
     `containers` are the lists, dictionaries, sets and arrays in the values, in the order in which a
     `Decoder` builds them. With `share`, one that comes a second time is encoded as its number in
@@ -126,8 +113,6 @@ class Encoder:
             raise ValueCodecError(f"the value has more than {MAX_ITEMS:,} parts")
         if value is None or value is True or value is False:
             return value
-        if self.refer and (first := getattr(type(value), "refers_to_the_candidate", None)):
-            return first
         for kinds, encode in _ENCODERS:
             if isinstance(value, kinds):
                 return encode(self, value, depth + 1)
@@ -326,7 +311,8 @@ _LIBRARY_ENCODERS: tuple[tuple[str, str, Callable[[Encoder, Any, int], Any]], ..
 class Decoder:
     """Decodes values.
 
-    - `resolve(content)` returns what the tag "object" stands for; without it, that tag is refused.
+    - `resolve(class name, number, is_callable)` returns what stands for an object that did not
+      pass; one that is awaited has a number. Without it, the tag "object" is refused.
     - `container(number)` returns what stands for a container that was encoded before; without it,
       that is refused.
     - `named(class name, names)` returns what makes a named tuple of its items; without it, they
@@ -340,7 +326,7 @@ class Decoder:
 
     def __init__(
         self,
-        resolve: Callable[[Any], Any] | None = None,
+        resolve: Callable[[str, int | None, bool], Any] | None = None,
         container: Callable[[int], Any] | None = None,
         array: Callable[[str, list[int] | None, list[Any]], Any] | None = None,
         named: Callable[[str, list[str]], Callable[[list[Any]], Any]] | None = None,
@@ -392,11 +378,9 @@ class Decoder:
 
     def _decode_object(self, content: Any) -> Any:
         match content:
-            case [int() as number, str() as name, list() as abilities] if self.resolve:
-                return self.resolve(
-                    [number, name[:80], [each for each in ABILITIES if each in abilities]]
-                )
-            case [int(), str() as name, list()]:
+            case [str() as name, (int() | None) as number, bool() as is_callable] if self.resolve:
+                return self.resolve(name[:80], number, is_callable)
+            case [str() as name, _, _]:
                 raise ValueClassError(_refusal(name))
         raise ValueCodecError("it is no object")
 

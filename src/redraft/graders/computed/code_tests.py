@@ -77,8 +77,8 @@ class CodeTests(RunsTests):
     - `sandbox`: "auto", "bubblewrap", "landlock", "docker:IMAGE" or "unsafe" (see
       `redraft.sandbox.Sandbox`); `packages`: what the code may import besides the standard library.
     - `cpu_seconds`, `memory_mb`: limits of each process of the code.
-    - `trust_in_process`: run tests that need the code's own objects beside the code, which could
-      forge their outcome there; the method in the metadata is "in_process: forgeable" then. Without
+    - `trust_in_process`: run tests that need more than values of the code beside it, where it
+      could forge their outcome; the method in the metadata is "in_process: forgeable" then. Without
       it such tests give no score.
     - `show_expected`: whether the feedback tells the expected values.
     - `checker`: `(input, expected, got) -> bool`, called instead of the comparison, outside of the
