@@ -34,7 +34,7 @@ from .refinement import (
 from .result import Result, conclusion_error
 from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
-from .sync import run_sync
+from .sync import async_to_sync
 from .tables.columns import with_one_response
 
 if TYPE_CHECKING:
@@ -118,27 +118,8 @@ ARGUMENTS = tuple(
 )
 
 
-def grade_sync(
-    sample: Sample,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: Any = None,
-    **settings: Unpack[GradeSettings],
-) -> GradeReport:
-    """Call `grade` without await. It also works where an event loop is running.
-
-    Args:
-        sample: As in `grade`.
-        graders: As in `grade`.
-        judge: As in `grade`.
-        answer: As in `grade`.
-        **settings: As in `grade`.
-
-    Returns:
-        As in `grade`, which also lists the errors.
-    """
-    return run_sync(grade(sample, graders, judge, answer=answer, **settings))
+grade_sync = async_to_sync(grade)
+"""Call `grade` without await. It also works where an event loop is running."""
 
 
 async def grade_many(

@@ -32,7 +32,7 @@ from ..refinement import log_default_judge, resolve_model
 from ..session import Session, graders_for_columns
 from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
 from ..storage.journal import Journal
-from ..sync import check_event_loop, run_sync
+from ..sync import check_event_loop, run_sync, sync_form_of
 from ..tables.sources import open_source
 from ..tables.spool import ReadInterrupted
 from ..tables.writers import Output, open_output, result_column_names
@@ -555,33 +555,13 @@ async def batch(
     ).go()
 
 
-def batch_sync(
-    source: Any,
-    output: str | Path | None = None,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: Any = None,
-    **arguments: Unpack[BatchSettings],
-) -> BatchReport:
+@sync_form_of(batch)
+def batch_sync(*arguments: Any, **settings: Any) -> BatchReport:
     """Call `batch` without await, also while an event loop is running.
 
     The first Ctrl-C ends the run after the calls in flight, the second does not wait for them.
     KeyboardInterrupt then has the report as `result`; everything is saved, and the same call
     resumes the run.
-
-    Args:
-        source: As in `batch`.
-        output: As in `batch`.
-        model: As in `refine`.
-        graders: As in `refine`.
-        judge: As in `refine`.
-        answer: As in `batch`.
-        **arguments: As in `batch`.
-
-    Returns:
-        As in `batch`.
     """
-    run = BatchRun.from_arguments(source, output, model, graders, judge, answer=answer, **arguments)
+    run = BatchRun.from_arguments(*arguments, **settings)
     return run_sync(run.go(), run.stop, partial(run.stop, now=True))

@@ -34,7 +34,7 @@ from ..refinement import TaskInput, open_session, resolve_model
 from ..session import Session
 from ..settings import CALIBRATION_SETTINGS, Settings
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
-from ..sync import run_sync
+from ..sync import async_to_sync
 from ..text import pluralize
 from ..usage import NO_USAGE, Usage
 from .preview import calls_per_grade, calls_per_task
@@ -330,31 +330,8 @@ async def calibrate(
     return LearnedPriors.from_fit(fit, len(observations), usage, key, known, noisy=noisy)
 
 
-def calibrate_sync(
-    tasks: Iterable[TaskInput],
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    calls: int = 100,
-    say: Callable[[str], object] | None = None,
-    **settings: Unpack[CalibrationSettings],
-) -> LearnedPriors:
-    """Call `calibrate` without await. It also works where an event loop is running.
-
-    Args:
-        tasks: As in `calibrate`.
-        model: As in `refine`.
-        graders: As in `refine`.
-        judge: As in `refine`.
-        calls: As in `calibrate`.
-        say: As in `calibrate`.
-        **settings: As in `calibrate`.
-
-    Returns:
-        As in `calibrate`, which also lists the errors.
-    """
-    return run_sync(calibrate(tasks, model, graders, judge, calls=calls, say=say, **settings))
+calibrate_sync = async_to_sync(calibrate)
+"""Call `calibrate` without await. It also works where an event loop is running."""
 
 
 def _checked_options(settings: Mapping[str, Any], calls: Any, say: Any) -> Options:

@@ -28,7 +28,7 @@ from ..options import Options
 from ..refinement import resolve_model
 from ..session import Session, needs_judge
 from ..settings import VALIDATION_SETTINGS, Settings
-from ..sync import run_sync
+from ..sync import async_to_sync
 from .attacks import Attack, read_attacks
 from .cases import DIRECTION_OPTIONS, LabelKind, LabelledCase, is_lower_better
 from .labelled import MAX_ROWS, LabelledCases, as_labelled_cases, read_cases
@@ -125,45 +125,8 @@ async def validate(
 ARGUMENTS = tuple(name for name in signature(validate).parameters if name != "settings")
 
 
-def validate_sync(
-    cases: Any,
-    grader: Any,
-    judge: Any = None,
-    *,
-    columns: Mapping[str, str] | None = None,
-    kind: LabelKind | None = None,
-    limit: int | None = None,
-    repeats: int = 1,
-    threshold: float = 0.5,
-    scale: tuple[float, float] | None = None,
-    lower_is_better: bool | None = None,
-    attacks: str | Path | Iterable[str | Attack] = (),
-    restart: bool = False,
-    on_case: Callable[[JudgedCase], object] | None = None,
-    **settings: Unpack[ValidationSettings],
-) -> ValidationResult:
-    """Call `validate` without await. It also works where an event loop is running.
-
-    The arguments, the result and the errors are those of `validate`.
-    """
-    return run_sync(
-        validate(
-            cases,
-            grader,
-            judge,
-            columns=columns,
-            kind=kind,
-            limit=limit,
-            repeats=repeats,
-            threshold=threshold,
-            scale=scale,
-            lower_is_better=lower_is_better,
-            attacks=attacks,
-            restart=restart,
-            on_case=on_case,
-            **settings,
-        )
-    )
+validate_sync = async_to_sync(validate)
+"""Call `validate` without await. It also works where an event loop is running."""
 
 
 def labelled_cases(
