@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias, Unpack
 from .. import checks
 from ..errors import ConfigError, GradingError
 from ..quality.calibration import check_confidence
+from ..settings import ValidationSettings
 from ..sync import async_to_sync
 from ..usage import NO_USAGE, Usage
 from . import statistics as m
-from .api import ValidationSettings, in_direction, labelled_cases, validate
+from .api import in_direction, labelled_cases, validate
 from .cases import (
     TIE,
     CaseVerdicts,

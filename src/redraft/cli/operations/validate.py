@@ -20,10 +20,11 @@ from rich.text import Text
 from ...cards import MIN_CALIBRATION_LABELS, CardStore, Measure
 from ...errors import ConfigError
 from ...graders import as_grader
+from ...settings import ValidationSettings
 from ...text import pluralize
 from ...validation import card_page as page
 from ...validation import plots
-from ...validation.api import ValidationSettings, in_direction, labelled_data, validate
+from ...validation.api import in_direction, labelled_data, validate
 from ...validation.attacks import read_attacks
 from ...validation.card_page import write_card
 from ...validation.labelled import LabelledCases, read_cases
