@@ -54,13 +54,13 @@ class Options(OptionFields):
         check_settings(OptionFields, self)
         if self.plan is not None:
             self._check_beside_plan()
-        for name, value in self._resolved().items():
+        for name, value in self._resolved_values().items():
             object.__setattr__(self, name, value)
         noise_aware_only = bool(self.tie_break or self.width or self.unseen_last)
         self.make_plan(writes=True, noisy=noise_aware_only)  # raises if they need another plan
         self.code_execution()  # raises for an unknown sandbox, or a package that is not here
 
-    def _resolved(self) -> dict[str, Any]:
+    def _resolved_values(self) -> dict[str, Any]:
         """Return the settings that stand for something else, such as the name of a file, as what
         they stand for. Raises ConfigError.
         """

@@ -117,8 +117,9 @@ def _check(arguments: BatchArguments, *, n_given: bool) -> None:
         raise click.UsageError("-n is the number of drafts to choose from: it needs --mode best")
     if arguments.batch.get("keep", 1) > 1 and arguments.batch.get("mode") != "best":
         raise click.UsageError("--keep is the number of drafts to keep: it needs --mode best")
+    engine = arguments.batch.get("engine")
     for name, info in settings_of(BatchFields).items():
-        if info.engine and arguments.batch.get(name) and arguments.batch["engine"] != info.engine:
+        if info.engine not in {None, engine} and arguments.batch.get(name):
             raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {info.engine}")
     if arguments.output not in (None, "-"):
         output.check_writable(str(arguments.output))
