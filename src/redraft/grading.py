@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from . import checks
 from .core.records import Feedback
@@ -35,9 +35,6 @@ from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
 from .settings import GradeSettings, Settings, check_names
 from .sync import async_to_sync
 from .tables.columns import with_one_response
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "GradeReport",

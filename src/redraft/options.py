@@ -24,7 +24,6 @@ from .quality.priors import Priors
 from .settings import OptionFields, PlanSettings, Settings, check_settings
 
 SHIPPED = Priors()
-PROMPTS = ("draft_prompt", "refine_prompt")
 ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
 
 
@@ -72,7 +71,8 @@ class Options(OptionFields):
             "answer": as_answer_form(self.answer, self.answer_context),
             **{name: self._sampling_parameter(name) for name in SAMPLING},
             "priors": _load_priors(self.priors),
-            **{name: load_template(name, getattr(self, name)) for name in PROMPTS},
+            "draft_prompt": load_template("draft_prompt", self.draft_prompt),
+            "refine_prompt": load_template("refine_prompt", self.refine_prompt),
         }
 
     def _sampling_parameter(self, name: str) -> Any:
@@ -88,8 +88,9 @@ class Options(OptionFields):
         """Raise ConfigError for prompts beside a plan, and for an invalid setting that it
         replaces.
         """
-        for name in PROMPTS:
-            if getattr(self, name) is not None:
+        prompts = {"draft_prompt": self.draft_prompt, "refine_prompt": self.refine_prompt}
+        for name, prompt in prompts.items():
+            if prompt is not None:
                 raise ConfigError(
                     f"{name} cannot be combined with plan: give it to the plan, as in "
                     f"SelfRefine({name}=...)"
@@ -141,8 +142,13 @@ class Options(OptionFields):
             plan = self.plan
             if plan_traits(plan).noise_aware:
                 return plan
-        for name in ("tie_break", "width", "unseen_last"):
-            if getattr(self, name):
+        needing = {
+            "tie_break": self.tie_break,
+            "width": self.width,
+            "unseen_last": self.unseen_last,
+        }
+        for name, value in needing.items():
+            if value:
                 why = self._why_exact(name, writes=writes)
                 raise ConfigError(f"{name} needs the noise-aware plan; {why}")
         return plan

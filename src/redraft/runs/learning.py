@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 from .. import checks
 from ..api import as_tasks, refine_many
@@ -38,9 +38,6 @@ from ..sync import async_to_sync
 from ..text import pluralize
 from ..usage import NO_USAGE, Usage
 from .preview import calls_per_grade, calls_per_task
-
-if TYPE_CHECKING:
-    pass
 
 SHIPPED = Priors()
 MIN_TASKS = 8  # priors of fewer tasks are not saved

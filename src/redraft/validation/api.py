@@ -15,7 +15,7 @@ from dataclasses import replace
 from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from .. import checks
 from ..cards import CardStore
@@ -32,9 +32,6 @@ from .cases import DIRECTION_OPTIONS, LabelKind, LabelledCase, is_lower_better
 from .labelled import MAX_ROWS, LabelledCases, as_labelled_cases, read_cases
 from .report import ReportConfig
 from .run import JudgedCase, LabelledData, LiveConfig, ValidationResult, validate_live
-
-if TYPE_CHECKING:
-    pass
 
 
 async def validate(
