@@ -27,9 +27,8 @@ SHIPPED = Priors()
 ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
 
 
-@dataclass(
-    frozen=True, kw_only=True, repr=False, eq=False
-)  # nothing prints or compares all of them
+# nothing prints or compares all of them
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Options(OptionFields):
     """The settings of a refinement, checked. Raises ConfigError naming the argument, the value and
     what is allowed.

@@ -48,13 +48,14 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
 JOURNAL = ".journal"  # suffix of the output's name for the journal
 ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unusable rows
+# the settings of mode "refine" only, and what the other modes do
 NEEDS_REFINEMENT = {
     "plan": "has a plan of its own",
     "tie_break": "breaks no ties",
     "width": "has a plan of its own",
     "unseen_last": "has a plan of its own",
     "refine_prompt": "refines nothing",
-}  # the settings of mode "refine" only, and what the other modes do
+}
 PROCESSES_PER_CPU = 4
 MAIN_IN_WORKER = "__redraft_worker_main__"  # the name of a script's module in a worker process
 
