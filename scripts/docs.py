@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,13 @@ from redraft.graders.aliases import ALIASES, LIBRARIES
 from redraft.requirements import KINDS
 from redraft.runs.config import BatchCallbacks
 from redraft.settings import (
-    CALIBRATION_SETTINGS,
-    GRADE_SETTINGS,
-    VALIDATION_SETTINGS,
+    EVERYWHERE,
     BatchFields,
     EndpointLimits,
     Keyword,
     OptionFields,
     info_of,
+    settings_of,
 )
 
 ROOT = Path(__file__).parent.parent
@@ -106,53 +105,66 @@ def option_names() -> dict[str, str]:
         for p in command.params:
             if isinstance(p, click.Option):
                 found.setdefault(str(p.name), "/".join([max(p.opts, key=len), *p.secondary_opts]))
-    names = [
-        f.name
-        for d in (OptionFields, BatchFields, EndpointLimits)
-        for f in fields(d)
-        if info_of(f).on_command_line
-    ]
-    return {name: found[name] for name in names}
+    declared = settings_of(OptionFields, BatchFields, EndpointLimits)
+    return {name: found[name] for name, info in declared.items() if info.on_command_line}
 
 
-def typed_dictionary(head: str, about: str, *declarations: type | Sequence[Field[Any]]) -> str:
-    """Return the code of a typed dictionary with the fields of the declarations, or with those
-    fields.
+def typed_dictionary(head: str, about: str, members: Iterable[Field[Any]]) -> str:
+    """Return the code of a typed dictionary with these settings."""
+    lines = [f"    {f.name}: {f.type}\n" for f in members if not info_of(f).has_own_parameter]
+    body = f"\n{''.join(lines)}" if lines else ""
+    return f'class {head}, total=False):\n    """{about}"""\n{body}'
+
+
+def keyword_arguments() -> str:
+    """Return the typed dictionaries of `refine` and of the functions that have some of its
+    settings.
     """
-    declared = [
-        f for each in declarations for f in (fields(each) if isinstance(each, type) else each)
-    ]
-    members = [f"    {f.name}: {f.type}\n" for f in declared if not info_of(f).has_own_parameter]
-    return f'{head}\n    """{about}"""\n\n{"".join(members)}'
+    options = [f for f in fields(OptionFields) if info_of(f).used_by != EVERYWHERE]
+    own = {name: [f for f in options if name in info_of(f).used_by] for name in EVERYWHERE}
+    return "\n\n".join(
+        [
+            typed_dictionary(
+                "SharedSettings(TypedDict",
+                "The settings of every function that calls models.",
+                [f for f in fields(OptionFields) if f not in options],
+            ),
+            typed_dictionary(
+                "Settings(SharedSettings",
+                "The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`.",
+                options,
+            ),
+            typed_dictionary(
+                "GradeSettings(SharedSettings",
+                "The keyword arguments of `grade`, `grade_sync` and `grade_many`.",
+                own["grade"],
+            ),
+            typed_dictionary(
+                "CalibrationSettings(SharedSettings",
+                "The settings of `calibrate` that are those of `refine`.",
+                own["calibrate"],
+            ),
+            typed_dictionary(
+                "ValidationSettings(SharedSettings",
+                "The settings of `validate` that are those of `refine`.",
+                own["validate"],
+            ),
+        ]
+    )
 
 
-TYPED_DICTIONARIES: dict[Path, tuple[Any, ...]] = {
-    SOURCE / "settings.py": (
-        "class Settings(TypedDict, total=False):",
-        "The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`.",
-        OptionFields,
-    ),
-    SOURCE / "runs" / "config.py": (
-        "class BatchSettings(Settings, total=False):",
+def batch_keyword_arguments() -> str:
+    """Return the typed dictionary of `batch`."""
+    return typed_dictionary(
+        "BatchSettings(Settings",
         "The keyword arguments of `batch` and `batch_sync`: these, and those of `refine`.",
-        BatchFields,
-        BatchCallbacks,
-    ),
-    SOURCE / "grading.py": (
-        "class GradeSettings(TypedDict, total=False):",
-        "The keyword arguments of `grade`, `grade_sync` and `grade_many`.",
-        [f for f in fields(OptionFields) if f.name in GRADE_SETTINGS],
-    ),
-    SOURCE / "runs" / "learning.py": (
-        "class CalibrationSettings(TypedDict, total=False):",
-        "The settings of `calibrate` that are those of `refine`.",
-        [f for f in fields(OptionFields) if f.name in CALIBRATION_SETTINGS],
-    ),
-    SOURCE / "validation" / "api.py": (
-        "class ValidationSettings(TypedDict, total=False):",
-        "The settings of `validate` that are those of `refine`.",
-        [f for f in fields(OptionFields) if f.name in VALIDATION_SETTINGS],
-    ),
+        [*fields(BatchFields), *fields(BatchCallbacks)],
+    )
+
+
+TYPED_DICTIONARIES = {
+    SOURCE / "settings.py": keyword_arguments,
+    SOURCE / "runs" / "config.py": batch_keyword_arguments,
 }
 
 
@@ -203,8 +215,9 @@ def fill_parts(text: str) -> str:
 def regenerate(path: Path) -> str:
     """Return the content of a file with its generated parts up to date."""
     text = path.read_text()
-    if dictionary := TYPED_DICTIONARIES.get(path):
-        return text[: text.index(dictionary[0])] + typed_dictionary(*dictionary)
+    if dictionaries := TYPED_DICTIONARIES.get(path):
+        code = dictionaries()
+        return text[: text.index(code.partition("\n")[0])] + code
     return fill_parts(text)
 
 

@@ -31,7 +31,7 @@ from redraft import (
 from redraft.errors import BudgetExhaustedError, ConfigError, GradingError, ModelTimeoutError
 from redraft.graders import Minimum
 from redraft.grading import GradeReport, GradeSettings, grade_many
-from redraft.settings import GRADE_SETTINGS, OptionFields
+from redraft.settings import OptionFields, names_of
 
 NAMES = ("instructions", "correctness", "completeness", "clarity")
 VERDICT = json.dumps(
@@ -353,7 +353,7 @@ def test_a_report_prints_without_control_sequences():
 def test_the_settings_of_grade_are_those_that_grading_has():
     """Each is a setting of `refine`, and the typed dictionary lists them."""
     assert (
-        set(GRADE_SETTINGS)
+        set(names_of(OptionFields, used_by="grade"))
         == set(GradeSettings.__annotations__)
         <= {f.name for f in fields(OptionFields)}
     )

@@ -17,15 +17,20 @@ from redraft.runs import BatchSettings
 from redraft.runs.config import BatchCallbacks, BatchConfig
 from redraft.settings import (
     BatchFields,
+    CalibrationSettings,
     EndpointLimits,
     ExecutionEngine,
+    GradeSettings,
     Keyword,
     Mode,
     OnDuplicate,
     OptionFields,
     Settings,
     Validation,
+    ValidationSettings,
     info_of,
+    names_of,
+    settings_of,
 )
 from redraft.storage.schema import Durability
 
@@ -35,11 +40,23 @@ DECLARED = [pytest.param(f, id=f.name) for declaration in DECLARATIONS for f in 
 
 def test_the_keyword_arguments_equal_the_declared_settings():
     """The generated typed dictionaries have every setting and no other."""
-    assert list(Settings.__annotations__) == [
-        f.name for f in fields(OptionFields) if not info_of(f).has_own_parameter
-    ]
-    more = [f.name for declaration in (BatchFields, BatchCallbacks) for f in fields(declaration)]
-    assert list(BatchSettings.__annotations__) == [*Settings.__annotations__, *more]
+    names = [n for n, info in settings_of(OptionFields).items() if not info.has_own_parameter]
+    assert sorted(Settings.__annotations__) == sorted(names)
+    more = settings_of(BatchFields, BatchCallbacks)
+    assert sorted(BatchSettings.__annotations__) == sorted([*names, *more])
+
+
+@pytest.mark.parametrize(
+    ("function", "dictionary"),
+    [
+        ("grade", GradeSettings),
+        ("calibrate", CalibrationSettings),
+        ("validate", ValidationSettings),
+    ],
+)
+def test_a_function_has_the_settings_that_name_it(function, dictionary):
+    """Its typed dictionary has those, and no other."""
+    assert sorted(dictionary.__annotations__) == sorted(names_of(OptionFields, used_by=function))
 
 
 @pytest.mark.parametrize("declared", DECLARED)

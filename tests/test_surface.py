@@ -1,9 +1,11 @@
 """The public names and the layers: what users may rely on, and the direction of imports."""
 
+import pickle
 import subprocess
 import sys
 import tomllib
 from importlib import import_module
+from inspect import iscoroutinefunction, signature, unwrap
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,28 @@ def test_packages_list_what_they_offer(name):
     package = import_module(f"redraft.{name}")
     assert dir(package) == sorted(package.__all__)
     assert all(hasattr(package, each) for each in package.__all__)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("redraft", "refine"),
+        ("redraft", "grade"),
+        ("redraft", "batch"),
+        ("redraft", "calibrate"),
+        ("redraft.comparison", "compare"),
+        ("redraft.validation", "validate"),
+        ("redraft.validation", "compare_graders"),
+    ],
+)
+def test_a_function_without_await_looks_like_the_one_that_it_calls(module, name):
+    """Completion, help and pickle find its own name, and the same arguments."""
+    package = import_module(module)
+    awaited, called = getattr(package, name), getattr(package, f"{name}_sync")
+    assert called.__name__ == f"{name}_sync" and pickle.loads(pickle.dumps(called)) is called
+    assert signature(called) == signature(awaited)
+    assert not iscoroutinefunction(unwrap(called))
+    assert called.__doc__.startswith(f"Call `{name}` without await")
 
 
 def test_errors_are_one_tree():

@@ -16,7 +16,7 @@ from redraft.errors import RedraftError
 from redraft.grading import GradeReport, GraderFeedback, grade_many
 from redraft.protocols import Grader, JudgeClient, Model
 from redraft.pytest_plugin import RedraftGate
-from redraft.runs import RunForecast
+from redraft.runs import BatchReport, LearnedPriors, RunForecast
 from redraft.validation import (
     Calibration,
     GraderComparison,
@@ -74,6 +74,16 @@ async def typed_answers() -> None:
     assert_type(redraft.stream("q", answer=Invoice), AsyncGenerator[Trace, None])
     any_result: Result = result
     print(any_result, await redraft.batch("in.jsonl", answer=Invoice))
+
+
+def without_await() -> None:
+    """They have the signatures of the coroutine functions."""
+    rows = [{"prompt": "q", "response": "a", "label": 1}]
+    assert_type(redraft.batch_sync("in.jsonl", mode="grade"), BatchReport)
+    assert_type(redraft.calibrate_sync(["q"], "openai:x", calls=50), LearnedPriors)
+    assert_type(redraft.validation.validate_sync(rows, "clarity", repeats=3), ValidationResult)
+    redraft.refine_sync("q", target=0.9)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    redraft.batch_sync("in.jsonl", limit="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def protocols() -> None:

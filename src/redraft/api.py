@@ -29,7 +29,7 @@ from .refinement import (
 )
 from .result import Result
 from .settings import Settings
-from .sync import run_sync
+from .sync import async_to_sync
 
 T = TypeVar("T")
 
@@ -131,72 +131,12 @@ async def refine(
     return await finish_refinement(await prepare_refinement(task, model, graders, judge, options))
 
 
-@overload
-def refine_sync(
-    task: TaskInput,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: None = None,
-    **settings: Unpack[Settings],
-) -> Result[None]: ...
-@overload
-def refine_sync(
-    task: TaskInput,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: type[T],
-    **settings: Unpack[Settings],
-) -> Result[T]: ...
-@overload
-def refine_sync(
-    task: TaskInput,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: str,
-    **settings: Unpack[Settings],
-) -> Result[str]: ...
-@overload
-def refine_sync(
-    task: TaskInput,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: Any,
-    **settings: Unpack[Settings],
-) -> Result[Any]: ...
-def refine_sync(
-    task: TaskInput,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: Any = None,
-    **settings: Unpack[Settings],
-) -> Result[Any]:
-    """Call `refine` without await. It also works where an event loop is running.
+refine_sync = async_to_sync(refine)
+"""Call `refine` without await. It also works where an event loop is running.
 
-    Ctrl-C stops it at once: KeyboardInterrupt carries the best answer so far as `.result`, or None
-    if no call had begun.
-
-    Args:
-        task: As in `refine`.
-        model: As in `refine`.
-        graders: As in `refine`.
-        judge: As in `refine`.
-        answer: As in `refine`.
-        **settings: As in `refine`.
-
-    Returns:
-        As in `refine`, which also lists the errors.
-    """
-    return run_sync(refine(task, model, graders, judge, answer=answer, **settings))
+Ctrl-C stops it at once: KeyboardInterrupt carries the best answer so far as `.result`, or None if
+no call had begun.
+"""
 
 
 async def stream(

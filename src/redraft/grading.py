@@ -8,10 +8,9 @@ of `refine`. A report (`grade_report`) is a view of such a trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import Any, Unpack, cast
 
 from . import checks
 from .core.records import Feedback
@@ -33,14 +32,9 @@ from .refinement import (
 )
 from .result import Result, conclusion_error
 from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
-from .settings import GRADE_SETTINGS, Settings, Validation
-from .sync import run_sync
+from .settings import GradeSettings, Settings, check_names
+from .sync import async_to_sync
 from .tables.columns import with_one_response
-
-if TYPE_CHECKING:
-    from .core.records import Record
-    from .middleware import Budget
-    from .protocols import Reply
 
 __all__ = [
     "GradeReport",
@@ -118,27 +112,8 @@ ARGUMENTS = tuple(
 )
 
 
-def grade_sync(
-    sample: Sample,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: Any = None,
-    **settings: Unpack[GradeSettings],
-) -> GradeReport:
-    """Call `grade` without await. It also works where an event loop is running.
-
-    Args:
-        sample: As in `grade`.
-        graders: As in `grade`.
-        judge: As in `grade`.
-        answer: As in `grade`.
-        **settings: As in `grade`.
-
-    Returns:
-        As in `grade`, which also lists the errors.
-    """
-    return run_sync(grade(sample, graders, judge, answer=answer, **settings))
+grade_sync = async_to_sync(grade)
+"""Call `grade` without await. It also works where an event loop is running."""
 
 
 async def grade_many(
@@ -237,11 +212,7 @@ async def _open_session(
     """Return the session for the tasks; without a `judge`, a model is looked for only if a grader
     calls one.
     """
-    for name in settings:
-        if name not in GRADE_SETTINGS:
-            raise ConfigError(
-                checks.unknown_name_message("argument", name, (*GRADE_SETTINGS, *ARGUMENTS))
-            )
+    check_names("grade", settings, ARGUMENTS)
     fixed = {"max_iterations": 0, "noise_aware": False, "editor": False}
     options = Options.from_settings(cast("Settings", {**settings, **fixed}), answer)
     graders = graders_for_tasks(graders, judge, options.answer, tasks)
@@ -290,26 +261,3 @@ async def _report_of(refinement: Refinement | Task, semaphore: asyncio.Semaphore
             error,
             refinement.callback_errors.texts,
         )
-
-
-# The rest of this file is written by scripts/docs.py from `OptionFields`.
-
-
-class GradeSettings(TypedDict, total=False):
-    """The keyword arguments of `grade`, `grade_sync` and `grade_many`."""
-
-    answer_context: Mapping[str, Any] | None
-    budget: Budget | None
-    deadline: float | None
-    on_record: Callable[[Record], object] | None
-    judge_params: Mapping[str, Any] | None
-    timeout: float | None
-    retries: int
-    max_in_flight: int
-    cache: MutableMapping[str, Reply] | None
-    prices: Mapping[str, tuple[float, float]] | None
-    sandbox: str
-    packages: Collection[str]
-    trust_in_process: bool
-    require_validated: Validation
-    cards_dir: str | Path | None

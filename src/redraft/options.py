@@ -10,18 +10,18 @@ from typing import Any, Self, cast
 
 from . import checks
 from .answers import as_answer_form
-from .core.stopping import StopRule, done, max_iterations, patience, repairs_only, target
+from .core.stopping import done, max_iterations, patience, repairs_only, target
 from .documents import read_small_text
 from .errors import ConfigError
 from .graders.execution import CodeExecution
 from .middleware import Budget
 from .parameters import SAMPLING
-from .plans import NoiseAwarePlan, Plan
+from .plans import Plan, plan_traits
 from .plans.prompts import Prompts
 from .plans.self_refine import SelfRefine
 from .quality.calibration import Calibration
 from .quality.priors import Priors
-from .settings import OptionFields, Settings, check_settings
+from .settings import OptionFields, PlanSettings, Settings, check_settings
 
 SHIPPED = Priors()
 ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
@@ -50,33 +50,54 @@ class Options(OptionFields):
 
     def __post_init__(self) -> None:
         check_settings(OptionFields, self)
-        object.__setattr__(self, "answer", as_answer_form(self.answer, self.answer_context))
-        for name in SAMPLING:
-            value, given = getattr(self, name), (self.model_params or {}).get(name)
-            if None not in (value, given) and value != given:
-                raise ConfigError(f"{name}={value} and {given} in `model_params`: give it once")
-            object.__setattr__(self, name, given if value is None else value)
+        if self.plan is not None:
+            self._check_beside_plan()
+        for name, value in self._resolved_values().items():
+            object.__setattr__(self, name, value)
+        noise_aware_only = bool(self.tie_break or self.width or self.unseen_last)
+        self.make_plan(writes=True, noisy=noise_aware_only)  # raises if they need another plan
+        self.code_execution()  # raises for an unknown sandbox, or a package that is not here
+
+    def _resolved_values(self) -> dict[str, Any]:
+        """Return the settings that stand for something else, such as the name of a file, as what
+        they stand for. Raises ConfigError.
+        """
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise checks.invalid_argument(
                 "budget", "a Budget, such as Budget(calls=10)", self.budget
             )
-        object.__setattr__(self, "priors", _load_priors(self.priors))
-        for name in ("draft_prompt", "refine_prompt"):
-            object.__setattr__(self, name, load_template(name, getattr(self, name)))
-            if self.plan is not None and getattr(self, name) is not None:
+        return {
+            "answer": as_answer_form(self.answer, self.answer_context),
+            **{name: self._sampling_parameter(name) for name in SAMPLING},
+            "priors": _load_priors(self.priors),
+            "draft_prompt": load_template("draft_prompt", self.draft_prompt),
+            "refine_prompt": load_template("refine_prompt", self.refine_prompt),
+        }
+
+    def _sampling_parameter(self, name: str) -> Any:
+        """Return a parameter that is a setting, or one of `model_params`. Raises ConfigError for
+        two values.
+        """
+        value, given = getattr(self, name), (self.model_params or {}).get(name)
+        if None not in (value, given) and value != given:
+            raise ConfigError(f"{name}={value} and {given} in `model_params`: give it once")
+        return given if value is None else value
+
+    def _check_beside_plan(self) -> None:
+        """Raise ConfigError for prompts beside a plan, and for an invalid setting that it
+        replaces.
+        """
+        prompts = {"draft_prompt": self.draft_prompt, "refine_prompt": self.refine_prompt}
+        for name, prompt in prompts.items():
+            if prompt is not None:
                 raise ConfigError(
                     f"{name} cannot be combined with plan: give it to the plan, as in "
                     f"SelfRefine({name}=...)"
                 )
-        if self.plan is not None:
-            replace(self, plan=None)  # the settings that the plan replaces must be valid, too
-        # raises if these need another
-        self.make_plan(writes=True, noisy=bool(self.tie_break or self.width or self.unseen_last))
-        self.execution  # noqa: B018  (raises)
+        replace(self, plan=None)
 
-    @property
-    def execution(self) -> CodeExecution:
-        """How graders run code. Raises ConfigError."""
+    def code_execution(self) -> CodeExecution:
+        """Return how graders run code. Raises ConfigError."""
         return CodeExecution(self.sandbox, tuple(self.packages), self.trust_in_process)
 
     @property
@@ -84,21 +105,15 @@ class Options(OptionFields):
         """The time when a run that begins now must end, on the monotonic clock."""
         return None if self.deadline is None else monotonic() + self.deadline
 
+    @property
+    def plan_prompts(self) -> Prompts | None:
+        """The prompts of the plan; None for a plan of the user whose prompts are not known."""
+        return self.prompts if self.plan is None else plan_traits(self.plan).prompts
+
     @cached_property
     def prompts(self) -> Prompts:
         """The prompts of the default plan."""
         return Prompts(cast("Any", self.draft_prompt), cast("Any", self.refine_prompt))
-
-    @property
-    def stop_rule(self) -> StopRule:
-        """The stop rule of the default plan."""
-        together = self.width or 1  # refinements of a round
-        return (
-            target(self.target_score)
-            | done()
-            | patience(self.patience * together, self.min_delta)
-            | max_iterations(self.max_iterations * together)
-        )
 
     def make_plan(
         self,
@@ -115,26 +130,26 @@ class Options(OptionFields):
         plan; `calibration`: what people's labels say about the grader of this name. Raises
         ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not noise-aware.
         """
-        plan = (
-            self._default_plan(writes=writes, noisy=noisy, priors=priors)
-            if self.plan is None
-            else self.plan
-        )
-        if self.plan is None and isinstance(plan, NoiseAwarePlan):
-            plan = plan.with_calibration(*calibration)
+        if self.plan is None:
+            noisy = noisy if self.noise_aware is None else self.noise_aware
+            new_drafts = self.temperature != 0  # at 0 a new draft would repeat the last one
+            priors_or_none = priors if writes and noisy else None
+            plan = default_plan(self, priors_or_none, writes=writes, new_drafts=new_drafts)
+            if noise_aware := plan_traits(plan).noise_aware:
+                return noise_aware.with_calibration(*calibration)
+        else:
+            plan = self.plan
+            if plan_traits(plan).noise_aware:
+                return plan
         needing = {
             "tie_break": self.tie_break,
             "width": self.width,
             "unseen_last": self.unseen_last,
         }
-        for name in (
-            name
-            for name, value in needing.items()
-            if value and not isinstance(plan, NoiseAwarePlan)
-        ):
-            raise ConfigError(
-                f"{name} needs the noise-aware plan; {self._why_exact(name, writes=writes)}"
-            )
+        for name, value in needing.items():
+            if value:
+                why = self._why_exact(name, writes=writes)
+                raise ConfigError(f"{name} needs the noise-aware plan; {why}")
         return plan
 
     def _why_exact(self, name: str, *, writes: bool) -> str:
@@ -151,23 +166,47 @@ class Options(OptionFields):
             return "the graders ask no model for a score, so every text is graded: leave it out"
         return "the graders ask no model for a score: set noise_aware=True"
 
-    def _default_plan(self, *, writes: bool, noisy: bool, priors: Priors) -> Plan:
-        """Return the plan that the settings describe."""
-        rule = self.stop_rule if writes else target(self.target_score) | done() | repairs_only()
-        own, repairs = self.prompts, self.max_iterations > 0
-        drafts = max(self.drafts, self.width or 1)
-        rules = SelfRefine(rule, drafts, repairs, draft_prompt=own.draft, refine_prompt=own.refine)
-        if not writes or not (noisy if self.noise_aware is None else self.noise_aware):
-            return rules
-        # with the whole measurement model, which exact scores do not need
-        from .plans.adaptive import Adaptive
 
-        fresh = self.temperature != 0  # at temperature 0 a new draft would repeat the last one
-        attempts, price = self.max_iterations * (self.width or 1), self.min_expected_gain
-        plan = Adaptive(
-            rules, price, self.cost_unit, attempts, fresh, priors, self.width, self.unseen_last
-        )
-        return replace(plan, confidence=self.confidence)
+def default_plan(
+    settings: PlanSettings, priors: Priors | None, *, writes: bool, new_drafts: bool
+) -> Plan:
+    """Return the plan that settings describe. It treats scores as noisy, given `priors`, or as
+    exact, given None.
+
+    `writes`: whether there is a model that writes; `new_drafts`: whether it may write drafts after
+    the first ones. Raises ConfigError for invalid prompts.
+    """
+    together = settings.width or 1  # texts of a round
+    attempts = settings.max_iterations * together
+    rule = target(settings.target_score) | done()
+    if writes:
+        patient = patience(settings.patience * together, settings.min_delta)
+        rule = rule | patient | max_iterations(attempts)
+    else:
+        rule |= repairs_only()
+    rules = SelfRefine(
+        rule,
+        drafts=max(settings.drafts, together),
+        repairs=settings.max_iterations > 0,
+        draft_prompt=cast("Any", settings.draft_prompt),
+        refine_prompt=cast("Any", settings.refine_prompt),
+    )
+    if priors is None:
+        return rules
+    # with the whole measurement model, which exact scores do not need
+    from .plans.adaptive import Adaptive
+
+    return Adaptive(
+        rules,
+        min_expected_gain=settings.min_expected_gain,
+        cost_unit=settings.cost_unit,
+        max_attempts=attempts,
+        allow_new_drafts=new_drafts,
+        priors=priors,
+        width=settings.width,
+        unseen_last=settings.unseen_last,
+        confidence=settings.confidence,
+    )
 
 
 def load_template(name: str, given: Any) -> Any:

@@ -30,9 +30,17 @@ from .log import log, log_record
 from .middleware.observe import CallbackErrors, observe
 from .options import SHIPPED, Options
 from .perform import make_performer
-from .plans import UNLIMITED, Left, NoiseAwarePlan, Plan, PlanDecision, outcome_if_stopped
+from .plans import (
+    UNLIMITED,
+    Left,
+    NoiseAwarePlan,
+    Plan,
+    PlanDecision,
+    outcome_if_stopped,
+    plan_traits,
+)
 from .plans.limits import asks_model
-from .plans.prompts import DraftPrompt, RefinePrompt, prompts_of
+from .plans.prompts import DraftPrompt, RefinePrompt
 from .plans.rounds import RoundByRound, returns_rounds
 from .plans.self_refine import full_note
 from .protocols import Perform, Store
@@ -147,8 +155,8 @@ def in_rounds(refinement: Refinement, left: Callable[[], Left] = no_limits) -> R
     """Return the refinement with a noise-aware plan that is asked round by round, given what is
     left.
     """
-    plan = refinement.plan
-    if not isinstance(plan, NoiseAwarePlan):
+    plan = plan_traits(refinement.plan).noise_aware
+    if plan is None:
         return refinement
 
     def decide(trace: Trace) -> PlanDecision:
@@ -210,7 +218,7 @@ def make_refinement(
         roles = replace(roles, sampling=sampling)
     for check in checks:
         check(task)
-    if (prompts := prompts_of(options.plan or options)) and (prompts.draft or prompts.refine):
+    if (prompts := options.plan_prompts) and (prompts.draft or prompts.refine):
         prompts.check_task(task)
     session_plan = session.plan_for(writes=roles.writer is not None, noisy=is_noisy)
     plan = plan or session_plan
@@ -298,14 +306,15 @@ def plan_settings(plan: Plan) -> dict[str, Any]:
     shipped ones, and its calibration.
     """
     settings: dict[str, Any] = {}
-    if (prompts := prompts_of(plan)) and (prompts.draft or prompts.refine):
+    traits = plan_traits(plan)
+    if (prompts := traits.prompts) and (prompts.draft or prompts.refine):
         own = zip(PROMPT_KEYS, (prompts.draft, prompts.refine), strict=True)
         settings |= {key: prompt_data(prompt) for key, prompt in own if prompt}
-    if isinstance(plan, NoiseAwarePlan):
-        if plan.priors != SHIPPED:
-            settings["priors"] = plan.priors.to_dict()
-        if plan.calibration:
-            settings[CALIBRATION_KEY] = plan.calibration.to_data()
+    if noise_aware := traits.noise_aware:
+        if noise_aware.priors != SHIPPED:
+            settings["priors"] = noise_aware.priors.to_dict()
+        if noise_aware.calibration:
+            settings[CALIBRATION_KEY] = noise_aware.calibration.to_data()
     return settings
 
 
@@ -578,19 +587,20 @@ def with_original_settings(trace: Trace, plan: Plan, options: Options) -> Plan:
     Priors that were learned, and labels that were given, in the meantime must not cause more calls;
     priors that the user gives may.
     """
+    present = plan_traits(plan).noise_aware
     if (
         trace.outcome is None
-        or not isinstance(plan, NoiseAwarePlan)
+        or present is None
         or options.plan is not None
-        or reproduces(plan, trace)
+        or reproduces(present, trace)
     ):
         return plan
-    original = plan
-    if plan.calibration or trace.outcome.labels:
-        original = with_recorded_settings(trace, plan, options)
+    original = present
+    if present.calibration or trace.outcome.labels:
+        original = with_recorded_settings(trace, present, options)
     elif options.priors == "learned":
-        original = plan.with_priors(Priors())
-    return original if original is not plan and reproduces(original, trace) else plan
+        original = present.with_priors(Priors())
+    return original if original is not present and reproduces(original, trace) else plan
 
 
 def with_recorded_settings(trace: Trace, plan: NoiseAwarePlan, options: Options) -> NoiseAwarePlan:

@@ -182,7 +182,8 @@ class Session:
         members = resolve_graders(
             requirements, graders, has_model=has_model, answer=self.options.answer
         )
-        members = [(member, self.options.execution.configure(grader)) for member, grader in members]
+        execution = self.options.code_execution()
+        members = [(member, execution.configure(grader)) for member, grader in members]
         for _, grader in members:
             check_forms(grader, self.options.answer)
         members += tie_break_grader(members) if self.options.tie_break else []

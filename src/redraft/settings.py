@@ -1,17 +1,26 @@
-"""Declares every setting once: its type, default, allowed values and help.
+"""Declares every setting once: its type, default, allowed values, help, group, and which functions
+have it.
 
-Generated from these declarations are the checks (`check_settings`), the keyword arguments of
-`refine` and `batch` (the typed dictionaries `Settings` below and
-`redraft.runs.config.BatchSettings`, written by scripts/docs.py), the options of the command line
-and the keys of configuration files (`redraft.cli.options`), and the tables in docs/python.md. To
-add a setting, add a field here.
+To add a setting, add a field to a class below, run `python scripts/docs.py`, and read the value
+where it has an effect: as an attribute of `Options`, `BatchConfig` or `EndpointLimits`. Everything
+else follows from the declaration:
+
+- the check of its values, which raises ConfigError (`check_settings`);
+- the keyword arguments of `refine`, `batch` and of the functions in `used_by`: the typed
+  dictionaries at the end of this file and of runs/config.py, which scripts/docs.py writes;
+- the option of each command that shows its `group`, and the key in configuration files and in the
+  environment (`redraft.cli.options`);
+- whether a profile of the gateway has it, and whether it may name a file;
+- the tables in docs/python.md.
+
+A subset of the settings is asked for with `names_of` and written nowhere.
 
 The command line imports this module to show its help, so it imports nothing slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from dataclasses import Field, dataclass, field, fields
 from math import inf
 from pathlib import Path
@@ -37,62 +46,10 @@ Mode: TypeAlias = Literal["refine", "grade", "best"]
 OnDuplicate: TypeAlias = Literal["error", "first", "last", "rename"]
 ExecutionEngine: TypeAlias = Literal["local", "ray", "provider-batch"]
 
+Function: TypeAlias = Literal["grade", "calibrate", "validate"]
+"""The functions that have some of the settings of `refine`."""
+
 MAX_ROWS = 10**15
-# the engine that has them
-ENGINE_SETTINGS = {"ray_address": "ray", "shards": "ray", "poll": "provider-batch"}
-GRADE_SETTINGS = (  # the settings of `refine` that `grade` has, too
-    "answer_context",
-    "budget",
-    "deadline",
-    "on_record",
-    "judge_params",
-    "timeout",
-    "retries",
-    "max_in_flight",
-    "cache",
-    "prices",
-    "sandbox",
-    "packages",
-    "trust_in_process",
-    "require_validated",
-    "cards_dir",
-)
-CALIBRATION_SETTINGS = (  # the settings of `calibrate`
-    "budget",
-    "deadline",
-    "on_record",
-    "temperature",
-    "max_tokens",
-    "seed",
-    "model_params",
-    "judge_params",
-    "timeout",
-    "retries",
-    "max_in_flight",
-    "cache",
-    "prices",
-    "sandbox",
-    "packages",
-    "trust_in_process",
-    "require_validated",
-    "cards_dir",
-)
-VALIDATION_SETTINGS = (  # the settings of `validate`
-    "budget",
-    "deadline",
-    "judge_params",
-    "timeout",
-    "retries",
-    "max_in_flight",
-    "cache",
-    "prices",
-    "sandbox",
-    "packages",
-    "trust_in_process",
-    "cards_dir",
-)
-# defaults of a batch that differ: a busy endpoint may need several retries
-BATCH_DEFAULTS = {"max_in_flight": 512, "retries": 8}
 
 
 class ValueKind(Protocol):
@@ -265,28 +222,49 @@ CALLABLE = ("__call__",)
 class SettingInfo:
     """What a declaration contains besides type and default.
 
-    `help` explains the setting in the help of commands and in the documentation; `detail` continues
-    it in the documentation. `on_command_line`: whether there is an option; `in_files`: whether that
-    option can also be set in configuration files and the environment. `has_own_parameter`: the
-    functions have a parameter of that name, so that types can depend on it; it is in none of the
-    typed dictionaries.
+    Attributes:
+        kind: The values that are allowed, besides None if `optional`.
+        help: Explains the setting in the help of commands and in the documentation.
+        detail: Continues `help` in the documentation.
+        group: The settings that a command shows together; "" if all of the class are.
+        used_by: The functions that have this setting of `refine`, besides those that refine.
+        on_command_line: Whether there is an option.
+        in_files: Whether that option can also be set in configuration files and the environment.
+        in_profiles: Whether a profile of the gateway has it. Others take objects, the gateway
+            chooses them, or they have another name there.
+        has_own_parameter: Whether the functions have a parameter of that name, so that types can
+            depend on it; it is in none of the typed dictionaries.
+        in_batch: The default of `batch`, if it differs.
+        engine: The engine of `batch` that has it; None for every engine.
+        in_other_processes: Whether it can be sent to another process.
     """
 
     kind: ValueKind
     help: str
     detail: str = ""
+    group: str = ""
+    used_by: tuple[Function, ...] = ()
     optional: bool = False
     metavar: str | None = None
     on_command_line: bool = True
     in_files: bool = True
+    in_profiles: bool = True
     has_own_parameter: bool = False
+    in_batch: Any = None
+    engine: ExecutionEngine | None = None
+    in_other_processes: bool = True
+
+    @property
+    def names_file(self) -> bool:
+        """Whether a value may be the path of a file or folder."""
+        return isinstance(self.kind, FilePath | PromptSource)
 
 
 def setting(
     default: Any, kind: ValueKind, help: str, *, optional: bool = False, **more: Any
 ) -> Any:
-    """Declare a setting as a field of a dataclass. None is allowed if it is the default, or with
-    `optional`.
+    """Declare a setting as a field of a dataclass; `more` is what `SettingInfo` has. None is
+    allowed if it is the default, or with `optional`.
     """
     info = SettingInfo(kind=kind, help=help, optional=optional or default is None, **more)
     return field(default=default, metadata={"setting": info})
@@ -298,62 +276,86 @@ def info_of(field: Field[Any]) -> SettingInfo:
     return info
 
 
+def settings_of(*declarations: type) -> dict[str, SettingInfo]:
+    """Return what the declarations contain, by the names of the settings."""
+    return {each.name: info_of(each) for kind in declarations for each in fields(kind)}
+
+
+def names_of(
+    declaration: type, *, group: str | None = None, used_by: Function | None = None
+) -> tuple[str, ...]:
+    """Return the names of the settings of a group, of those that a function has, or of all."""
+    return tuple(
+        name
+        for name, info in settings_of(declaration).items()
+        if group in {None, info.group} and (used_by is None or used_by in info.used_by)
+    )
+
+
+def settings_for(function: Function, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the given settings that a function has."""
+    names = names_of(OptionFields, used_by=function)
+    return {name: value for name, value in given.items() if name in names}
+
+
 def check_settings(declaration: type, values: Any) -> None:
     """Check the attributes of `values` that `declaration` declares. Raises ConfigError for the
     first invalid one.
     """
-    for each in fields(declaration):
-        info = info_of(each)
-        info.kind.check(each.name, getattr(values, each.name), optional=info.optional)
+    for name, info in settings_of(declaration).items():
+        info.kind.check(name, getattr(values, name), optional=info.optional)
 
 
+def check_names(function: Function, given: Iterable[str], own: Iterable[str]) -> None:
+    """Raise ConfigError for an argument that is no setting of a function; `own` are its others."""
+    known = (*names_of(OptionFields, used_by=function), *own)
+    for name in given:
+        if name not in known:
+            raise ConfigError(checks.unknown_name_message("argument", name, known))
+
+
+EVERYWHERE: tuple[Function, ...] = get_args(Function)
 PYTHON_ONLY: Any = {"on_command_line": False}
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)  # a subclass has them
-class OptionFields:
-    """The settings of `refine`; see `redraft.options.Options`."""
+class PlanSettings:
+    """The settings that describe the default plan (see `redraft.options.Options.make_plan`)."""
 
-    answer: Any = setting(
-        None,
-        Instance("a type, a JSON schema or 'code:LANGUAGE'", may_be_class=True),
-        "The form of the answer: a type such as a pydantic model, a JSON schema, or "
-        "'code:LANGUAGE'.",
-        detail="`result.parsed` is then the value. See [typed "
-        "answers](how-to/typed-answers.md). On the command line: `--answer`, "
-        "`--schema`.",
-        has_own_parameter=True,
-        **PYTHON_ONLY,
-    )
-    answer_context: Mapping[str, Any] | None = setting(
-        None,
-        Instance('a mapping such as {"source": text}', ("keys",)),
-        "What validators of pydantic find as `info.context`, for an `answer` that is a type.",
-        in_files=False,
-        **PYTHON_ONLY,
-    )
     target_score: float = setting(
-        0.9, Number(0, 1), "Stop when an answer scores at least this much.", metavar="SCORE"
+        0.9,
+        Number(0, 1),
+        "Stop when an answer scores at least this much.",
+        metavar="SCORE",
+        group="stopping",
     )
-    max_iterations: int = setting(3, WholeNumber(0), "Maximum number of refinements.", metavar="N")
+    max_iterations: int = setting(
+        3,
+        WholeNumber(0),
+        "Maximum number of refinements.",
+        metavar="N",
+        group="stopping",
+    )
     patience: int = setting(
         2,
         WholeNumber(1),
         "Stop after this many refinements in a row without an improvement.",
         metavar="N",
+        group="stopping",
     )
     min_delta: float = setting(
-        0.01, Number(), "Smallest increase of the score that counts as an improvement.", metavar="D"
+        0.01,
+        Number(),
+        "Smallest increase of the score that counts as an improvement.",
+        metavar="D",
+        group="stopping",
     )
     drafts: int = setting(
-        1, WholeNumber(1), "Number of first drafts, written at the same time.", metavar="N"
-    )
-    noise_aware: bool | None = setting(
-        None,
-        Flag(),
-        "Treat scores as noisy and stop when no step is worth its cost. Default: yes if a model "
-        "grades.",
-        detail="`False` takes scores as exact. See [the default plan](adaptive.md).",
+        1,
+        WholeNumber(1),
+        "Number of first drafts, written at the same time.",
+        metavar="N",
+        group="stopping",
     )
     min_expected_gain: float = setting(
         0.01,
@@ -362,6 +364,7 @@ class OptionFields:
         "(noise-aware only).",
         detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
+        group="noise-aware",
     )
     confidence: float = setting(
         0.6,
@@ -369,11 +372,13 @@ class OptionFields:
         "Stop for the target when the quality reaches it with this probability (noise-aware only).",
         detail="See [when the target is reached](adaptive.md#when-the-target-is-reached).",
         metavar="P",
+        group="noise-aware",
     )
     cost_unit: CostUnit = setting(
         "calls",
         Keyword(("calls", "tokens", "usd")),
         "Unit of cost: one call, 1,000 tokens, or 1 USD (noise-aware only).",
+        group="noise-aware",
     )
     priors: Priors | str | Path | None = setting(
         None,
@@ -386,6 +391,23 @@ class OptionFields:
         "the shipped "
         "ones if no run with this model and these graders has been learned from.",
         metavar="shipped|learned|FILE",
+        group="noise-aware",
+    )
+    noise_aware: bool | None = setting(
+        None,
+        Flag(),
+        "Treat scores as noisy and stop when no step is worth its cost. Default: yes if a model "
+        "grades.",
+        detail="`False` takes scores as exact. See [the default plan](adaptive.md).",
+        group="stopping",
+    )
+    tie_break: bool = setting(
+        False,
+        Flag(),
+        "If the scores do not separate the two best answers, let the judge compare them. Default: "
+        "no.",
+        detail="The judge compares in both orders: two more calls. Needs the noise-aware plan.",
+        group="noise-aware",
     )
     width: int | None = setting(
         None,
@@ -396,6 +418,7 @@ class OptionFields:
         "`max_iterations` and `patience` count rounds. See [Spend a "
         "budget](how-to/budgets.md#take-fewer-rounds).",
         metavar="N",
+        group="noise-aware",
     )
     unseen_last: bool = setting(
         False,
@@ -406,13 +429,7 @@ class OptionFields:
             "`result.score` is then None, and `result.forecast` has the expected quality. Needs "
             "the noise-aware plan."
         ),
-    )
-    tie_break: bool = setting(
-        False,
-        Flag(),
-        "If the scores do not separate the two best answers, let the judge compare them. Default: "
-        "no.",
-        detail="The judge compares in both orders: two more calls. Needs the noise-aware plan.",
+        group="noise-aware",
     )
     draft_prompt: DraftPrompt | Path | None = setting(
         None,
@@ -424,6 +441,7 @@ class OptionFields:
         detail="In Python the text of a template, a `Path`, or a function `(trace) -> str | "
         "messages`. See [Write your own prompts](how-to/own-prompts.md).",
         metavar="FILE",
+        group="prompts",
     )
     refine_prompt: RefinePrompt | Path | None = setting(
         None,
@@ -437,12 +455,42 @@ class OptionFields:
         "parent) -> str | messages`. See [Write your own "
         "prompts](how-to/own-prompts.md).",
         metavar="FILE",
+        group="prompts",
     )
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)  # a subclass has them
+class OptionFields(PlanSettings):
+    """The settings of `refine`; see `redraft.options.Options`."""
+
     plan: Plan | None = setting(
         None,
         Instance("a Plan: a function from a trace to steps", CALLABLE),
         "A plan of your own, instead of all settings above.",
         **PYTHON_ONLY,
+        group="work",
+        in_profiles=False,
+    )
+    answer: Any = setting(
+        None,
+        Instance("a type, a JSON schema or 'code:LANGUAGE'", may_be_class=True),
+        "The form of the answer: a type such as a pydantic model, a JSON schema, or "
+        "'code:LANGUAGE'.",
+        detail="`result.parsed` is then the value. See [typed answers](how-to/typed-answers.md). On "  # noqa: E501
+        "the command line: `--answer`, `--schema`.",
+        has_own_parameter=True,
+        **PYTHON_ONLY,
+        group="answer",
+        in_profiles=False,
+    )
+    answer_context: Mapping[str, Any] | None = setting(
+        None,
+        Instance('a mapping such as {"source": text}', ("keys",)),
+        "What validators of pydantic find as `info.context`, for an `answer` that is a type.",
+        in_files=False,
+        **PYTHON_ONLY,
+        group="answer",
+        used_by=("grade",),
     )
     budget: Budget | None = setting(
         None,
@@ -450,12 +498,16 @@ class OptionFields:
         "Maximum spending. When it is used up, the best answer so far is returned.",
         detail="On the command line: `--budget-usd`, `--budget-calls`, `--budget-tokens`.",
         **PYTHON_ONLY,
+        group="budget",
+        used_by=EVERYWHERE,
     )
     deadline: float | None = setting(
         None,
         Number(),
         "Stop after this many seconds and return the best answer so far.",
         metavar="SECONDS",
+        group="budget",
+        used_by=EVERYWHERE,
     )
     strict_budget: bool = setting(
         False,
@@ -463,18 +515,23 @@ class OptionFields:
         "Raise an error when the budget or the deadline ends the run.",
         detail="The error carries the result.",
         **PYTHON_ONLY,
+        group="budget",
+        in_profiles=False,
     )
     editor: bool | Editor = setting(
         True,
         Instance("True, False or an Editor", ("repair",), or_flag=True),
         "Repair the form of an answer without a model where possible. Default: yes.",
         detail="In Python also an `Editor` of your own.",
+        group="editor",
     )
     store: Store | None = setting(
         None,
         Instance('a Store, such as JsonlStore("run.jsonl"), or None', ("append",)),
         "Where the trace is saved, record by record.",
         **PYTHON_ONLY,
+        group="callbacks",
+        in_profiles=False,
     )
     on_record: Callable[[Record], object] | None = setting(
         None,
@@ -482,21 +539,43 @@ class OptionFields:
         "Called with every record when it is added; awaited if it is async. What it raises is "
         "named in the result.",
         **PYTHON_ONLY,
+        group="callbacks",
+        used_by=("grade", "calibrate"),
+        in_profiles=False,
+        in_other_processes=False,
     )
     on_step: Callable[[Step], object] | None = setting(
         None,
         Instance("a function of a step, or None", CALLABLE, may_be_class=True),
         "Called with every step when it begins, in the same way.",
         **PYTHON_ONLY,
+        group="callbacks",
+        in_profiles=False,
+        in_other_processes=False,
     )
     temperature: float | None = setting(
-        None, Number(), "Sampling temperature of the model that writes.", metavar="T"
+        None,
+        Number(),
+        "Sampling temperature of the model that writes.",
+        metavar="T",
+        group="sampling",
+        used_by=("calibrate",),
     )
     max_tokens: int | None = setting(
-        None, WholeNumber(1), "Maximum number of tokens in one answer.", metavar="N"
+        None,
+        WholeNumber(1),
+        "Maximum number of tokens in one answer.",
+        metavar="N",
+        group="sampling",
+        used_by=("calibrate",),
     )
     seed: int | None = setting(
-        None, WholeNumber(), "Random seed, for models that support one.", metavar="N"
+        None,
+        WholeNumber(),
+        "Random seed, for models that support one.",
+        metavar="N",
+        group="sampling",
+        used_by=("calibrate",),
     )
     model_params: Mapping[str, Any] | None = setting(
         None,
@@ -508,6 +587,9 @@ class OptionFields:
             "[Parameters](models.md#parameters)."
         ),
         **PYTHON_ONLY,
+        group="sampling",
+        used_by=("calibrate",),
+        in_profiles=False,
     )
     judge_params: Mapping[str, Any] | None = setting(
         None,
@@ -516,6 +598,9 @@ class OptionFields:
         "8192}.",
         detail="On the command line: `--judge-param NAME=VALUE`, repeatable.",
         **PYTHON_ONLY,
+        group="sampling",
+        used_by=EVERYWHERE,
+        in_profiles=False,
     )
     timeout: float | None = setting(
         600.0,
@@ -523,6 +608,8 @@ class OptionFields:
         "Maximum duration of one call, in seconds.",
         optional=True,
         metavar="SECONDS",
+        group="calls",
+        used_by=EVERYWHERE,
     )
     retries: int = setting(
         3,
@@ -530,6 +617,9 @@ class OptionFields:
         "Maximum number of retries of a failed call.",
         detail="In a batch 8.",
         **PYTHON_ONLY,
+        group="calls",
+        used_by=EVERYWHERE,
+        in_batch=8,
     )
     max_in_flight: int = setting(
         64,
@@ -537,12 +627,20 @@ class OptionFields:
         "Maximum number of calls in flight.",
         detail="In a batch 512, for each endpoint.",
         metavar="N",
+        group="rates",
+        used_by=EVERYWHERE,
+        in_profiles=False,
+        in_batch=512,
     )
     cache: MutableMapping[str, Reply] | None = setting(
         None,
         Instance("a mutable mapping, such as {}, or None", ("get", "__setitem__")),
         "Cache of replies, so that no call is repeated.",
         **PYTHON_ONLY,
+        group="calls",
+        used_by=EVERYWHERE,
+        in_profiles=False,
+        in_other_processes=False,
     )
     prices: Mapping[str, tuple[float, float]] | None = setting(
         None,
@@ -551,6 +649,9 @@ class OptionFields:
         "missing or wrong.",
         detail="On the command line: `--price MODEL=IN,OUT`, repeatable.",
         **PYTHON_ONLY,
+        group="calls",
+        used_by=EVERYWHERE,
+        in_profiles=False,
     )
     sandbox: str = setting(
         "auto",
@@ -561,6 +662,8 @@ class OptionFields:
         "`--unsafe-exec`. "
         "See [Run code](how-to/running-code.md).",
         metavar="TIER",
+        group="code",
+        used_by=EVERYWHERE,
     )
     packages: Collection[str] = setting(
         (),
@@ -568,6 +671,8 @@ class OptionFields:
         "A package that code in the sandbox may import besides the standard library (repeatable).",
         detail="In Python a list of names of installed packages.",
         metavar="NAME",
+        group="code",
+        used_by=EVERYWHERE,
     )
     trust_in_process: bool = setting(
         False,
@@ -578,18 +683,24 @@ class OptionFields:
             "Such are tests that need objects of the code's classes, or another thing that is no "
             "value. Without it they give no score."
         ),
+        group="code",
+        used_by=EVERYWHERE,
     )
     require_validated: Validation = setting(
         "off",
         Keyword(get_args(Validation)),
         "Warn about, or reject, graders without a validation card that shows them better than "
         "chance (see `redraft validate`).",
+        group="cards",
+        used_by=("grade", "calibrate"),
     )
     cards_dir: str | Path | None = setting(
         None,
         FilePath("folder"),
         "Folder of validation cards. Default: your data folder.",
         metavar="DIR",
+        group="cards",
+        used_by=EVERYWHERE,
     )
 
 
@@ -634,9 +745,15 @@ class BatchFields:
         Keyword(get_args(Mode)),
         "Refine each answer, only grade the given ones, or keep the best of several drafts.",
         **NOT_IN_FILES,
+        group="rows",
     )
     n: int = setting(
-        4, WholeNumber(1), "Number of drafts (mode best only).", metavar="N", **NOT_IN_FILES
+        4,
+        WholeNumber(1),
+        "Number of drafts (mode best only).",
+        metavar="N",
+        **NOT_IN_FILES,
+        group="rows",
     )
     keep: int = setting(
         1,
@@ -645,73 +762,15 @@ class BatchFields:
         "column kept.",
         metavar="K",
         **NOT_IN_FILES,
-    )
-    columns: TaskColumns | Mapping[str, str] | None = setting(
-        None,
-        Instance("a mapping of roles to names of columns, such as {'prompt': 'question'}"),
-        "The roles of the input columns, if their names do not say so.",
-        detail="On the command line: `--column ROLE=NAME`, repeatable.",
-        **PYTHON_ONLY,
-    )
-    on_duplicate: OnDuplicate = setting(
-        "error", Keyword(get_args(OnDuplicate)), "What to do with rows that have the same ID."
-    )
-    journal: str | Path | None = setting(
-        None,
-        FilePath(),
-        "File in which the run keeps its state. Default: OUT.journal.",
-        metavar="FILE",
-        **NOT_IN_FILES,
-    )
-    name: str | None = setting(
-        None,
-        Text(),
-        "Name of the run in its journal. Default: made from OUT.",
-        metavar="NAME",
-        **NOT_IN_FILES,
-    )
-    retry: Collection[str] = setting(
-        (),
-        Keywords(("failed", "truncated")),
-        "Redo these rows of a finished run (repeatable).",
-        **NOT_IN_FILES,
-    )
-    ordered: bool = setting(
-        True,
-        Flag(),
-        "Write the rows in the order of the input, not as they finish. Default: yes.",
-        **NOT_IN_FILES,
-    )
-    overwrite: bool = setting(
-        False,
-        Flag(),
-        "Replace an existing file.",
-        detail="Without it, a run that would leave out rows of its output is refused. See [Another "
-        "run with the same output](batch.md#another-run-with-the-same-output).",
-        **NOT_IN_FILES,
-    )
-    errors: str | Path | None = setting(
-        None,
-        FilePath(),
-        "File for rows that cannot be read. Default: OUT.errors.jsonl.",
-        metavar="FILE",
-        **NOT_IN_FILES,
-    )
-    durability: Durability = setting(
-        "normal",
-        Keyword(("normal", "full")),
-        "Survive a crash of the process (normal), or also of the machine (full).",
-    )
-    limits: EndpointLimits | None = setting(
-        None,
-        Instance("EndpointLimits, such as EndpointLimits(rpm=60)"),
-        "Rate limits of each endpoint.",
-        detail="On the command line, one option for each field: "
-        "`--initial-in-flight`, `--min-in-flight`, `--rpm`, `--tpm`, `--give-up-after`.",
-        **PYTHON_ONLY,
+        group="rows",
     )
     limit: int | None = setting(
-        None, WholeNumber(1, MAX_ROWS), "Read only the first N rows.", metavar="N", **NOT_IN_FILES
+        None,
+        WholeNumber(1, MAX_ROWS),
+        "Read only the first N rows.",
+        metavar="N",
+        **NOT_IN_FILES,
+        group="rows",
     )
     pilot: int | None = setting(
         None,
@@ -723,6 +782,82 @@ class BatchFields:
         'reuses these rows. Needs `engine="local"`. See [Pilot](batch.md#pilot).',
         metavar="N",
         **NOT_IN_FILES,
+        group="rows",
+    )
+    retry: Collection[str] = setting(
+        (),
+        Keywords(("failed", "truncated")),
+        "Redo these rows of a finished run (repeatable).",
+        **NOT_IN_FILES,
+        group="rows",
+    )
+    on_duplicate: OnDuplicate = setting(
+        "error",
+        Keyword(get_args(OnDuplicate)),
+        "What to do with rows that have the same ID.",
+        group="rows",
+    )
+    columns: TaskColumns | Mapping[str, str] | None = setting(
+        None,
+        Instance("a mapping of roles to names of columns, such as {'prompt': 'question'}"),
+        "The roles of the input columns, if their names do not say so.",
+        detail="On the command line: `--column ROLE=NAME`, repeatable.",
+        **PYTHON_ONLY,
+        group="rows",
+    )
+    overwrite: bool = setting(
+        False,
+        Flag(),
+        "Replace an existing file.",
+        detail="Without it, a run that would leave out rows of its output is refused. See [Another "
+        "run with the same output](batch.md#another-run-with-the-same-output).",
+        **NOT_IN_FILES,
+        group="output",
+    )
+    spreadsheet_safe: bool = setting(
+        False,
+        Flag(),
+        "In CSV and TSV output, escape cells that a spreadsheet would evaluate; reading reverses "
+        "this. Default: no.",
+        **NOT_IN_FILES,
+        group="output",
+    )
+    ordered: bool = setting(
+        True,
+        Flag(),
+        "Write the rows in the order of the input, not as they finish. Default: yes.",
+        **NOT_IN_FILES,
+        group="output",
+    )
+    errors: str | Path | None = setting(
+        None,
+        FilePath(),
+        "File for rows that cannot be read. Default: OUT.errors.jsonl.",
+        metavar="FILE",
+        **NOT_IN_FILES,
+        group="output",
+    )
+    journal: str | Path | None = setting(
+        None,
+        FilePath(),
+        "File in which the run keeps its state. Default: OUT.journal.",
+        metavar="FILE",
+        **NOT_IN_FILES,
+        group="output",
+    )
+    name: str | None = setting(
+        None,
+        Text(),
+        "Name of the run in its journal. Default: made from OUT.",
+        metavar="NAME",
+        **NOT_IN_FILES,
+        group="output",
+    )
+    durability: Durability = setting(
+        "normal",
+        Keyword(("normal", "full")),
+        "Survive a crash of the process (normal), or also of the machine (full).",
+        group="output",
     )
     processes: int = setting(
         1,
@@ -734,6 +869,7 @@ class BatchFields:
         ),
         metavar="N",
         **NOT_IN_FILES,
+        group="running",
     )
     engine: ExecutionEngine = setting(
         "local",
@@ -741,6 +877,7 @@ class BatchFields:
         "Run here, on a Ray cluster, or through the provider's batch API.",
         detail='With "provider-batch", only `limits.give_up_after` has an effect.',
         **NOT_IN_FILES,
+        group="running",
     )
     ray_address: str | None = setting(
         None,
@@ -748,6 +885,8 @@ class BatchFields:
         "Address of the cluster (engine ray only). Default: start a local one.",
         metavar="ADDRESS",
         **NOT_IN_FILES,
+        group="running",
+        engine="ray",
     )
     shards: int | None = setting(
         None,
@@ -755,6 +894,8 @@ class BatchFields:
         "Number of parts into which the rows are split (engine ray only).",
         metavar="N",
         **NOT_IN_FILES,
+        group="running",
+        engine="ray",
     )
     poll: float | None = setting(
         None,
@@ -763,6 +904,8 @@ class BatchFields:
         detail="Default: 1 at first, then longer.",
         metavar="SECONDS",
         **NOT_IN_FILES,
+        group="running",
+        engine="provider-batch",
     )
     learn: bool = setting(
         True,
@@ -771,6 +914,7 @@ class BatchFields:
         "runs. Default: yes.",
         detail='Later rows of the same run use them only with `engine="local"`.',
         **NOT_IN_FILES,
+        group="running",
     )
     calibrate: bool = setting(
         True,
@@ -779,50 +923,33 @@ class BatchFields:
         "is. Default: yes.",
         detail="About 4 % of the calls of those rows. See [Priors](adaptive.md#priors).",
         **NOT_IN_FILES,
+        group="running",
     )
-    spreadsheet_safe: bool = setting(
-        False,
-        Flag(),
-        "In CSV and TSV output, escape cells that a spreadsheet would evaluate; reading reverses "
-        "this. Default: no.",
-        **NOT_IN_FILES,
+    limits: EndpointLimits | None = setting(
+        None,
+        Instance("EndpointLimits, such as EndpointLimits(rpm=60)"),
+        "Rate limits of each endpoint.",
+        detail="On the command line, one option for each field: "
+        "`--initial-in-flight`, `--min-in-flight`, `--rpm`, `--tpm`, `--give-up-after`.",
+        **PYTHON_ONLY,
+        group="running",
     )
+
+
+BATCH_DEFAULTS = {
+    name: info.in_batch for name, info in settings_of(OptionFields).items() if info.in_batch
+}
+"""The defaults of a batch that differ: a busy endpoint may need several retries."""
 
 
 # The rest of this file is written by scripts/docs.py from `OptionFields`.
 
 
-class Settings(TypedDict, total=False):
-    """The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`."""
+class SharedSettings(TypedDict, total=False):
+    """The settings of every function that calls models."""
 
-    answer_context: Mapping[str, Any] | None
-    target_score: float
-    max_iterations: int
-    patience: int
-    min_delta: float
-    drafts: int
-    noise_aware: bool | None
-    min_expected_gain: float
-    confidence: float
-    cost_unit: CostUnit
-    priors: Priors | str | Path | None
-    width: int | None
-    unseen_last: bool
-    tie_break: bool
-    draft_prompt: DraftPrompt | Path | None
-    refine_prompt: RefinePrompt | Path | None
-    plan: Plan | None
     budget: Budget | None
     deadline: float | None
-    strict_budget: bool
-    editor: bool | Editor
-    store: Store | None
-    on_record: Callable[[Record], object] | None
-    on_step: Callable[[Step], object] | None
-    temperature: float | None
-    max_tokens: int | None
-    seed: int | None
-    model_params: Mapping[str, Any] | None
     judge_params: Mapping[str, Any] | None
     timeout: float | None
     retries: int
@@ -832,5 +959,59 @@ class Settings(TypedDict, total=False):
     sandbox: str
     packages: Collection[str]
     trust_in_process: bool
-    require_validated: Validation
     cards_dir: str | Path | None
+
+
+class Settings(SharedSettings, total=False):
+    """The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`."""
+
+    target_score: float
+    max_iterations: int
+    patience: int
+    min_delta: float
+    drafts: int
+    min_expected_gain: float
+    confidence: float
+    cost_unit: CostUnit
+    priors: Priors | str | Path | None
+    noise_aware: bool | None
+    tie_break: bool
+    width: int | None
+    unseen_last: bool
+    draft_prompt: DraftPrompt | Path | None
+    refine_prompt: RefinePrompt | Path | None
+    plan: Plan | None
+    answer_context: Mapping[str, Any] | None
+    strict_budget: bool
+    editor: bool | Editor
+    store: Store | None
+    on_record: Callable[[Record], object] | None
+    on_step: Callable[[Step], object] | None
+    temperature: float | None
+    max_tokens: int | None
+    seed: int | None
+    model_params: Mapping[str, Any] | None
+    require_validated: Validation
+
+
+class GradeSettings(SharedSettings, total=False):
+    """The keyword arguments of `grade`, `grade_sync` and `grade_many`."""
+
+    answer_context: Mapping[str, Any] | None
+    on_record: Callable[[Record], object] | None
+    require_validated: Validation
+
+
+class CalibrationSettings(SharedSettings, total=False):
+    """The settings of `calibrate` that are those of `refine`."""
+
+    on_record: Callable[[Record], object] | None
+    temperature: float | None
+    max_tokens: int | None
+    seed: int | None
+    model_params: Mapping[str, Any] | None
+    require_validated: Validation
+
+
+class ValidationSettings(SharedSettings, total=False):
+    """The settings of `validate` that are those of `refine`."""

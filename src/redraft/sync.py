@@ -17,7 +17,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, thread, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import partial
+from functools import partial, update_wrapper
+from inspect import cleandoc, signature
 from socket import socketpair
 from threading import Thread, current_thread, local, main_thread
 from threading import enumerate as enumerate_threads
@@ -69,6 +70,48 @@ def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], ob
     if runner.interrupts:
         raise _interrupt(result)
     return result
+
+
+def async_to_sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return the function that does without await what a coroutine function does; type checkers see
+    the same signature. It is called NAME_sync: assign it to that name.
+    """
+
+    def call(*arguments: P.args, **settings: P.kwargs) -> T:
+        return run_sync(function(*arguments, **settings))
+
+    call.__doc__ = (
+        f"Call `{function.__name__}` without await. It also works where an event loop is running."
+        "\n\nCtrl-C stops it: KeyboardInterrupt carries as `.result` what there is by then, "
+        "or None."
+    )
+    return sync_form_of(function)(call)
+
+
+def sync_form_of(
+    function: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Return the decorator of a function that does without await what a coroutine function does: it
+    gets its signature, and a name and a docstring that refer to it.
+    """
+    parameters = signature(function)
+    arguments = "\n".join(
+        f"    {name}: As in `{function.__name__}`." for name in parameters.parameters
+    )
+
+    def describe(call: Callable[..., T]) -> Callable[P, T]:
+        about = cleandoc(call.__doc__ or "")
+        update_wrapper(call, function)
+        del call.__wrapped__  # type: ignore[attr-defined]  # tools would take it for a coroutine function
+        call.__name__ = call.__qualname__ = f"{function.__name__}_sync"
+        call.__signature__ = parameters  # type: ignore[attr-defined]
+        call.__doc__ = (
+            f"{about}\n\nArgs:\n{arguments}\n\nReturns:\n"
+            f"    As in `{function.__name__}`, which also lists the errors."
+        )
+        return call
+
+    return describe
 
 
 def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -36,7 +36,7 @@ from ..graders.execution import EXECUTION_FIELDS
 from ..graders.rubric import is_gallery_rubric
 from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
 from ..requirements import kinds, reads_file
-from ..settings import Validation
+from ..settings import OptionFields, Validation, settings_of
 from ..storage.secure_files import data_dir, make_folder, write_atomic
 from ..text import strip_control_sequences
 from .grader_code import find_code
@@ -48,7 +48,16 @@ Visit: TypeAlias = Callable[[Kind, str], str]
 MODEL_SETTINGS = ("model", "judge")
 # code unless it begins with "code:"; a path unless it is JSON
 ANSWER_SETTINGS = ("answer", "schema")
-PATH_SETTINGS = ("rubric", "template", "cards-dir", "priors", "draft-prompt", "refine-prompt")
+PATH_SETTINGS = (
+    "rubric",
+    "template",
+    "priors",
+    *(
+        name.replace("_", "-")
+        for name, info in settings_of(OptionFields).items()
+        if info.names_file
+    ),
+)
 PRIORS_KEYWORDS = ("shipped", "learned")  # values of `priors` that are not paths
 KIND_DESCRIPTIONS: Mapping[Kind, str] = {
     "address": "an address that receives texts",

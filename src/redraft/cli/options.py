@@ -28,10 +28,13 @@ from ..settings import (
     Names,
     Number,
     OptionFields,
+    PlanSettings,
     PromptSource,
     SettingInfo,
     WholeNumber,
     info_of,
+    names_of,
+    settings_of,
 )
 from .output import note_options
 
@@ -103,7 +106,7 @@ def setting(*names: str, **attributes: Any) -> Callable[[F], F]:
     return click.option(*names, cls=SettingOption, **attributes)
 
 
-def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Combine several decorators; the first one is applied last, as if it were the topmost."""
     return lambda command: reduce(
         lambda result, decorate: decorate(result), reversed(decorators), command
@@ -111,15 +114,20 @@ def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def setting_options(
-    declaration: type, *names: str, callback: Callable[..., Any] | None = None, **defaults: Any
+    declaration: type,
+    *names: str,
+    group: str | None = None,
+    callback: Callable[..., Any] | None = None,
+    **defaults: Any,
 ) -> Callable[[F], F]:
-    """Generate the options of these settings, in this order. `defaults` replace the declared
-    defaults.
+    """Generate the options of these settings, in this order; of those of a group that have one, or
+    of all, if none is named. `defaults` replace the declared defaults.
     """
     by_name = {field.name: field for field in fields(declaration)}
-    selected = [by_name[name] for name in names]
+    shown = [f for f in names_of(declaration, group=group) if info_of(by_name[f]).on_command_line]
+    selected = [by_name[name] for name in names or shown]
     more = {"callback": callback} if callback else {}
-    return group(
+    return combine(
         *(_option(f.name, defaults.get(f.name, f.default), info_of(f), **more) for f in selected)
     )
 
@@ -185,7 +193,7 @@ def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) 
         raise click.BadParameter(str(error)) from error
 
 
-debug = group(
+debug = combine(
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
@@ -215,7 +223,7 @@ journal = click.option(
 )
 
 system = click.option("--system", metavar="TEXT", help="A system message.")
-background = group(
+background = combine(
     click.option(
         "--context", type=READABLE, metavar="FILE", help="Background material for the judge."
     ),
@@ -244,7 +252,7 @@ browser = click.option(
     help="Open the page in the browser, if stdout is a terminal. Default: yes.",
 )
 overwrite = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-output = group(
+output = combine(
     click.option(
         "--output",
         "-o",
@@ -265,7 +273,7 @@ encoding = click.option(
         "(UTF-8, UTF-16, Windows-1252)."
     ),
 )
-label_columns = group(
+label_columns = combine(
     click.option(
         "--column",
         "-c",
@@ -280,7 +288,7 @@ label_columns = group(
 
 def direction(what: str) -> Callable[[F], F]:
     """Return the options that say which end of a scale is better."""
-    return group(
+    return combine(
         click.option(
             "--lower-is-better/--higher-is-better",
             "lower_is_better",
@@ -339,7 +347,7 @@ def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> s
     return "unsafe"
 
 
-execution = group(
+execution = combine(
     setting_options(OptionFields, "sandbox", callback=_choose_sandbox),
     click.option(
         "--unsafe-exec",
@@ -352,9 +360,9 @@ execution = group(
             "everything here."
         ),
     ),
-    setting_options(OptionFields, "packages", "trust_in_process"),
+    setting_options(OptionFields, *names_of(OptionFields, group="code")[1:]),
 )
-grading = group(
+grading = combine(
     setting(
         "--require",
         multiple=True,
@@ -374,7 +382,7 @@ grading = group(
     rubric,
     template,
     execution,
-    setting_options(OptionFields, "require_validated", "cards_dir"),
+    setting_options(OptionFields, group="cards"),
 )
 
 
@@ -421,7 +429,7 @@ def _parameters(option: str, help: str) -> Callable[[F], F]:
     )
 
 
-params = group(
+params = combine(
     _parameters(
         "--model-param",
         "A further parameter of the model that writes, such as top_p=0.9 or "
@@ -433,7 +441,7 @@ params = group(
         "(repeatable). If the model that writes judges, those of --model-param are its own, too.",
     ),
 )
-models = group(
+models = combine(
     setting(
         "--model",
         metavar="MODEL",
@@ -451,7 +459,7 @@ models = group(
     params,
 )
 
-answer = group(
+answer = combine(
     setting(
         "--answer",
         metavar="TYPE",
@@ -467,35 +475,9 @@ answer = group(
     ),
 )
 
-PLAN_SETTINGS = (
-    "target_score",
-    "max_iterations",
-    "patience",
-    "min_delta",
-    "drafts",
-    "min_expected_gain",
-    "confidence",
-    "cost_unit",
-    "priors",
-    "noise_aware",
-    "tie_break",
-    "width",
-    "unseen_last",
-    "draft_prompt",
-    "refine_prompt",
-)
-NOISE_AWARE_ONLY = (
-    "min_expected_gain",
-    "confidence",
-    "cost_unit",
-    "priors",
-    "tie_break",
-    "width",
-    "unseen_last",
-)
-plan = setting_options(OptionFields, *PLAN_SETTINGS)
+plan = setting_options(PlanSettings)
 draft_prompt = setting_options(OptionFields, "draft_prompt")
-editor = setting_options(OptionFields, "editor")
+editor = setting_options(OptionFields, group="editor")
 cards_dir = setting_options(OptionFields, "cards_dir")
 
 
@@ -506,7 +488,7 @@ def check_noise_aware(ctx: click.Context) -> None:
     source = ctx.get_parameter_source
     names = [
         name
-        for name in NOISE_AWARE_ONLY
+        for name in names_of(PlanSettings, group="noise-aware")
         if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]
     ]
     if ctx.params["noise_aware"] is False and names:
@@ -538,7 +520,7 @@ def _check_price(text: str) -> str:
     return text
 
 
-budget = group(
+budget = combine(
     setting("--budget-usd", type=POSITIVE, metavar="USD", help="Maximum cost in USD."),
     setting("--budget-calls", type=WHOLE, metavar="N", help="Maximum number of model calls."),
     setting(
@@ -547,7 +529,7 @@ budget = group(
         metavar="N",
         help="Maximum number of tokens, input and output together.",
     ),
-    setting_options(OptionFields, "deadline"),
+    setting_options(OptionFields, group="budget"),
     setting(
         "--price",
         type=_check_price,
@@ -556,8 +538,8 @@ budget = group(
         help="Price of a model in USD per million input and output tokens (repeatable).",
     ),
 )
-timeout = setting_options(OptionFields, "timeout")
-sampling = setting_options(OptionFields, "temperature", "max_tokens", "seed")
+timeout = setting_options(OptionFields, group="calls")
+sampling = setting_options(OptionFields, group="sampling")
 
 COLUMN_ROLES = (
     "prompt",
@@ -588,7 +570,7 @@ def _check_columns(
     return texts
 
 
-columns = group(
+columns = combine(
     setting(
         "--column",
         "-c",
@@ -601,36 +583,20 @@ columns = group(
     ),
     encoding,
 )
-# The keys of the options above that no declaration in `redraft.settings` generates.
-SHARED_KEYS = (
-    "require",
-    "grader",
-    "rubric",
-    "answer",
-    "schema",
-    "template",
-    "model",
-    "judge",
-    "model-param",
-    "judge-param",
-    "budget-usd",
-    "budget-calls",
-    "budget-tokens",
-    "price",
-    "column",
-)
 
 
 def setting_keys() -> list[str]:
     """Return the keys that a configuration file may have: one file serves all commands."""
+
+    def command() -> None:
+        """Has the options that no declaration in `redraft.settings` generates, and some others."""
+
+    combine(grading, answer, models, budget, columns)(command)
+    options = vars(command)["__click_params__"]
+    shared = [option.key for option in reversed(options) if isinstance(option, SettingOption)]
     declared = [
-        f
-        for declaration in (OptionFields, EndpointLimits, BatchFields)
-        for f in fields(declaration)
+        name.replace("_", "-")
+        for name, info in settings_of(OptionFields, EndpointLimits, BatchFields).items()
+        if info.on_command_line and info.in_files
     ]
-    in_files = [
-        f.name.replace("_", "-")
-        for f in declared
-        if info_of(f).on_command_line and info_of(f).in_files
-    ]
-    return [*SHARED_KEYS, *in_files]
+    return [*dict.fromkeys((*shared, *declared))]

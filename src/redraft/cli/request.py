@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
@@ -44,7 +44,7 @@ from ..quality.priors import Priors
 from ..refinement import PROMPT_KEYS
 from ..requirements import kinds, parse
 from ..session import needs_judge
-from ..settings import OptionFields, Settings
+from ..settings import OptionFields, Settings, settings_of
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage
 from .answer_option import canonical_schema, load_answer
@@ -78,10 +78,28 @@ UNSET_IN_TRACE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedArguments:
-    """The values of the options that all commands with graders share. `settings` are those of
+class SettingArguments:
+    """The values of the options of a command, of which `settings` are those of
     `redraft.options.Options`.
     """
+
+    settings: Settings
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Create the arguments of a command from the values that click parsed."""
+        settings = {
+            name: value
+            for name, value in values_of(OptionFields, values).items()
+            if name != "answer"
+        }
+        own = {name: value for name, value in values.items() if name not in settings}
+        return cls(**own, settings=cast("Settings", settings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedArguments(SettingArguments):
+    """The values of the options that all commands with graders share."""
 
     require: tuple[str, ...] = ()
     grader: tuple[str, ...] = ()
@@ -98,23 +116,11 @@ class SharedArguments:
     budget_tokens: int | None = None
     price: tuple[str, ...] = ()
     as_json: bool = False
-    settings: Settings
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Create the arguments of a command from the values that click parsed."""
-        settings = {
-            name: value
-            for name, value in values_of(OptionFields, values).items()
-            if name != "answer"
-        }
-        own = {name: value for name, value in values.items() if name not in settings}
-        return cls(**own, settings=cast("Settings", settings))
 
 
 def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those values that are settings of a declaration."""
-    return {f.name: values[f.name] for f in fields(declaration) if f.name in values}
+    return {name: values[name] for name in settings_of(declaration) if name in values}
 
 
 @dataclass(frozen=True)

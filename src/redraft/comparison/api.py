@@ -13,7 +13,7 @@ from ..options import Options
 from ..quality.calibration import check_confidence
 from ..runs import BatchSettings
 from ..settings import BATCH_DEFAULTS, Settings
-from ..sync import run_sync
+from ..sync import async_to_sync
 from ..validation.cases import is_lower_better
 from ..validation.statistics import check_dependencies
 from .estimates import ComparisonSettings, PairedScores, build_report
@@ -143,53 +143,8 @@ async def compare(
     return build_report(paired, options, labels=found, wins=wins, usage=run.usage)
 
 
-def compare_sync(
-    a: Any,
-    b: Any,
-    tasks: Any = None,
-    *,
-    labels: Any = None,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    score: str = "",
-    lower_is_better: bool | None = None,
-    result_columns: Mapping[str, str] | None = None,
-    label_columns: Mapping[str, str] | None = None,
-    label_scale: tuple[float, float] | None = None,
-    cluster: str | None = None,
-    slices: Sequence[str] = (),
-    margin: float | None = None,
-    level: float = 0.95,
-    anytime: bool = False,
-    **settings: Unpack[BatchSettings],
-) -> ComparisonReport:
-    """Call `compare` without await. It also works where an event loop is running.
-
-    The arguments, the result and the errors are those of `compare`.
-    """
-    return run_sync(
-        compare(
-            a,
-            b,
-            tasks,
-            labels=labels,
-            model=model,
-            graders=graders,
-            judge=judge,
-            score=score,
-            lower_is_better=lower_is_better,
-            result_columns=result_columns,
-            label_columns=label_columns,
-            label_scale=label_scale,
-            cluster=cluster,
-            slices=slices,
-            margin=margin,
-            level=level,
-            anytime=anytime,
-            **settings,
-        )
-    )
+compare_sync = async_to_sync(compare)
+"""Call `compare` without await. It also works where an event loop is running."""
 
 
 def _check(

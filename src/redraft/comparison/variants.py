@@ -28,7 +28,7 @@ from ..runs import BatchReport, BatchSettings, batch
 from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
 from ..session import Session, graders_for_columns, needs_judge, resolve_graders
-from ..settings import VALIDATION_SETTINGS, Settings
+from ..settings import Settings, settings_for
 from ..storage.journal import Journal, run_name
 from ..tables.sources import open_source
 from ..usage import NO_USAGE, Usage
@@ -237,9 +237,7 @@ class ComparisonRun:
         return win_rate(means[0], means[1], clusters=of_pairs, confidence=level)
 
     async def _judge_pairs(self, cases: Sequence[LabelledCase]) -> AsyncGenerator[JudgedCase, None]:
-        settings = {
-            name: value for name, value in self.settings.items() if name in VALIDATION_SETTINGS
-        }
+        settings = settings_for("validate", self.settings)
         with Journal(self.journal) as journal:
             options = Options.from_settings(
                 cast("Settings", {"cache": journal.response_cache, **settings, **self._limits()})

@@ -39,7 +39,7 @@ from ..settings import (
     Parameters,
     ValueKind,
     WholeNumber,
-    info_of,
+    settings_of,
 )
 from ..storage.secure_files import data_dir
 from .field_tables import PRICED_FIELDS, PRICED_PARTS
@@ -233,27 +233,9 @@ BUDGET_KEYS: Mapping[str, ValueKind] = {
     "input-tokens": WholeNumber(0),
     "output-tokens": WholeNumber(0),
 }
-PYTHON_SETTINGS = {
-    "answer",
-    "plan",
-    "strict_budget",
-    "store",
-    "on_record",
-    "on_step",
-    "cache",
-    "prices",
-    "max_in_flight",
-}
-PYTHON_SETTINGS |= {"model_params", "judge_params"}
-"""The settings of `refine` that a profile does not have: they take objects, the gateway chooses
-them, or they have another name.
-"""
 PROFILE_SETTINGS = {
-    each.name: info_of(each).kind
-    for each in fields(OptionFields)
-    if each.name not in PYTHON_SETTINGS
+    name: info for name, info in settings_of(OptionFields).items() if info.in_profiles
 }
-PATH_SETTINGS = ("draft_prompt", "refine_prompt", "cards_dir")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _TOOL_TYPE = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -681,9 +663,9 @@ def _settings(where: str, given: Mapping[str, Any], beside: Path) -> dict[str, A
         raise ConfigError(
             f"{where}.editor must be true or false, got {format_value(settings['editor'])}"
         )
-    for name in PATH_SETTINGS:
-        if name in settings:
-            PROFILE_SETTINGS[name].check(f"{where}.{name}", settings[name], optional=False)
+    for name, info in PROFILE_SETTINGS.items():
+        if info.names_file and name in settings:
+            info.kind.check(f"{where}.{name}", settings[name], optional=False)
             settings[name] = beside / Path(settings[name]).expanduser()
     if str(settings.get("priors", "")).endswith(".json"):
         settings["priors"] = beside / Path(settings["priors"]).expanduser()

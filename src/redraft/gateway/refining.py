@@ -49,6 +49,7 @@ from ..refinement import Refinement, in_rounds, limits_left, make_refinement, ru
 from ..reservations import grader_calls
 from ..result import broken_musts, parsed_answer
 from ..session import Session, graders_of_run
+from ..settings import PlanSettings, settings_of
 from ..text import utf8_size
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
@@ -62,28 +63,6 @@ from .exchange import (
 )
 from .profile_models import ConnectedModels, WriterModel
 from .request_options import check_requirements, make_options, request_graders, request_settings
-
-PLAN_SETTINGS = (  # that mean nothing for an answer that is not refined
-    *(
-        "draft_prompt",
-        "refine_prompt",
-        "width",
-        "tie_break",
-        "unseen_last",
-        "noise_aware",
-        "priors",
-        "cost_unit",
-    ),
-    *(
-        "drafts",
-        "max_iterations",
-        "target_score",
-        "patience",
-        "min_delta",
-        "min_expected_gain",
-        "confidence",
-    ),
-)
 
 
 class TraceLog:
@@ -264,7 +243,8 @@ class ProfileRefiner:
         settings = request_settings(request, self.profile, self.limits.deadline)
         settings["prices"] = {**(settings.get("prices") or {}), **self._prices} or None
         if not refines:
-            kept = {name: value for name, value in settings.items() if name not in PLAN_SETTINGS}
+            plan = settings_of(PlanSettings)  # which means nothing for an answer as it is
+            kept = {name: value for name, value in settings.items() if name not in plan}
             return {**kept, "plan": unrefined_plan}
         if request.tools:
             every = settings.get("drafts", 1) if self.profile.refine == "all" else 1

@@ -14,14 +14,14 @@ from ..core.task import Message, Task
 from ..core.trace import Trace
 from ..errors import ConfigError
 from ..graders import Judge
-from ..grading import GradeSettings, grade
+from ..grading import grade
 from ..options import Options
 from ..plans.self_refine import BestOfN
 from ..refinement import Refinement, prepare_refinement, run_refinement
 from ..result import Result, conclusion_error, is_graded
 from ..session import graders_for_tasks, needs_judge
-from ..settings import GRADE_SETTINGS, VALIDATION_SETTINGS, Settings
-from ..validation.api import ValidationSettings, validate
+from ..settings import GradeSettings, Settings, ValidationSettings, settings_for
+from ..validation.api import validate
 from ..validation.cases import LabelledCase, Verdict
 from ..validation.run import JudgedCase
 from .arguments import (
@@ -93,9 +93,7 @@ async def grade_answer(call: GradeInput, bench: Workbench, progress: CallProgres
     if needs_judge(graders):
         judge = await bench.judge(call.model) or False
         _check_model(graders or [Judge()], judge or None)
-    settings = {
-        name: value for name, value in _settings(bench, progress).items() if name in GRADE_SETTINGS
-    }
+    settings = settings_for("grade", _settings(bench, progress))
     return GradeResult.from_report(
         await grade(task, graders, judge, **cast("GradeSettings", settings))
     )
@@ -148,11 +146,7 @@ async def validate_grader(
         progress.usage += case.usage
         progress.note(f"judged {judged} of {len(cases)} examples")
 
-    settings = {
-        name: value
-        for name, value in _settings(bench, progress).items()
-        if name in VALIDATION_SETTINGS
-    }
+    settings = settings_for("validate", _settings(bench, progress))
     with TemporaryDirectory(prefix="redraft-") as folder:
         given = cast("ValidationSettings", {**settings, "cards_dir": folder})
         result = await validate(

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
         PlanChoice,
         PlanDecision,
         PlanGenerator,
+        PlanTraits,
         StoppablePlan,
         outcome_if_stopped,
         plan_from_generator,
+        plan_traits,
     )
     from .limits import UNLIMITED, Left
     from .self_refine import best_of
@@ -37,11 +39,13 @@ else:
             "PlanChoice": "base",
             "PlanDecision": "base",
             "PlanGenerator": "base",
+            "PlanTraits": "base",
             "StoppablePlan": "base",
             "UNLIMITED": "limits",
             "best_of": "self_refine",
             "outcome_if_stopped": "base",
             "plan_from_generator": "base",
+            "plan_traits": "base",
         },
     )
 
@@ -55,8 +59,10 @@ __all__ = [
     "PlanChoice",
     "PlanDecision",
     "PlanGenerator",
+    "PlanTraits",
     "StoppablePlan",
     "best_of",
     "outcome_if_stopped",
     "plan_from_generator",
+    "plan_traits",
 ]

@@ -18,6 +18,7 @@ from ..core.trace import Trace
 from ..quality.calibration import Calibration
 from ..quality.priors import Priors
 from .limits import UNLIMITED, Left
+from .prompts import Prompts
 
 CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
 COST_UNITS: tuple[str, ...] = get_args(CostUnit)
@@ -129,6 +130,42 @@ class NoiseAwarePlan(ABC):
     def __call__(self, trace: Trace) -> Sequence[Step]:
         """Return the next steps."""
         return self.decide(trace).steps
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTraits:
+    """What a plan says of itself besides its steps (see `plan_traits`).
+
+    Attributes:
+        noise_aware: The plan itself, if it treats scores as noisy. It compares answers only at the
+            end.
+        prompts: The prompts of the model that writes; None if they are not known.
+        drafts: The number of first drafts.
+        refines: Whether it may refine an answer.
+    """
+
+    noise_aware: NoiseAwarePlan | None
+    prompts: Prompts | None
+    drafts: int
+    refines: bool
+
+    @property
+    def priors(self) -> Priors:
+        """The priors of the plan; the shipped ones for a plan that has none."""
+        return self.noise_aware.priors if self.noise_aware else Priors()
+
+
+def plan_traits(plan: Plan) -> PlanTraits:
+    """Return what a plan says of itself: its attributes of these names. A function has none: it
+    writes one draft, and may refine.
+    """
+    prompts = getattr(plan, "prompts", None)
+    return PlanTraits(
+        plan if isinstance(plan, NoiseAwarePlan) else None,
+        prompts if isinstance(prompts, Prompts) else None,
+        getattr(plan, "drafts", 1),
+        getattr(plan, "refines", True),
+    )
 
 
 @runtime_checkable

@@ -315,9 +315,3 @@ def _with_text(message: Message, text: str) -> Message:
         return {**message, "content": text}
     others = [part for part in content if not (isinstance(part, Mapping) and "text" in part)]
     return {**message, "content": [{"type": "text", "text": text}, *others]}
-
-
-def prompts_of(plan: Any) -> Prompts | None:
-    """Return the prompts of a plan; None for a plan whose prompts are not known."""
-    prompts = getattr(plan, "prompts", None)
-    return prompts if isinstance(prompts, Prompts) else None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from .. import checks
 from ..core.ranking import top_answers
@@ -333,6 +334,7 @@ class BestOfN:
     repairs: bool = True
     draft_prompt: DraftPrompt | None = None
     keep: int = 1
+    refines: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.base_plan  # noqa: B018  (raises for an invalid argument)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,13 +25,12 @@ from ..log import log
 from ..middleware import Budget
 from ..options import ROLE_ARGUMENTS, Options
 from ..perform import Roles
-from ..plans import Plan
-from ..plans.prompts import prompts_of
+from ..plans import Plan, plan_traits
 from ..refinement import log_default_judge, resolve_model
 from ..session import Session, graders_for_columns
-from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings
+from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings, settings_of
 from ..storage.journal import Journal
-from ..sync import check_event_loop, run_sync
+from ..sync import check_event_loop, run_sync, sync_form_of
 from ..tables.sources import open_source
 from ..tables.spool import ReadInterrupted
 from ..tables.writers import Output, open_output, result_column_names
@@ -93,11 +92,7 @@ class BatchRun:
         **arguments: Any,
     ) -> Self:
         """Return a run with the arguments of `batch`. Raises ConfigError."""
-        names = [
-            f.name
-            for declaration in (OptionFields, BatchFields, BatchCallbacks)
-            for f in fields(declaration)
-        ]
+        names = settings_of(OptionFields, BatchFields, BatchCallbacks)
         for name in arguments:
             if name not in names:
                 raise ConfigError(
@@ -105,10 +100,10 @@ class BatchRun:
                         "argument", name, (*names, "source", "output", *ROLE_ARGUMENTS)
                     )
                 )
-        callbacks = {f.name: arguments.pop(f.name, None) for f in fields(BatchCallbacks)}
+        callbacks = {name: arguments.pop(name, None) for name in settings_of(BatchCallbacks)}
         check_settings(BatchCallbacks, SimpleNamespace(**callbacks))
         settings = {
-            f.name: arguments.pop(f.name) for f in fields(BatchFields) if f.name in arguments
+            name: arguments.pop(name) for name in settings_of(BatchFields) if name in arguments
         }
         options = Options(**{**BATCH_DEFAULTS, **arguments})
         return cls(
@@ -436,7 +431,8 @@ class BatchRun:
         if self.config.engine != "ray":  # there it is the workers that run code
             check_graders(roles.graders.values())
         check_columns(roles.graders.values(), dataset.shape.columns, dataset.source.name)
-        if prompts := prompts_of(self.config.plan or session.options):
+        plan = self.config.plan
+        if prompts := plan_traits(plan).prompts if plan else session.options.prompts:
             prompts.check_columns(dataset.shape.metadata_columns(dataset.columns))
         return roles
 
@@ -552,33 +548,13 @@ async def batch(
     ).go()
 
 
-def batch_sync(
-    source: Any,
-    output: str | Path | None = None,
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    answer: Any = None,
-    **arguments: Unpack[BatchSettings],
-) -> BatchReport:
+@sync_form_of(batch)
+def batch_sync(*arguments: Any, **settings: Any) -> BatchReport:
     """Call `batch` without await, also while an event loop is running.
 
     The first Ctrl-C ends the run after the calls in flight, the second does not wait for them.
     KeyboardInterrupt then has the report as `result`; everything is saved, and the same call
     resumes the run.
-
-    Args:
-        source: As in `batch`.
-        output: As in `batch`.
-        model: As in `refine`.
-        graders: As in `refine`.
-        judge: As in `refine`.
-        answer: As in `batch`.
-        **arguments: As in `batch`.
-
-    Returns:
-        As in `batch`.
     """
-    run = BatchRun.from_arguments(source, output, model, graders, judge, answer=answer, **arguments)
+    run = BatchRun.from_arguments(*arguments, **settings)
     return run_sync(run.go(), run.stop, partial(run.stop, now=True))

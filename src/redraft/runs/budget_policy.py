@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ..core.trace import Trace
 from ..middleware import Budget
-from ..plans import CostUnit, NoiseAwarePlan, Plan, PlanDecision
+from ..plans import CostUnit, NoiseAwarePlan, Plan, PlanDecision, plan_traits
 from ..quality.priors import Priors
 from ..session import Session
 from ..storage.journal import Journal
@@ -146,9 +146,8 @@ class BudgetPolicy:
 
     def reopens(self, row: PendingRow) -> bool:
         """Return whether a row that the price had stopped is worth the present price."""
-        if not (
-            self.was_raised and row.stopped_for_value and isinstance(self.plan, NoiseAwarePlan)
-        ):
+        plan = plan_traits(self.plan).noise_aware
+        if not (self.was_raised and row.stopped_for_value and plan):
             return False
         decisions = saved_decisions(row)
         if decisions is None:
@@ -157,7 +156,7 @@ class BudgetPolicy:
             return self.allocator.reopen(decisions)
         offer = decisions.last_offer
         return offer is not None and (
-            decisions.unit != self.plan.cost_unit or offer.rate >= self.plan.min_expected_gain
+            decisions.unit != plan.cost_unit or offer.rate >= plan.min_expected_gain
         )
 
     async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:

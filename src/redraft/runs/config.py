@@ -23,7 +23,6 @@ from ..plans.self_refine import BestOfN
 from ..quality.priors import Priors
 from ..settings import (
     CALLABLE,
-    ENGINE_SETTINGS,
     PYTHON_ONLY,
     BatchFields,
     EndpointLimits,
@@ -32,9 +31,11 @@ from ..settings import (
     Instance,
     Mode,
     OnDuplicate,
+    OptionFields,
     Settings,
     check_settings,
     setting,
+    settings_of,
 )
 from ..storage.journal import is_file_of_run, run_name
 from ..storage.schema import Durability
@@ -47,7 +48,6 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
 JOURNAL = ".journal"  # suffix of the output's name for the journal
 ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unusable rows
-LOCAL_ONLY = ("on_record", "on_step", "cache")  # settings that cannot be sent to another process
 ONLY_IN_MODES: Mapping[str, tuple[Collection[Mode], str]] = {
     "plan": (["refine"], "has a plan of its own"),
     "tie_break": (["refine"], "breaks no ties"),
@@ -154,9 +154,11 @@ class BatchConfig(BatchFields):
 
     def _check_engine(self) -> None:
         """Raise ConfigError for a setting that does not fit the engine."""
-        for name, engine in ENGINE_SETTINGS.items():
-            if getattr(self, name) is not None and self.engine != engine:
-                raise ConfigError(f"{name} needs engine {engine!r}, got engine {self.engine!r}")
+        for name, info in settings_of(BatchFields).items():
+            if info.engine not in {None, self.engine} and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{name} needs engine {info.engine!r}, got engine {self.engine!r}"
+                )
         if self.pilot is not None and self.engine != "local":
             raise ConfigError(f"pilot needs engine 'local', got engine {self.engine!r}")
         if self.processes > 1:
@@ -169,7 +171,8 @@ class BatchConfig(BatchFields):
                 f"shards must be a whole number from 1 to max_in_flight, which is {most}, got "
                 f"{self.shards!r}"
             )
-        if given := [name for name in LOCAL_ONLY if getattr(self.options, name) is not None]:
+        local = [n for n, info in settings_of(OptionFields).items() if not info.in_other_processes]
+        if given := [name for name in local if getattr(self.options, name) is not None]:
             cause = "engine 'ray'" if self.engine == "ray" else f"processes={self.processes}"
             raise ConfigError(
                 f"{given[0]} is not possible with {cause}: rows are processed in other processes"
@@ -389,18 +392,18 @@ class BatchSettings(Settings, total=False):
     mode: Mode
     n: int
     keep: int
-    columns: TaskColumns | Mapping[str, str] | None
-    on_duplicate: OnDuplicate
-    journal: str | Path | None
-    name: str | None
-    retry: Collection[str]
-    ordered: bool
-    overwrite: bool
-    errors: str | Path | None
-    durability: Durability
-    limits: EndpointLimits | None
     limit: int | None
     pilot: int | None
+    retry: Collection[str]
+    on_duplicate: OnDuplicate
+    columns: TaskColumns | Mapping[str, str] | None
+    overwrite: bool
+    spreadsheet_safe: bool
+    ordered: bool
+    errors: str | Path | None
+    journal: str | Path | None
+    name: str | None
+    durability: Durability
     processes: int
     engine: ExecutionEngine
     ray_address: str | None
@@ -408,6 +411,6 @@ class BatchSettings(Settings, total=False):
     poll: float | None
     learn: bool
     calibrate: bool
-    spreadsheet_safe: bool
+    limits: EndpointLimits | None
     on_progress: Callable[[BatchProgress], object] | None
     say: Callable[[str], object] | None

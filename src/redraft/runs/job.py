@@ -20,7 +20,7 @@ from ..errors import StoreError
 from ..graders.judging.stored_judge import judge_data
 from ..middleware.observe import CallbackErrors
 from ..models.pricing import FREE
-from ..plans import NoiseAwarePlan, Plan
+from ..plans import Plan, plan_traits
 from ..quality.lineage import llm_graders
 from ..quality.priors import Priors
 from ..session import Session
@@ -245,8 +245,8 @@ class BatchJob:
         """Learn priors online unless the user gave priors or a plan; set one price for all rows if
         there is a budget.
         """
-        plan, config = self.plan, self.config
-        if not isinstance(plan, NoiseAwarePlan) or config.plan is not None:
+        plan, config = plan_traits(self.plan).noise_aware, self.config
+        if plan is None or config.plan is not None:
             return
         panel, roles = self.session.common_panel()
         if not isinstance(config.options.priors, Priors):
@@ -342,7 +342,7 @@ class BatchJob:
         self.progress.finish(reason or "finished")
         if executor.has_one_price:
             self.show_price()
-        priors = self.plan.priors if isinstance(self.plan, NoiseAwarePlan) else Priors()
+        priors = plan_traits(self.plan).priors
         report = build_report(
             self.progress,
             self.report_builder,

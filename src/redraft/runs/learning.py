@@ -9,10 +9,10 @@ from that is fitted as in a batch (`redraft.quality.fit`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 from .. import checks
 from ..api import as_tasks, refine_many
@@ -32,17 +32,12 @@ from ..quality.lineage import llm_graders, observe
 from ..quality.priors import Priors
 from ..refinement import TaskInput, open_session, resolve_model
 from ..session import Session
-from ..settings import CALIBRATION_SETTINGS, Settings
+from ..settings import CalibrationSettings, Settings, check_names
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
-from ..sync import run_sync
+from ..sync import async_to_sync
 from ..text import pluralize
 from ..usage import NO_USAGE, Usage
 from .preview import calls_per_grade, calls_per_task
-
-if TYPE_CHECKING:
-    from ..core.records import Record
-    from ..protocols import Reply
-    from ..settings import Validation
 
 SHIPPED = Priors()
 MIN_TASKS = 8  # priors of fewer tasks are not saved
@@ -330,31 +325,8 @@ async def calibrate(
     return LearnedPriors.from_fit(fit, len(observations), usage, key, known, noisy=noisy)
 
 
-def calibrate_sync(
-    tasks: Iterable[TaskInput],
-    model: Any = None,
-    graders: Any = None,
-    judge: Any = None,
-    *,
-    calls: int = 100,
-    say: Callable[[str], object] | None = None,
-    **settings: Unpack[CalibrationSettings],
-) -> LearnedPriors:
-    """Call `calibrate` without await. It also works where an event loop is running.
-
-    Args:
-        tasks: As in `calibrate`.
-        model: As in `refine`.
-        graders: As in `refine`.
-        judge: As in `refine`.
-        calls: As in `calibrate`.
-        say: As in `calibrate`.
-        **settings: As in `calibrate`.
-
-    Returns:
-        As in `calibrate`, which also lists the errors.
-    """
-    return run_sync(calibrate(tasks, model, graders, judge, calls=calls, say=say, **settings))
+calibrate_sync = async_to_sync(calibrate)
+"""Call `calibrate` without await. It also works where an event loop is running."""
 
 
 def _checked_options(settings: Mapping[str, Any], calls: Any, say: Any) -> Options:
@@ -362,13 +334,7 @@ def _checked_options(settings: Mapping[str, Any], calls: Any, say: Any) -> Optio
     checks.whole_number("calls", calls, 1)
     if not (say is None or callable(say)):
         raise checks.invalid_argument("say", "a function of a text, or None", say)
-    for name in settings:
-        if name not in CALIBRATION_SETTINGS:
-            raise ConfigError(
-                checks.unknown_name_message(
-                    "argument", name, (*CALIBRATION_SETTINGS, "calls", "say")
-                )
-            )
+    check_names("calibrate", settings, ("calls", "say"))
     return Options.from_settings(cast("Settings", dict(settings)))
 
 
@@ -403,29 +369,3 @@ def evenly_chosen(tasks: Sequence[TaskInput], most: int) -> list[TaskInput]:
 def limit_of(budget: Budget | None, calls: int) -> int:
     """Return the lower of two limits on calls."""
     return calls if budget is None or budget.calls is None else min(calls, budget.calls)
-
-
-# The rest of this file is written by scripts/docs.py from `OptionFields`.
-
-
-class CalibrationSettings(TypedDict, total=False):
-    """The settings of `calibrate` that are those of `refine`."""
-
-    budget: Budget | None
-    deadline: float | None
-    on_record: Callable[[Record], object] | None
-    temperature: float | None
-    max_tokens: int | None
-    seed: int | None
-    model_params: Mapping[str, Any] | None
-    judge_params: Mapping[str, Any] | None
-    timeout: float | None
-    retries: int
-    max_in_flight: int
-    cache: MutableMapping[str, Reply] | None
-    prices: Mapping[str, tuple[float, float]] | None
-    sandbox: str
-    packages: Collection[str]
-    trust_in_process: bool
-    require_validated: Validation
-    cards_dir: str | Path | None

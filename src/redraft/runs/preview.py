@@ -24,9 +24,7 @@ from ..errors import ConfigError
 from ..graders.base import makes_calls
 from ..middleware import Budget
 from ..middleware.call_costs import CHARS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS
-from ..plans import NoiseAwarePlan, Plan
-from ..plans.prompts import prompts_of
-from ..plans.self_refine import BestOfN
+from ..plans import Plan, plan_traits
 from ..quality.lineage import llm_graders
 from ..quality.priors import Priors
 from ..quality.simulate import run_to_end, simulate_tasks
@@ -140,7 +138,7 @@ def first_messages(plan: Plan, task: Task) -> tuple[Message, ...]:
     """Return the messages of a task: those of the user's own draft prompt, if the plan has one.
     Raises ConfigError.
     """
-    prompts = prompts_of(plan)
+    prompts = plan_traits(plan).prompts
     if prompts is None or prompts.draft is None:
         return task.messages
     try:
@@ -172,10 +170,11 @@ def second_look_grades(
 ) -> dict[str, int]:
     """Return how many first answers each judge grades twice in a run of so many rows."""
     panel, _ = session.common_panel()
-    if not (config.calibrate and config.learns_online and isinstance(plan, NoiseAwarePlan)):
+    noise_aware = plan_traits(plan).noise_aware
+    if not (config.calibrate and config.learns_online and noise_aware):
         return {}
     is_known = session.labelled_figures.noise_sd is not None
-    looks = 0 if is_known else len(second_look_rows(panel, plan.priors, rows))
+    looks = 0 if is_known else len(second_look_rows(panel, noise_aware.priors, rows))
     return {judge.name: looks for judge, _ in llm_graders(panel)}
 
 
@@ -289,17 +288,16 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
     retries and repeated requests.
     """
     panel, roles = session.common_panel()
-    compares_at_end = isinstance(plan, NoiseAwarePlan)
+    traits = plan_traits(plan)
     calls, grading = calls_by_grader(session), grading_calls(session, plan)
-    drafts = getattr(plan, "drafts", 1)
     once = sum(calls_per_task(grader) for grader in roles.graders.values())
     if session.writer is None:
         return (once + grading, once + grading) if with_response else (0, 0)
-    least = once + (grading if with_response else drafts * (1 + grading))
-    more = 0 if isinstance(plan, BestOfN) else session.options.max_iterations
+    least = once + (grading if with_response else traits.drafts * (1 + grading))
+    more = session.options.max_iterations if traits.refines else 0
     at_end = (
         sum(calls.get(grader.name, 0) for grader in panel if grader.compares)
-        if compares_at_end
+        if traits.noise_aware
         else 0
     )
     return least, least + more * (1 + grading) + CALLS_PER_COMPARISON * at_end
@@ -309,7 +307,7 @@ def grading_calls(session: Session, plan: Plan) -> int:
     """Return the number of calls that grade one answer; a noise-aware plan compares answers only at
     the end.
     """
-    compares_at_end = isinstance(plan, NoiseAwarePlan)
+    compares_at_end = plan_traits(plan).noise_aware is not None
     comparers = {grader.name for grader in session.common_panel()[0] if grader.compares}
     return sum(
         n
@@ -427,7 +425,7 @@ def steps_per_row(
         if not grader.model_free or makes_calls(graders[grader.name])
     }
     judges = {name: grader for name, grader in callers.items() if not grader.model_free}
-    priors = plan.priors if isinstance(plan, NoiseAwarePlan) else Priors()
+    priors = plan_traits(plan).priors
     if not judges:
         priors = priors_with_even_odds(session.options.target_score)
     tasks = simulate_tasks(priors, judges.values(), Random(0), with_response=with_response)

@@ -19,8 +19,7 @@ from ..graders.fingerprint import grader_fingerprint
 from ..jsontext import dumps
 from ..options import Options
 from ..perform import Roles
-from ..plans import NoiseAwarePlan, Plan
-from ..plans.prompts import prompts_of
+from ..plans import Plan, plan_traits
 from ..quality.priors import Priors
 from ..session import Session
 
@@ -51,7 +50,7 @@ class RowKeys:
         _, roles = session.common_panel()
         self.settings = settings_parts(session, plan)
         self.shared = row_key(self.settings)
-        prompts = prompts_of(plan)
+        prompts = plan_traits(plan).prompts
         self._metadata = reads_metadata(roles.graders.values()) or bool(
             prompts and prompts.reads_metadata
         )
@@ -84,13 +83,10 @@ def _without_learned_priors(plan: Plan, options: Options) -> Plan:
     """Return the plan without its priors, unless the user gave them: fitted priors are not part of
     the key.
     """
-    if (
-        not isinstance(plan, NoiseAwarePlan)
-        or options.plan is not None
-        or isinstance(options.priors, Priors)
-    ):
+    noise_aware = plan_traits(plan).noise_aware
+    if noise_aware is None or options.plan is not None or isinstance(options.priors, Priors):
         return plan
-    return plan.with_priors(UNSPECIFIED)
+    return noise_aware.with_priors(UNSPECIFIED)
 
 
 def _grader_part(session: Session, roles: Roles, grader: PanelGrader) -> str:

@@ -35,7 +35,7 @@ from ..jsontext import dumps_text
 from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
 from ..options import Options
-from ..plans import NoiseAwarePlan, Plan, PlanDecision
+from ..plans import NoiseAwarePlan, Plan, PlanDecision, plan_traits
 from ..plans.rounds import RoundByRound
 from ..protocols import Perform
 from ..quality.lineage import llm_graders
@@ -247,9 +247,9 @@ class RowRunner:
 
     def plan_for(self, row: PendingRow) -> Plan:
         """Return the plan with which a row starts."""
-        plan = self.plan
-        if not (self.policies and isinstance(plan, NoiseAwarePlan)):
-            return plan
+        plan = plan_traits(self.plan).noise_aware
+        if not (self.policies and plan):
+            return self.plan
         for policy in self.policies:
             plan = policy.plan_for(row, plan, None)
         return plan
@@ -288,13 +288,13 @@ class RowRunner:
         )
         refinement.perform = partial(self._perform, refinement.perform, store)
         refinement.store, refinement.owns_session = store, False
-        if isinstance(plan, NoiseAwarePlan):
+        if noise_aware := plan_traits(plan).noise_aware:
             refinement.next_steps = RoundByRound(
-                partial(self._preview, row, plan), partial(self._decide, row, plan)
+                partial(self._preview, row, noise_aware), partial(self._decide, row, noise_aware)
             )
             if earlier:
                 for policy in self.policies:
-                    policy.row_resumed(row, plan, refinement.trace)
+                    policy.row_resumed(row, noise_aware, refinement.trace)
         return refinement, store
 
     def _preview(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:

@@ -21,9 +21,8 @@ from ..graders.base import makes_calls
 from ..models.pricing import FREE
 from ..own_code import is_own
 from ..perform import make_performer
-from ..plans import Plan
-from ..plans.prompts import Prompts, prompts_of
-from ..plans.self_refine import BestOfN
+from ..plans import Plan, plan_traits
+from ..plans.prompts import Prompts
 from ..protocols import Reply, Request
 from ..session import Session
 
@@ -66,7 +65,8 @@ async def sample_prompts(session: Session, plan: Plan, task: Task) -> tuple[Prom
     """
     task = replace(task, response=None, responses=())
     panel, roles = session.resolve_panel(task.requirements, has_tests=bool(task.tests))
-    trace, prompts = Trace(task, panel), prompts_of(plan) or Prompts()
+    traits = plan_traits(plan)
+    trace, prompts = Trace(task, panel), traits.prompts or Prompts()
     graded = [
         PromptSample("grade", name, messages)
         for name, messages in (await _grading_prompts(session, task)).items()
@@ -75,7 +75,7 @@ async def sample_prompts(session: Session, plan: Plan, task: Task) -> tuple[Prom
         return tuple(graded)
     try:
         samples = [PromptSample("generate", "", prompts.draft_messages(trace)), *graded]
-        if not isinstance(plan, BestOfN) and session.options.max_iterations and panel:
+        if traits.refines and session.options.max_iterations and panel:
             samples.append(PromptSample("refine", "", _refinement_prompt(trace, prompts)))
     except Exception as error:
         raise ConfigError(f"draft_prompt or refine_prompt: {error_text(error)}") from error

@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
-    MutableMapping,
     Sequence,
 )
 from dataclasses import replace
 from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import Any, Unpack, cast
 
 from .. import checks
 from ..cards import CardStore
@@ -27,17 +25,13 @@ from ..graders.base import MAX_REPEATS, as_grader_spec
 from ..options import Options
 from ..refinement import resolve_model
 from ..session import Session, needs_judge
-from ..settings import VALIDATION_SETTINGS, Settings
-from ..sync import run_sync
+from ..settings import Settings, ValidationSettings, check_names
+from ..sync import async_to_sync
 from .attacks import Attack, read_attacks
 from .cases import DIRECTION_OPTIONS, LabelKind, LabelledCase, is_lower_better
 from .labelled import MAX_ROWS, LabelledCases, as_labelled_cases, read_cases
 from .report import ReportConfig
 from .run import JudgedCase, LabelledData, LiveConfig, ValidationResult, validate_live
-
-if TYPE_CHECKING:
-    from ..middleware import Budget
-    from ..protocols import Reply
 
 
 async def validate(
@@ -97,11 +91,7 @@ async def validate(
         GradingError: Nothing could be judged.
         StoreError: The verdicts cannot be saved.
     """
-    for name in settings:
-        if name not in VALIDATION_SETTINGS:
-            raise ConfigError(
-                checks.unknown_name_message("argument", name, (*VALIDATION_SETTINGS, *ARGUMENTS))
-            )
+    check_names("validate", settings, ARGUMENTS)
     options = Options.from_settings(cast("Settings", settings))
     checks.whole_number("repeats", repeats, 1, MAX_REPEATS)
     checks.share("threshold", threshold)
@@ -125,45 +115,8 @@ async def validate(
 ARGUMENTS = tuple(name for name in signature(validate).parameters if name != "settings")
 
 
-def validate_sync(
-    cases: Any,
-    grader: Any,
-    judge: Any = None,
-    *,
-    columns: Mapping[str, str] | None = None,
-    kind: LabelKind | None = None,
-    limit: int | None = None,
-    repeats: int = 1,
-    threshold: float = 0.5,
-    scale: tuple[float, float] | None = None,
-    lower_is_better: bool | None = None,
-    attacks: str | Path | Iterable[str | Attack] = (),
-    restart: bool = False,
-    on_case: Callable[[JudgedCase], object] | None = None,
-    **settings: Unpack[ValidationSettings],
-) -> ValidationResult:
-    """Call `validate` without await. It also works where an event loop is running.
-
-    The arguments, the result and the errors are those of `validate`.
-    """
-    return run_sync(
-        validate(
-            cases,
-            grader,
-            judge,
-            columns=columns,
-            kind=kind,
-            limit=limit,
-            repeats=repeats,
-            threshold=threshold,
-            scale=scale,
-            lower_is_better=lower_is_better,
-            attacks=attacks,
-            restart=restart,
-            on_case=on_case,
-            **settings,
-        )
-    )
+validate_sync = async_to_sync(validate)
+"""Call `validate` without await. It also works where an event loop is running."""
 
 
 def labelled_cases(
@@ -293,23 +246,3 @@ def _without_stale_verdicts(config: LiveConfig, session: Session) -> LiveConfig:
     return replace(
         config, restart=config.restart or (isinstance(grader, FunctionGrader) and grader.model_free)
     )
-
-
-# The rest of this file is written by scripts/docs.py from `OptionFields`.
-
-
-class ValidationSettings(TypedDict, total=False):
-    """The settings of `validate` that are those of `refine`."""
-
-    budget: Budget | None
-    deadline: float | None
-    judge_params: Mapping[str, Any] | None
-    timeout: float | None
-    retries: int
-    max_in_flight: int
-    cache: MutableMapping[str, Reply] | None
-    prices: Mapping[str, tuple[float, float]] | None
-    sandbox: str
-    packages: Collection[str]
-    trust_in_process: bool
-    cards_dir: str | Path | None

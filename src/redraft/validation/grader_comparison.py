@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias, Unpack
 from .. import checks
 from ..errors import ConfigError, GradingError
 from ..quality.calibration import check_confidence
-from ..sync import run_sync
+from ..settings import ValidationSettings
+from ..sync import async_to_sync
 from ..usage import NO_USAGE, Usage
 from . import statistics as m
-from .api import ValidationSettings, in_direction, labelled_cases, validate
+from .api import in_direction, labelled_cases, validate
 from .cases import (
     TIE,
     CaseVerdicts,
@@ -139,43 +140,8 @@ async def compare_graders(
     return GraderComparison(compared.measure, compared.difference, *results)
 
 
-def compare_graders_sync(
-    cases: Any,
-    first: Any,
-    second: Any,
-    judge: Any = None,
-    *,
-    second_judge: Any = None,
-    columns: dict[str, str] | None = None,
-    kind: LabelKind | None = None,
-    limit: int | None = None,
-    repeats: int = 1,
-    threshold: float = 0.5,
-    confidence: float = 0.95,
-    lower_is_better: bool | None = None,
-    **settings: Unpack[ValidationSettings],
-) -> GraderComparison:
-    """Call `compare_graders` without await. It also works where an event loop is running.
-
-    The arguments, the result and the errors are those of `compare_graders`.
-    """
-    return run_sync(
-        compare_graders(
-            cases,
-            first,
-            second,
-            judge,
-            second_judge=second_judge,
-            columns=columns,
-            kind=kind,
-            limit=limit,
-            repeats=repeats,
-            threshold=threshold,
-            confidence=confidence,
-            lower_is_better=lower_is_better,
-            **settings,
-        )
-    )
+compare_graders_sync = async_to_sync(compare_graders)
+"""Call `compare_graders` without await. It also works where an event loop is running."""
 
 
 def compare_verdicts(

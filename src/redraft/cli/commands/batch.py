@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ...settings import BatchFields, EndpointLimits, OptionFields
+from ...settings import BATCH_DEFAULTS, BatchFields, EndpointLimits, OptionFields
 from .. import options
 from ..command_classes import SectionedCommand
 from ..options import setting_options
@@ -61,9 +61,9 @@ SECTIONS = {
     "processes": "Where to run",
     "dry_run": "What to show",
 }
-rate_limits = options.group(
+rate_limits = options.combine(
     setting_options(EndpointLimits, "initial_in_flight", "min_in_flight"),
-    setting_options(OptionFields, "max_in_flight", max_in_flight=512),
+    setting_options(OptionFields, group="rates", **BATCH_DEFAULTS),
     setting_options(EndpointLimits, "rpm", "tpm"),
     options.timeout,
     setting_options(EndpointLimits, "give_up_after"),
@@ -78,23 +78,8 @@ rate_limits = options.group(
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
-@setting_options(
-    BatchFields,
-    "overwrite",
-    "spreadsheet_safe",
-    "ordered",
-    "errors",
-    "journal",
-    "name",
-    "durability",
-    "mode",
-    "n",
-    "keep",
-    "limit",
-    "pilot",
-    "retry",
-)
-@setting_options(BatchFields, "on_duplicate")
+@setting_options(BatchFields, group="output")
+@setting_options(BatchFields, group="rows")
 @options.columns
 @options.grading
 @options.answer
@@ -104,9 +89,7 @@ rate_limits = options.group(
 @options.editor
 @options.budget
 @rate_limits
-@setting_options(
-    BatchFields, "processes", "engine", "ray_address", "shards", "poll", "learn", "calibrate"
-)
+@setting_options(BatchFields, group="running")
 @click.option(
     "--dry-run",
     is_flag=True,

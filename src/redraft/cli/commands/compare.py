@@ -62,7 +62,7 @@ def _check_scale(
     return ends
 
 
-comparison = options.group(
+comparison = options.combine(
     click.argument("a", metavar="A"),
     click.argument("b", metavar="B"),
     click.option(

@@ -36,7 +36,7 @@ config = click.option(
     metavar="FILE",
     help="Configuration of the gateway (TOML).",
 )
-place = options.group(folder, config)
+place = options.combine(folder, config)
 
 
 @click.group(cls=DefaultGroup, default="list", epilog=EPILOG)

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from ...errors import NOTHING_LEFT, RedraftError
 from ...graders import must
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
-from ...settings import ENGINE_SETTINGS, BatchFields, EndpointLimits
+from ...settings import BatchFields, EndpointLimits, settings_of
 from ...sync import reset_in_children, run_on_uvloop
 from ...text import pluralize
 from .. import output
@@ -116,9 +116,10 @@ def _check(arguments: BatchArguments, *, n_given: bool) -> None:
         raise click.UsageError("-n is the number of drafts to choose from: it needs --mode best")
     if arguments.batch.get("keep", 1) > 1 and arguments.batch.get("mode") != "best":
         raise click.UsageError("--keep is the number of drafts to keep: it needs --mode best")
-    for name, engine in ENGINE_SETTINGS.items():
-        if arguments.batch.get(name) and arguments.batch.get("engine") != engine:
-            raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {engine}")
+    engine = arguments.batch.get("engine")
+    for name, info in settings_of(BatchFields).items():
+        if info.engine not in {None, engine} and arguments.batch.get(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {info.engine}")
     if arguments.output not in (None, "-"):
         output.check_writable(str(arguments.output))
 

@@ -14,7 +14,8 @@ import click
 from ...core.task import Task
 from ...runs.config import columns_of
 from ...runs.dataset import open_dataset
-from ...runs.learning import CalibrationSettings, LearnedPriors, calibrate
+from ...runs.learning import LearnedPriors, calibrate
+from ...settings import CalibrationSettings
 from ...sync import run_sync
 from ...tables.readers import BadRow
 from ...tables.sources import open_source

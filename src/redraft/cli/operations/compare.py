@@ -25,9 +25,8 @@ from ...graders import must
 from ...models.registry import PREFIXES
 from ...runs import BatchSettings
 from ...session import needs_judge
-from ...settings import VALIDATION_SETTINGS
+from ...settings import ValidationSettings, settings_for
 from ...sync import run_sync
-from ...validation.api import ValidationSettings
 from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders
 from ..errors import OK, UNDECIDED, WORSE
@@ -240,9 +239,7 @@ async def _compare_graders(a: CompareArguments) -> ComparisonReport:
             "A and B are the graders that are compared: leave out --grader, --require, --rubric "
             "and --template"
         )
-    settings = {
-        name: value for name, value in build_settings(a).items() if name in VALIDATION_SETTINGS
-    }
+    settings = settings_for("validate", build_settings(a))
     if len(a.labels) != 1:
         raise click.UsageError("--labels: graders are compared on one file of labels")
     sampled = read_sampled_cases(a.labels[0], _label_columns(a.label_columns))

@@ -17,12 +17,12 @@ from ...answers import as_answer_form
 from ...core.task import Task
 from ...core.visible_tests import hidden_results
 from ...errors import ConfigError
-from ...grading import GradeReport, GraderFeedback, GradeSettings, grade, grade_tasks
+from ...grading import GradeReport, GraderFeedback, grade, grade_tasks
 from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
 from ...session import default_judge_note, graders_for_tasks, needs_judge
-from ...settings import GRADE_SETTINGS
+from ...settings import GradeSettings, settings_for
 from ...sync import run_sync
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response
@@ -199,7 +199,7 @@ async def _grade(
     a, judge, answer = arguments, parse_model(arguments.judge), answer_of(arguments)
     named = load_graders(a.grader, a.rubric, a.template)
     graders = graders_for_tasks(named, judge, as_answer_form(answer), tasks)
-    given = {name: value for name, value in build_settings(a).items() if name in GRADE_SETTINGS}
+    given = settings_for("grade", build_settings(a))
     settings = cast("GradeSettings", {**given, "budget": budget_of(a)})
     check_judge_params(graders)
     if needs_judge(graders):

@@ -84,7 +84,7 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
         raise click.UsageError(SOURCE_MESSAGE)
     if source and source != "-" and os.path.isfile(source):  # noqa: PTH113  (Path.is_file raises an error for a long text)
         data = source
-    arguments = RubricArguments(**others, data=data or "")
+    arguments = RubricArguments.from_values({**others, "data": data or ""})
     if arguments.output:
         check_output(arguments.output, overwrite=arguments.overwrite)
     if data is not None:

@@ -18,7 +18,7 @@ from ...core.records import Comparison, Record
 from ...core.steps import Step
 from ...core.trace import Trace
 from ...errors import GradingError, RedraftError, StoreError
-from ...plans.adaptive import Adaptive
+from ...plans import plan_traits
 from ...quality.priors import Priors
 from ...refinement import Refinement, finish_refinement, prepare_refinement
 from ...result import Result, diagnosis_text
@@ -278,16 +278,15 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
     """Report the priors that the plan uses unless they are the shipped ones, and that learned
     priors are missing.
     """
-    if not isinstance(refinement.plan, Adaptive):
+    plan = plan_traits(refinement.plan).noise_aware
+    if plan is None:
         return
-    learned, tasks = refinement.session.options.priors == "learned", refinement.plan.priors.tasks
+    learned, tasks = refinement.session.options.priors == "learned", plan.priors.tasks
     key = refinement.session.priors_key if learned else None
-    if refinement.plan.calibration and not as_json:
-        warning(
-            f"scores and the target are by {refinement.plan.calibration.source}: the card of "
-            f"{refinement.plan.calibrated_grader!r}"
-        )
-    if refinement.plan.priors == refinement.session.labelled_figures.applied_to(Priors()):
+    if plan.calibration and not as_json:
+        grader = refinement.session.calibration.grader
+        warning(f"scores and the target are by {plan.calibration.source}: the card of {grader!r}")
+    if plan.priors == refinement.session.labelled_figures.applied_to(Priors()):
         if not learned:
             return
         with suppress(StoreError):

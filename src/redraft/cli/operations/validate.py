@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import click
 from rich.progress import Progress
@@ -20,10 +20,11 @@ from rich.text import Text
 from ...cards import MIN_CALIBRATION_LABELS, CardStore, Measure
 from ...errors import ConfigError
 from ...graders import as_grader
+from ...settings import ValidationSettings, settings_for
 from ...text import pluralize
 from ...validation import card_page as page
 from ...validation import plots
-from ...validation.api import ValidationSettings, in_direction, labelled_data, validate
+from ...validation.api import in_direction, labelled_data, validate
 from ...validation.attacks import read_attacks
 from ...validation.card_page import write_card
 from ...validation.labelled import LabelledCases, read_cases
@@ -35,6 +36,7 @@ from ..errors import FAILED, INTERRUPTED, OK, UNPROVEN
 from ..grader_code import load_grader
 from ..output import messages_are_json, notice, warning, write_event
 from ..request import (
+    SettingArguments,
     announce_sources,
     find_judge,
     judge_of,
@@ -58,7 +60,7 @@ WIDE = 120  # columns from which there is room for the meaning of each measure
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgingArguments:
+class JudgingArguments(SettingArguments):
     """The arguments that `validate` and `rubric` share, named after their options."""
 
     data: str
@@ -69,13 +71,10 @@ class JudgingArguments:
     judge: str | None
     model_param: Mapping[str, Any] | None
     judge_param: Mapping[str, Any] | None
-    max_in_flight: int
     budget_usd: float | None
     budget_calls: int | None
     budget_tokens: int | None
-    deadline: float | None
     price: tuple[str, ...]
-    timeout: float
     as_json: bool
 
     @property
@@ -105,17 +104,17 @@ class JudgingArguments:
         return labelled
 
     def session_settings(self) -> ValidationSettings:
-        """Return the settings of a session with the limits that were given."""
-        return {
+        """Return the settings of a session, with the budget, the prices and the parameters that
+        were given.
+        """
+        more = {
             "judge_params": parameter_settings(self).get("judge_params"),
             "budget": make_budget(
                 usd=self.budget_usd, calls=self.budget_calls, tokens=self.budget_tokens
             ),
             "prices": parse_prices(self.price),
-            "max_in_flight": self.max_in_flight,
-            "deadline": self.deadline,
-            "timeout": self.timeout,
         }
+        return cast("ValidationSettings", {**settings_for("validate", self.settings), **more})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +131,6 @@ class ValidateArguments(JudgingArguments):
     recorded: str | None
     outputs: str | None
     attacks: str | None
-    sandbox: str
-    packages: tuple[str, ...]
-    trust_in_process: bool
-    cards_dir: str | None
     restart: bool
 
     @property
@@ -165,10 +160,10 @@ def list_formats() -> None:
 
 def run_command(values: Mapping[str, Any]) -> int:
     """Measure a grader, save and show its card, and return the exit code."""
-    arguments = ValidateArguments(**values)
+    arguments = ValidateArguments.from_values(values)
     _check(arguments)
     labelled = _read_labelled(arguments)
-    store = CardStore.in_folder(arguments.cards_dir)
+    store = CardStore.in_folder(arguments.settings.get("cards_dir"))
     try:
         if arguments.recorded:
             result = _measure_recorded(labelled, arguments, arguments.recorded, store)
@@ -232,14 +227,7 @@ async def _measure_live(labelled: LabelledCases, arguments: ValidateArguments) -
     model = await find_judge(a.judge, a.model)
     announce_sources(model)
     attacks = read_attacks(a.attacks) if a.attacks else []
-    settings = a.session_settings()
-    settings |= {
-        "sandbox": a.sandbox,
-        "packages": a.packages,
-        "trust_in_process": a.trust_in_process,
-        "cards_dir": a.cards_dir,
-    }
-    warn_if_unsafe(a.sandbox, [a.grader] if a.grader else [])
+    warn_if_unsafe(a.settings.get("sandbox"), [a.grader] if a.grader else [])
     with _show_progress(len(labelled.cases) * a.repeats + len(attacks)) as report:
         return await validate(
             labelled,
@@ -252,7 +240,7 @@ async def _measure_live(labelled: LabelledCases, arguments: ValidateArguments) -
             attacks=attacks,
             restart=a.restart,
             on_case=report,
-            **settings,
+            **a.session_settings(),
         )
 
 
