@@ -20,7 +20,6 @@ from collections.abc import (
     Container,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -39,7 +38,7 @@ from ..core.task import Task
 from ..descriptors import is_shortage
 from ..errors import ConfigError, RedraftError, StoreError
 from ..middleware.messages import SYSTEM_ROLES
-from ..own_code import fingerprint_name, is_own
+from ..own_code import fingerprint_name
 from ..protocols import JudgeClient, Requirement
 from ..requirements.spec import check_with_limit
 from ..threads import run_in_thread
@@ -523,84 +522,6 @@ def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
             for field in missing
         )
     )
-
-
-def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
-    """Raise ConfigError if a grader needs a field that no column of the data holds: no row could be
-    graded.
-    """
-    for grader in graders:
-        for field in getattr(grader, "needs", ()):
-            if getattr(columns, field, field) is None:
-                raise ConfigError(
-                    f"grader {grader.name!r} needs a {field}, and no column of {data} holds one: "
-                    f"name the column with --column {field}=NAME (from Python: "
-                    f"columns={{{field!r}: COLUMN}}), or choose another grader"
-                )
-
-
-def is_of_user(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, is code of the user: a function, a class, a
-    requirement or a type of answer.
-    """
-    code = getattr(grader, "function", None) or type(getattr(grader, "requirement", grader))
-    return (
-        not is_own(code)
-        or getattr(grader, "form", None) is not None
-        or any(map(is_of_user, getattr(grader, "parts", ())))
-    )
-
-
-def check_forms(grader: Any, form: Any) -> None:
-    """Raise ConfigError if a function among the parts of a grader takes an object that the form of
-    the answer is not.
-    """
-    if isinstance(grader, FunctionGrader):
-        grader.check_form(form)
-    for part in getattr(grader, "parts", ()):
-        check_forms(part, form)
-
-
-def parts_for(grader: Any, task: Task) -> Sequence[Any]:
-    """Return the parts of a grader that grade a task: all of them, or the one that a router
-    chooses. Raises ConfigError.
-    """
-    choose = getattr(grader, "parts_for", None)
-    return choose(task) if choose else getattr(grader, "parts", ())
-
-
-def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
-    """Yield (grader name, field) for each field that a grader, or a part of it, needs for every
-    task.
-    """
-    for field in getattr(grader, "needs", ()):
-        yield grader.name, field
-    if not hasattr(grader, "parts_for"):
-        for part in getattr(grader, "parts", ()):
-            yield from needs_of(part)
-
-
-def makes_calls(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, makes calls: to the judge or, as reward models do,
-    to a server of its own.
-    """
-    own_server = getattr(grader, "model", None) is not None
-    return (
-        not getattr(grader, "model_free", False)
-        or own_server
-        or any(map(makes_calls, getattr(grader, "parts", ())))
-    )
-
-
-def asks_judge(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, calls a model and names none itself, so that it
-    asks the judge.
-    """
-    if getattr(grader, "model", None) is not None:
-        return False
-    if parts := getattr(grader, "parts", ()):
-        return any(map(asks_judge, parts))
-    return not getattr(grader, "model_free", False)
 
 
 # ---- running graders

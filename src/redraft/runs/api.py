@@ -20,8 +20,7 @@ from typing import Any, Self, Unpack
 from .. import checks
 from ..errors import ConfigError
 from ..garbage import rare_collection
-from ..graders.base import check_columns
-from ..graders.execution import check_graders
+from ..graders.traits import check_columns, check_environments
 from ..log import log
 from ..middleware import Budget
 from ..options import ROLE_ARGUMENTS, Options
@@ -437,8 +436,8 @@ class BatchRun:
                 "Give responses, or name a model (`redraft models` shows where one was looked for)"
             )
         if self.config.engine != "ray":  # there it is the workers that run code
-            check_graders(roles.graders.values())
-        check_columns(roles.graders.values(), dataset.shape.columns, dataset.source.name)
+            check_environments(roles.traits.values())
+        check_columns(roles.traits.values(), dataset.shape.columns, dataset.source.name)
         if prompts := prompts_of(self.config.plan or session.options):
             prompts.check_columns(dataset.shape.metadata_columns(dataset.columns))
         return roles
