@@ -160,21 +160,22 @@ class FunctionGrader:
             else WITH_TASK
         )
 
+    @property
+    def _code(self) -> Callable[..., Any]:
+        """The function; of an object that can be called, the method that is."""
+        function: Any = self.function
+        return function if inspect.isroutine(function) else function.__call__
+
     @cached_property
     def first_annotation(self) -> Any:
         """The annotation of the first parameter; None without one. What cannot be resolved stays a
         text.
         """
-        function = (
-            self.function
-            if inspect.isroutine(self.function)
-            else getattr(self.function, "__call__", None)  # noqa: B004
-        )
         names = _parameter_names(self.function)
         try:
-            return get_type_hints(function, include_extras=True).get(names[0]) if names else None
+            return get_type_hints(self._code, include_extras=True).get(names[0]) if names else None
         except Exception:  # noqa: BLE001  (annotations are evaluated, and may raise anything)
-            return getattr(function, "__annotations__", {}).get(names[0])
+            return inspect.get_annotations(self._code).get(names[0])
 
     def check_form(self, form: Any) -> None:
         """Raise ConfigError if the first parameter is annotated with a class that neither texts nor
@@ -204,8 +205,7 @@ class FunctionGrader:
 
     @cached_property
     def is_async(self) -> bool:
-        call = getattr(self.function, "__call__", None)  # noqa: B004  (an object may have an async one)
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+        return any(map(inspect.iscoroutinefunction, (self.function, self._code)))
 
     @property
     def model_free(self) -> bool:
@@ -214,7 +214,7 @@ class FunctionGrader:
     @cached_property
     def score_step(self) -> float | None:
         """1 if the function is annotated to return a bool, else None: unknown."""
-        annotation = getattr(self.function, "__annotations__", {}).get("return")
+        annotation = inspect.get_annotations(self.function).get("return")
         return 1.0 if annotation is bool or annotation == "bool" else None
 
     @property

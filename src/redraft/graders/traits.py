@@ -181,47 +181,47 @@ def traits_of(grader: Any) -> GraderTraits:
     graders.
     """
 
-    def said(name: str, default: Any = None) -> Any:
+    def attribute(name: str, default: Any = None) -> Any:
         return getattr(grader, name, default)
 
-    own, parts = is_own(type(grader)), tuple(map(traits_of, said("parts", ())))
-    model_free, max_tokens = bool(said("model_free")), said("max_tokens", UNSAID)
-    may_call_model = said("may_call_model", UNSAID)
+    own, parts = is_own(type(grader)), tuple(map(traits_of, attribute("parts", ())))
+    model_free, max_tokens = bool(attribute("model_free")), attribute("max_tokens", UNSAID)
+    may_call_model = attribute("may_call_model", UNSAID)
     if may_call_model is UNSAID:  # a grader made of others, if none of them certainly calls a model
         may_call_model = any(part.may_call_model for part in parts) and all(
             part.model_free or part.may_call_model for part in parts
         )
     return GraderTraits(
         grader=grader,
-        name=said("name", type(grader).__name__),
+        name=attribute("name", type(grader).__name__),
         is_own=own,
-        compares=said("grade") is None,
+        compares=attribute("grade") is None,
         parts=parts,
-        repeats=said("repeats", 1) if parts else 1,
-        choose_parts=said("parts_for"),
-        model=said("model"),
+        repeats=attribute("repeats", 1) if parts else 1,
+        choose_parts=attribute("parts_for"),
+        model=attribute("model"),
         model_free=model_free,
         may_call_model=bool(may_call_model),
-        grade_calls=int(said("grade_calls", 1)),
-        setup_calls=int(said("setup_calls", 0)),
-        params=said("params"),
+        grade_calls=int(attribute("grade_calls", 1)),
+        setup_calls=int(attribute("setup_calls", 0)),
+        params=attribute("params"),
         max_tokens=None if max_tokens is UNSAID else max_tokens,
         is_judge=max_tokens is not UNSAID,
-        prompt_texts=said("prompt_texts"),
-        criteria=said("rubric", said("questions")),
-        needs=tuple(said("needs", ())),
-        check_task=said("check_task"),
-        check_environment=said("check_environment"),
-        reads_metadata=bool(said("reads_metadata", not own)),
-        reads_tool_calls=said("reads_tool_calls") is True,
-        sandbox=tier if isinstance(tier := said("sandbox"), str) else None,
-        packages=said("packages", ()),
-        runs_installed_tool=bool(said("runs_installed_tool")),
-        score_step=said("score_step"),
-        reports_hidden_tests=bool(said("reports_hidden_tests")),
-        editable=bool(said("editable")),
-        repair=said("repair"),
-        guards_repairs=bool(said("guards_repairs")),
+        prompt_texts=attribute("prompt_texts"),
+        criteria=attribute("rubric", attribute("questions")),
+        needs=tuple(attribute("needs", ())),
+        check_task=attribute("check_task"),
+        check_environment=attribute("check_environment"),
+        reads_metadata=bool(attribute("reads_metadata", not own)),
+        reads_tool_calls=attribute("reads_tool_calls") is True,
+        sandbox=tier if isinstance(tier := attribute("sandbox"), str) else None,
+        packages=attribute("packages", ()),
+        runs_installed_tool=bool(attribute("runs_installed_tool")),
+        score_step=attribute("score_step"),
+        reports_hidden_tests=bool(attribute("reports_hidden_tests")),
+        editable=bool(attribute("editable")),
+        repair=attribute("repair"),
+        guards_repairs=bool(attribute("guards_repairs")),
     )
 
 

@@ -317,7 +317,9 @@ def _with_text(message: Message, text: str) -> Message:
     return {**message, "content": [{"type": "text", "text": text}, *others]}
 
 
-def prompts_of(plan: Any) -> Prompts | None:
+def prompts_of(plan: object) -> Prompts | None:
     """Return the prompts of a plan; None for a plan whose prompts are not known."""
-    prompts = getattr(plan, "prompts", None)
-    return prompts if isinstance(prompts, Prompts) else None
+    match plan:
+        case object(prompts=Prompts() as prompts):
+            return prompts
+    return None

@@ -26,7 +26,7 @@ from ..middleware import Budget
 from ..middleware.call_costs import CHARS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS
 from ..plans import NoiseAwarePlan, Plan
 from ..plans.prompts import prompts_of
-from ..plans.self_refine import BestOfN
+from ..plans.self_refine import BestOfN, SelfRefine
 from ..quality.lineage import llm_graders
 from ..quality.priors import Priors
 from ..quality.simulate import run_to_end, simulate_tasks
@@ -293,7 +293,7 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
     panel, roles = session.common_panel()
     compares_at_end = isinstance(plan, NoiseAwarePlan)
     calls, grading = calls_by_grader(session), grading_calls(session, plan)
-    drafts = getattr(plan, "drafts", 1)
+    drafts = plan.drafts if isinstance(plan, SelfRefine | BestOfN | NoiseAwarePlan) else 1
     once = sum(map(calls_per_task, roles.traits.values()))
     if session.writer is None:
         return (once + grading, once + grading) if with_response else (0, 0)
