@@ -11,8 +11,8 @@ those of its traits by which a plan decides.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..answers import AnswerGrader
 from ..core.records import Candidate
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 UNSAID = object()  # the value of an attribute that a grader does not have
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GraderTraits:
+class GraderTraits(NamedTuple):
     """What a grader says of itself. Most fields are the optional attribute of the same name.
 
     What it is:
