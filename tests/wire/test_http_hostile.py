@@ -326,9 +326,8 @@ def test_a_key_goes_to_no_other_host_than_in_a_browser(host):
         find_route(f"https://{host}/")
     encoded = idna.encode(host, uts46=True).decode()
     assert find_route(f"https://{encoded}/").origin.server.host == encoded
-    assert (
-        find_route("https://b\xfccher.test/").origin.server.host == "xn--bcher-kva.test"
-    )  # the same in both
+    # the same in both
+    assert find_route("https://b\xfccher.test/").origin.server.host == "xn--bcher-kva.test"
 
 
 # ---- responses, as aiohttp reads them

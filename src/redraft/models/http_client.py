@@ -213,9 +213,8 @@ class HttpExchange:
     async def read_all(self, method: str, body: bytes | None) -> HttpResponse:
         """Send the request and read the whole response; one deadline is moved as parts arrive."""
         parts: list[bytes] = []
-        await asyncio.sleep(
-            0
-        )  # other tasks prepare requests first: those that are sent in one turn take less CPU
+        # other tasks prepare requests first: those that are sent in one turn take less CPU
+        await asyncio.sleep(0)
         connections = await self._connections()
         route, head = self._prepare(connections.pool, method, body)
         connection = await self._connect(connections, route.origin)

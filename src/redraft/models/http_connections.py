@@ -407,13 +407,11 @@ class ConnectionPool:
         """Open a connection. Raises UnreachableError, TLSError or ProxyError, and NoRoomError for a
         shortage of our own.
         """
-        is_only = not (
-            self.open or self._opening
-        )  # it may take any descriptor, since none is freed while it waits
+        # it may take any descriptor, since none is freed while it waits
+        is_only = not (self.open or self._opening)
         limit = descriptor_limit() if is_only else connection_limit()
-        if is_short_of_descriptors(
-            limit
-        ):  # before a lookup, which would find no host, and before the certificates are read
+        # before a lookup, which would find no host, and before the certificates are read
+        if is_short_of_descriptors(limit):
             raise NoRoomError(os.strerror(errno.EMFILE))
         self._opening += 1
         try:
@@ -460,9 +458,8 @@ class ConnectionPool:
             )
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
-            if (
-                not connection.is_open or connection.transport.is_closing()
-            ):  # (nothing would tell a request about it)
+            # nothing would tell a request about it
+            if not connection.is_open or connection.transport.is_closing():
                 raise UnreachableError("the server closed the connection")
         except ssl.SSLError as error:
             raise TLSError(tls_error_text(error)) from error
@@ -473,9 +470,8 @@ class ConnectionPool:
             RuntimeError,
             ValueError,
         ) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
-            raise UnreachableError(_reason(error)) from error.with_traceback(
-                None
-            )  # (whose frames keep the error)
+            # whose frames keep the error
+            raise UnreachableError(_reason(error)) from error.with_traceback(None)
         return connection
 
     async def _open_socket(self, addresses: list[Any], limit: float) -> socket.socket:

@@ -18,9 +18,8 @@ _URL_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"  # not encoded again
 _FRAMING = ("content-length", "transfer-encoding", "connection")
 _CONTROL_CHARACTERS = bytes({*range(32), 127} - {9})
 _NOT_IN_HOSTS = frozenset({*map(chr, range(33)), *"<>\\^`{|}", "\x7f"})
-_AMBIGUOUS = frozenset(
-    "\u00df\u03c2\u200c\u200d"
-)  # (IDNA 2003, which Python has, and IDNA 2008 differ)
+# IDNA 2003, which Python has, and IDNA 2008 differ
+_AMBIGUOUS = frozenset("\u00df\u03c2\u200c\u200d")
 
 
 class Endpoint(NamedTuple):
