@@ -12,6 +12,7 @@ from redraft import Feedback, Task
 from redraft.core.records import Candidate, CriterionScore, Failure
 from redraft.core.steps import Generate, Grade
 from redraft.errors import ConfigError
+from redraft.graders.traits import traits_of
 from redraft.perform import ModelClient, Roles, Sampling, StepClient, make_performer
 from redraft.protocols import Reply
 from redraft.usage import Usage
@@ -56,7 +57,7 @@ async def test_a_record_has_everything_that_the_grader_said():
             return said
 
     step = Grade("g", Task("q"), Candidate(3, "text"), repeat=1)
-    record = await make_performer(Roles(graders={"g": Grader()}))(step)
+    record = await make_performer(Roles(traits={"g": traits_of(Grader())}))(step)
     ours = {
         "candidate": 3,
         "grader": "g",

@@ -25,10 +25,7 @@ from .core.serialize import field_validators, object_from_json, unpack
 from .core.trace import PanelGrader
 from .documents import read_small_text
 from .errors import ConfigError, StoreError
-from .graders import FunctionGrader
-from .graders.base import makes_calls
-from .graders.composite import Composite
-from .own_code import is_own
+from .graders.traits import GraderTraits
 from .quality.calibration import Calibration
 from .storage import write_atomic
 from .storage.secure_files import cards_folder, make_folder
@@ -406,7 +403,7 @@ class UntrustedGraderWarning(UserWarning):
 
 def trust_statuses(
     panel: tuple[PanelGrader, ...],
-    graders: Mapping[str, Any],
+    graders: Mapping[str, GraderTraits],
     fingerprint: Callable[[str], str],
     card_store: CardStore,
 ) -> list[TrustStatus]:
@@ -420,35 +417,19 @@ def trust_statuses(
 
 
 def _trust_status(
-    panel_name: str, grader: Any, fingerprint: Callable[[str], str], card_store: CardStore
+    panel_name: str,
+    traits: GraderTraits,
+    fingerprint: Callable[[str], str],
+    card_store: CardStore,
 ) -> TrustStatus:
     status = replace(
-        card_store.trust_status(grader.name, fingerprint(panel_name)), grader=panel_name
+        card_store.trust_status(traits.name, fingerprint(panel_name)), grader=panel_name
     )
-    if status.status == "none" and is_deterministic(grader):
+    if status.status == "none" and traits.is_deterministic:
         return TrustStatus(panel_name, "deterministic", "needs no validation card")
-    if status.trusted or not _is_user_defined(grader):
+    if status.trusted or not traits.is_user_defined:
         return status
     return replace(status, explanation=f"{status.explanation} ({OWN_CODE_HINT})")
-
-
-def is_deterministic(grader: Any) -> bool:
-    """Return whether it is a requirement, one of Redraft's graders that ask no model, or made of
-    nothing else.
-    """
-    if not is_own(type(grader)):
-        return False
-    if isinstance(grader, Composite):
-        return all(map(is_deterministic, grader.parts))
-    return not isinstance(grader, FunctionGrader) and not makes_calls(grader)
-
-
-def _is_user_defined(grader: Any) -> bool:
-    """Return whether the user wrote the grader or a part of it. Commands have no name for such a
-    grader.
-    """
-    own = is_own(type(grader)) and not isinstance(grader, FunctionGrader)
-    return not own or any(map(_is_user_defined, getattr(grader, "parts", ())))
 
 
 def enforce_trust(

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from .core.task import Message, Task, as_messages
 from .error_text import error_text
 from .errors import BudgetExhaustedError, ConfigError, RedraftError, ValidatorError, error_name
 from .graders.base import as_feedback, retry_once
+from .graders.traits import GraderTraits
 from .middleware.call_costs import CostEstimator, Pricing
 from .middleware.shortage import wait_for_room
 from .middleware.timeout import enforce_deadline
@@ -70,20 +71,26 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Roles:
-    """The model that writes, the graders by name, the model that each of them uses, and the editor.
+    """The model that writes, the traits of the graders by name, the model that each of them uses,
+    and the editor.
 
     `connect_client` returns the clients of models that graders name themselves. `answer` is the
     form of the answer (None: text).
     """
 
     writer: ModelClient | None = None
-    graders: Mapping[str, Grader | Comparer] = field(default_factory=dict)
+    traits: Mapping[str, GraderTraits] = field(default_factory=dict)
     judges: Mapping[str, ModelClient | None] = field(default_factory=dict)
     editor: Editor | None = None
     requirements: Sequence[Requirement] = ()
     sampling: Sampling = Sampling()
     connect_client: Callable[[Any], ModelClient] | None = None
     answer: AnswerForm[Any] | None = None
+
+    @cached_property
+    def graders(self) -> Mapping[str, Grader | Comparer]:
+        """The graders by name."""
+        return {name: traits.grader for name, traits in self.traits.items()}
 
 
 # the steps that are more than an end
@@ -407,19 +414,18 @@ async def _repair_by_graders(
     """Return the repairs that graders of the panel offer, each made to the text of the one
     before.
     """
-    graders: list[Any] = list(roles.graders.values())
     candidate, edits = replace(step.parent, text=text), list[Edit]()
-    for grader in graders if roles.editor else ():
-        if not (getattr(grader, "editable", False) and hasattr(grader, "repair")):
+    for traits in roles.traits.values() if roles.editor else ():
+        if not (traits.editable and traits.repair):
             continue
-        edit: Edit | None = await grader.repair(step.task, candidate)
+        edit = await traits.repair(step.task, candidate)
         if edit is None or is_blank(edit.text) or edit.text == candidate.text:
             continue
         edited = replace(candidate, text=edit.text)
         guards = [
-            each
-            for each in graders
-            if each is not grader and getattr(each, "guards_repairs", False)
+            each.grader
+            for each in roles.traits.values()
+            if each is not traits and each.guards_repairs
         ]
         if not await _lowers_a_score(guards, step.task, candidate, edited, client):
             candidate = edited
@@ -446,21 +452,14 @@ async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:
     result = await grader.grade(step.task, step.candidate, client)
     await client.cancel_pending()
     feedback = as_feedback(result, step.grader)
-    return Feedback(
-        feedback.score,
-        feedback.reason,
-        feedback.actions,
-        feedback.done,
-        feedback.criteria,
-        step.candidate.id,
-        step.grader,
-        step.repeat,
-        client.by or feedback.by,
-        feedback.usage + client.usage,
-        client.seconds,
-        feedback.votes,
-        feedback.nearness,
-        feedback.metadata,
+    return replace(
+        feedback,
+        candidate=step.candidate.id,
+        grader=step.grader,
+        repeat=step.repeat,
+        by=client.by or feedback.by,
+        usage=feedback.usage + client.usage,
+        seconds=client.seconds,
     )
 
 

@@ -262,27 +262,8 @@ class JudgeClient(Protocol):
 class Grader(Protocol):
     """Grades one candidate. An exception that it raises is recorded as a `Failure`.
 
-    Optional attributes:
-
-    - `model`: the model that it asks instead of the judge. `parts`: the graders that it is made of;
-      `parts_for(task)`: those of them that grade this task.
-    - `model_free`: True if it calls no model. `may_call_model`: True if only its usage shows
-      whether it calls one.
-    - `grade_calls`: the number of calls that it makes for each candidate; 1 without it.
-      `setup_calls`: the number of those that it makes once for a task, in addition.
-    - `needs`: the fields of the task (context, reference, tests) without which it cannot grade.
-      `check_task(task)`: raises ConfigError for another task that it cannot grade.
-      `check_environment()`: raises ConfigError if it can grade nothing on this machine, because
-      something that it needs is missing.
-    - `reads_metadata`: whether it reads the task's metadata; without it, graders that are not
-      Redraft's own are assumed to.
-    - `reads_tool_calls`: True if it grades candidates that call tools. Without any such grader they
-      are returned ungraded.
-    - `editable`: True if it offers repairs without a model: `async repair(task, candidate)` returns
-      an `Edit` that it scores higher, or None. It is called for candidates that an editable grader
-      scores below 1, unless the setting `editor` is False.
-    - `guards_repairs`: True if a repair that another grader offers is dropped when this one scores
-      it lower.
+    It may have further attributes that say more of it: `graders.traits.GraderTraits` describes
+    each, and what it means without it.
     """
 
     @property

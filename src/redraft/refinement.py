@@ -253,7 +253,7 @@ def make_refinement(
         reservations=reservations,
         fingerprint=partial(session.cached_fingerprint, roles),
         callback_errors=errors,
-        graders=roles.graders,
+        graders=roles.traits,
     )
 
 

@@ -21,7 +21,7 @@ from .core.steps import Compare, Generate, Grade, Refine, Repair, Step
 from .core.task import Task
 from .core.trace import PanelGrader, Trace
 from .errors import BudgetExhaustedError
-from .graders.base import makes_calls, parts_for
+from .graders.traits import GraderTraits
 from .middleware.budget import RESERVATION, BudgetOwner, BudgetTracker, Reservation, no_cost
 from .middleware.call_costs import ZERO_AMOUNTS, CostEstimate, PromptSize, messages_size, text_size
 from .perform import ModelClient, Roles, StepClient, failure_record
@@ -102,7 +102,7 @@ class Reservations:
         self._llm_graders = [
             member
             for member in members
-            if not member.model_free or makes_calls(self.roles.graders[member.name])
+            if not member.model_free or self.roles.traits[member.name].makes_calls
         ]
         for record in self.trace.records:
             self._note_seconds(record)
@@ -276,23 +276,22 @@ class Reservations:
         """
         name = panel_grader.name
         first = name not in self._seen_graders
-        grader, task = self.roles.graders[name], self.trace.task
+        traits, client = self.roles.traits[name], self.roles.judges.get(name)
         callers = list(
-            grader_calls(
-                grader, task, self.roles.judges.get(name), self.roles, first_for_task=first
-            )
+            grader_calls(traits, self.trace.task, client, self.roles, first_for_task=first)
         )
         calls = max(len(callers), self.statistics.calls_per_repeat.get(name, 0)) if callers else 0
         for n in range(calls * repeats):
-            client, grader = callers[n % len(callers)]
+            client, caller = callers[n % len(callers)]
             if client is None or client.costs is None:
                 continue
             measured = self.statistics.instruction_bytes.get(name)
             size = self._task_size.plus(
-                PromptSize(instruction_bytes(grader) if measured is None else measured, messages=2)
+                PromptSize(instruction_bytes(caller) if measured is None else measured, messages=2)
             ).plus(text)
-            limit, is_judge = getattr(grader, "max_tokens", None), hasattr(grader, "max_tokens")
-            yield client.costs.grade_cost(size, limit, JUDGE_TOKEN_FACTOR, schema=is_judge)
+            yield client.costs.grade_cost(
+                size, caller.max_tokens, JUDGE_TOKEN_FACTOR, schema=caller.is_judge
+            )
 
     def _note_grade(
         self, step: Grade | Compare, pending: PendingGrades, prompt: int, record: Record
@@ -308,8 +307,7 @@ class Reservations:
         if isinstance(record, Failure):
             return
         self._seen_graders.add(grader)
-        # a grader of the user may make any number of calls
-        if not hasattr(self.roles.graders[grader], "prompt_texts"):
+        if self.roles.traits[grader].prompt_texts is None:  # a user's may make any number of calls
             calls = record.usage.calls - record.usage.retried_calls
             statistics.calls_per_repeat[grader] = max(
                 statistics.calls_per_repeat.get(grader, 0), calls
@@ -331,35 +329,37 @@ def _total(calls: Iterable[CostEstimate]) -> CostEstimate:
 
 
 def grader_calls(
-    grader: Any, task: Task, client: ModelClient | None, roles: Roles, *, first_for_task: bool
-) -> Iterator[tuple[ModelClient | None, Any]]:
+    traits: GraderTraits,
+    task: Task,
+    client: ModelClient | None,
+    roles: Roles,
+    *,
+    first_for_task: bool,
+) -> Iterator[tuple[ModelClient | None, GraderTraits]]:
     """Yield the client and the grader of each call for one grade; `first_for_task` adds the calls
     that are made once for a task.
     """
-    if not makes_calls(grader):
+    if not traits.makes_calls:
         return
-    own = getattr(grader, "model", None)
-    client = roles.connect_client(own) if own is not None and roles.connect_client else client
-    if parts := parts_for(grader, task):
-        for _ in range(getattr(grader, "repeats", 1)):
+    if traits.model is not None and roles.connect_client:
+        client = roles.connect_client(traits.model)
+    if parts := traits.parts_for(task):
+        for _ in range(traits.repeats):
             for part in parts:
                 yield from grader_calls(part, task, client, roles, first_for_task=first_for_task)
         return
-    for _ in range(
-        getattr(grader, "grade_calls", 1) + first_for_task * getattr(grader, "setup_calls", 0)
-    ):
-        yield client, grader
+    for _ in range(traits.grade_calls + first_for_task * traits.setup_calls):
+        yield client, traits
 
 
-def instruction_bytes(grader: Any) -> int:
+def instruction_bytes(traits: GraderTraits) -> int:
     """Return the estimated bytes of a grader's prompt besides the task and the text, before the
     first grade.
     """
-    prompt_texts = getattr(grader, "prompt_texts", None)
-    if prompt_texts is None:
+    if traits.prompt_texts is None:
         return DEFAULT_INSTRUCTION_BYTES
-    criteria = getattr(grader, "rubric", None) or getattr(grader, "questions", None)
-    return sum(text_size(str(text)).bytes for text in (*prompt_texts, criteria or ""))
+    texts = (*traits.prompt_texts, traits.criteria or "")
+    return sum(text_size(str(text)).bytes for text in texts)
 
 
 def task_size(task: Task) -> PromptSize:

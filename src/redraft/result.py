@@ -24,7 +24,7 @@ from .errors import (
     ModelError,
     RedraftError,
 )
-from .graders.base import is_of_user
+from .graders.traits import GraderTraits
 from .middleware.budget import EXCESS_TEXT
 from .money import format_usd
 from .plans import Plan
@@ -566,7 +566,7 @@ def result_or_raise(
     trace: Trace,
     *,
     strict_budget: bool,
-    graders: Mapping[str, Any],
+    graders: Mapping[str, GraderTraits],
     answer: AnswerForm[T_co] | None = None,
     plan: Plan | None = None,
     callback_errors: tuple[str, ...] = (),
@@ -580,7 +580,7 @@ def result_or_raise(
     if not trace.candidates or (strict_budget and result.stop in LIMITS):
         raise conclusion_error(result)
     if is_graded(trace) or not any(
-        never_grades(trace, name) for name, grader in graders.items() if is_of_user(grader)
+        never_grades(trace, name) for name, traits in graders.items() if traits.runs_user_code
     ):
         return result
     raise _nothing_graded_error(result)

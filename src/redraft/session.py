@@ -19,17 +19,10 @@ from .core.trace import Panel, PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
 from .graders import GraderSpec, RequirementGrader, as_grader, must
-from .graders.base import (
-    as_grader_spec,
-    asks_judge,
-    check_forms,
-    check_needs,
-    needs_of,
-    parts_for,
-    unique_name,
-)
-from .graders.execution import check_environment
+from .graders.base import as_grader_spec, unique_name
+from .graders.execution import CodeExecution
 from .graders.fingerprint import grader_fingerprint
+from .graders.traits import GraderTraits, check_forms, check_task, traits_of
 from .middleware import (
     BudgetTracker,
     EndpointCapabilities,
@@ -37,7 +30,6 @@ from .middleware import (
 from .models import connect
 from .models.registry import alternative_models
 from .options import Options
-from .own_code import is_own
 from .parameters import merge_parameters, without_sampling
 from .perform import ModelClient, Roles, Sampling
 from .plans import Plan
@@ -88,6 +80,18 @@ class JudgeCalibration(NamedTuple):
         return labelled_figures(
             self.calibration, next((g for g in panel if g.name == self.grader), None), self.noise
         )
+
+
+class Member(NamedTuple):
+    """A grader of a panel: what plans see of it, and all that it says of itself."""
+
+    on_panel: PanelGrader
+    traits: GraderTraits
+
+    @property
+    def name(self) -> str:
+        """The name on the panel, which no other grader there has."""
+        return self.on_panel.name
 
 
 class TaskSetup(NamedTuple):
@@ -180,18 +184,21 @@ class Session:
         if self._has_tests_of_tasks and not has_tests:
             graders = [grader for grader in graders if not isinstance(grader, TestsOfTask)]
         members = resolve_graders(
-            requirements, graders, has_model=has_model, answer=self.options.answer
+            requirements,
+            graders,
+            has_model=has_model,
+            answer=self.options.answer,
+            execution=self.options.code_execution(),
         )
-        execution = self.options.code_execution()
-        members = [(member, execution.configure(grader)) for member, grader in members]
-        for _, grader in members:
-            check_forms(grader, self.options.answer)
+        for member in members:
+            check_forms(member.traits, self.options.answer)
         members += tie_break_grader(members) if self.options.tie_break else []
         roles = assign_roles(self, members)
         panel = tuple(
-            member if roles.editor else replace(member, editable=False) for member, _ in members
+            on_panel if roles.editor else replace(on_panel, editable=False)
+            for on_panel, _ in members
         )
-        checks = tuple(partial(check_task, grader) for grader in roles.graders.values())
+        checks = tuple(partial(check_task, member.traits) for member in members)
         return TaskSetup(
             Panel(self._check_trust(panel, roles)), roles, bool(llm_graders(panel)), checks
         )
@@ -250,10 +257,10 @@ class Session:
         return default_judge_note(names[0]) if names else ""
 
     @property
-    def common_grading(self) -> tuple[tuple[PanelGrader, ...], Collection[Any]]:
-        """The panel without a task's own requirements, and its graders."""
+    def common_grading(self) -> tuple[tuple[PanelGrader, ...], Collection[GraderTraits]]:
+        """The panel without a task's own requirements, and the traits of its graders."""
         panel, roles = self.common_panel()
-        return panel, roles.graders.values()
+        return panel, roles.traits.values()
 
     def _check_trust(self, panel: tuple[PanelGrader, ...], roles: Roles) -> tuple[PanelGrader, ...]:
         """Add what validation cards say of the graders, if asked for. Raises ConfigError for an
@@ -264,7 +271,7 @@ class Session:
         from .cards import CardStore, enforce_trust, trust_statuses  # most runs ask for no cards
 
         cards = CardStore.in_folder(self.options.cards_dir)
-        statuses = trust_statuses(panel, roles.graders, partial(self.fingerprint, roles), cards)
+        statuses = trust_statuses(panel, roles.traits, partial(self.fingerprint, roles), cards)
         return enforce_trust(panel, statuses, self.options.require_validated)
 
     @property
@@ -436,17 +443,17 @@ def graders_of_run(
     tasks, None if there are none. Raises ConfigError if `judge` is False and a grader asks one.
     """
     named = [] if graders is None else _as_list(graders)
-    known = [as_grader(as_grader_spec(each).grader) for each in named]
+    known = [traits_of_named(each) for each in named]
     if judge is False:
-        for grader in known:
-            _check_asks_none(grader)
+        for traits in known:
+            _check_asks_none(traits)
     if (
         tests is not None
         and (answer is None or answer.name == PYTHON_CODE)
         and not any(map(_runs_tests, known))
     ):
         named.append(tests)
-    if judge is not None and judge is not False and not any(map(asks_judge, known)):
+    if judge is not None and judge is not False and not any(traits.asks_judge for traits in known):
         return [*named, *_default_judge()]
     is_named = (
         graders is not None
@@ -488,30 +495,30 @@ def default_judge_note(model: str) -> str:
     )
 
 
-def _check_asks_none(grader: Any) -> None:
+def _check_asks_none(traits: GraderTraits) -> None:
     """Raise ConfigError for a grader that asks a model, in a run that has no judge."""
-    if not getattr(grader, "model_free", False):
-        own_code = (
-            ""
-            if is_own(type(grader))
-            else ", or set model_free = True in its class if it asks none"
-        )
+    if not traits.model_free:
         raise ConfigError(
-            f"judge: no judge is wanted, and grader {_name_of(grader)!r} asks one: leave out "
-            f"either{own_code}"
+            f"judge: no judge is wanted, and grader {traits.name!r} asks one: leave out "
+            f"either{_model_free_hint(traits)}"
         )
 
 
-def _runs_tests(grader: Any) -> bool:
-    return any(field == TESTS for _, field in needs_of(grader))
+def _model_free_hint(traits: GraderTraits) -> str:
+    return "" if traits.is_own else ", or set model_free = True in its class if it asks none"
+
+
+def traits_of_named(value: Any) -> GraderTraits:
+    """Return the traits of a grader in any form that `refine` takes. Raises ConfigError."""
+    return traits_of(as_grader(as_grader_spec(value).grader))
+
+
+def _runs_tests(traits: GraderTraits) -> bool:
+    return any(field == TESTS for _, field in traits.all_needs())
 
 
 def _as_list(graders: Any) -> list[Any]:
     return list(graders) if isinstance(graders, list | tuple) else [graders]
-
-
-def _name_of(grader: Any) -> Any:
-    return getattr(grader, "name", grader)
 
 
 def resolve_graders(
@@ -520,11 +527,13 @@ def resolve_graders(
     *,
     has_model: bool,
     answer: AnswerForm[Any] | None = None,
-) -> list[tuple[PanelGrader, Any]]:
+    execution: CodeExecution = CodeExecution(),
+) -> list[Member]:
     """Return the panel in order: a task's requirements as musts, the form of the answer, then the
     graders.
 
-    `graders` are those of the run (see `graders_of_run`). Raises ConfigError if the panel is empty.
+    `graders` are those of the run (see `graders_of_run`); `execution` says how they run code.
+    Raises ConfigError if the panel is empty.
     """
     if judged := graders is None:
         graders = _default_judge() if has_model else []
@@ -532,14 +541,14 @@ def resolve_graders(
     chosen = [*map(must, musts), *map(as_grader_spec, _as_list(graders))]
     if not chosen:
         raise ConfigError(NO_JUDGE_MODEL if judged and not has_model else NOTHING_GRADES)
-    members: list[tuple[PanelGrader, Any]] = []
+    members: list[Member] = []
     for spec in chosen:
-        grader = as_grader(spec.grader)
-        used_names = [member.name for member, _ in members]
-        name = getattr(grader, "name", type(grader).__name__)
-        if isinstance(grader, RequirementGrader) and name in used_names:
+        traits = traits_of(execution.configure(as_grader(spec.grader)))
+        used_names = [member.name for member in members]
+        if isinstance(traits.grader, RequirementGrader) and traits.name in used_names:
             continue  # the same requirement, given twice
-        members.append((_panel_grader(unique_name(name, used_names), grader, spec), grader))
+        on_panel = _panel_grader(unique_name(traits.name, used_names), spec, traits)
+        members.append(Member(on_panel, traits))
     return members
 
 
@@ -551,74 +560,51 @@ def _default_judge() -> list[Grader]:
 
 def needs_judge(graders: Any) -> bool:
     """Return whether one of the graders asks the judge. Raises ConfigError."""
-    return graders is None or any(
-        asks_judge(as_grader(as_grader_spec(each).grader)) for each in _as_list(graders)
-    )
+    return graders is None or any(traits_of_named(each).asks_judge for each in _as_list(graders))
 
 
-def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
+def tie_break_grader(members: Sequence[Member]) -> list[Member]:
     """Return the first judge as a comparer by the same rubric. Empty if no LLM judge is present or
     a comparer already is.
     """
     judge = next(
-        (grader for member, grader in members if not (member.model_free or member.compares)), None
+        (traits for _, traits in members if not (traits.model_free or traits.compares)), None
     )
-    if judge is None or any(member.compares for member, _ in members):
+    if judge is None or any(traits.compares for _, traits in members):
         return []
     from .graders import Pairwise, Rubric  # runs without a judge need none
 
-    own_rubric = getattr(judge, "rubric", None)
-    rubric = own_rubric if isinstance(own_rubric, Rubric) and own_rubric.template is None else None
-    name = unique_name("tie_break", [member.name for member, _ in members])
-    return [
-        (
-            PanelGrader(name, compares=True),
-            Pairwise(name, model=getattr(judge, "model", None), rubric=rubric),
-        )
-    ]
+    rubric = (
+        judge.criteria
+        if isinstance(judge.criteria, Rubric) and judge.criteria.template is None
+        else None
+    )
+    name = unique_name("tie_break", [member.name for member in members])
+    comparer = Pairwise(name, model=judge.model, rubric=rubric)
+    return [Member(PanelGrader(name, compares=True), traits_of(comparer))]
 
 
-def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
-    score_step = getattr(grader, "score_step", None)
+def _panel_grader(name: str, spec: GraderSpec, traits: GraderTraits) -> PanelGrader:
+    """Return what a trace stores of a grader. Raises ConfigError for a step that is none."""
+    grader, score_step = traits.grader, traits.score_step
     checks.number(f"score_step of grader {name!r}", score_step, 0, 1, optional=True)
+    has_demand = spec.must and isinstance(grader, RequirementGrader | AnswerGrader)
     return PanelGrader(
         name,
         float(spec.weight),
         spec.must,
-        model_free=bool(getattr(grader, "model_free", False)),
-        editable=bool(getattr(grader, "editable", False)),
-        compares=not hasattr(grader, "grade"),
+        model_free=traits.model_free,
+        editable=traits.editable,
+        compares=traits.compares,
         repeats=spec.repeats,
-        demand=grader.demand
-        if spec.must and isinstance(grader, RequirementGrader | AnswerGrader)
-        else "",
-        may_call_model=_may_call_model(grader),
-        reads_tool_calls=_reads_tool_calls(grader),
+        demand=grader.demand if has_demand else "",
+        may_call_model=traits.may_call_model,
+        reads_tool_calls=any(each.reads_tool_calls for each in traits.walk()),
         score_step=score_step,
     )
 
 
-def _may_call_model(grader: Any) -> bool:
-    """Whether only a grader's usage shows if it calls a model; for a composite, if no part
-    certainly does.
-    """
-    if hasattr(grader, "may_call_model"):
-        return bool(grader.may_call_model)
-    if parts := getattr(grader, "parts", ()):
-        return any(map(_may_call_model, parts)) and all(
-            getattr(part, "model_free", False) or _may_call_model(part) for part in parts
-        )
-    return False
-
-
-def _reads_tool_calls(grader: Any) -> bool:
-    """Whether a grader, or a part of it, says that it grades candidates that call tools."""
-    return getattr(grader, "reads_tool_calls", False) is True or any(
-        map(_reads_tool_calls, getattr(grader, "parts", ()))
-    )
-
-
-def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Roles:
+def assign_roles(session: Session, members: list[Member]) -> Roles:
     """Assign models to roles. A grader uses its own `model` if it has one, else the judge, else the
     writer.
     """
@@ -632,12 +618,12 @@ def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Ro
     judge = session.judge if session.judge is not None else next(iter(writers), None)
     make_judge = partial(session.clients.client_for, judge, session.judge_params)
     judging = _client_for_argument(make_judge, "judge") if judge is not None else None
-    clients = {
-        member.name: _grader_client(session, grader, judging, model_free=member.model_free)
-        for member, grader in members
-    }
+    traits = {member.name: member.traits for member in members}
+    clients = {name: _grader_client(session, each, judging) for name, each in traits.items()}
     requirements: list[Any] = [
-        grader.requirement for _, grader in members if isinstance(grader, RequirementGrader)
+        each.grader.requirement
+        for each in traits.values()
+        if isinstance(each.grader, RequirementGrader)
     ]
     answer = options.answer
     requirements += [answer] if answer and answer.editable else []
@@ -647,7 +633,6 @@ def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Ro
         options.seed,
         schema=answer.schema if answer else None,
     )
-    graders = {member.name: grader for member, grader in members}
     editor = (
         (FormEditor() if options.editor else None)
         if isinstance(options.editor, bool)
@@ -655,7 +640,7 @@ def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Ro
     )
     return Roles(
         writing,
-        graders,
+        traits,
         clients,
         editor,
         requirements,
@@ -676,25 +661,18 @@ def _client_for_argument(make: Callable[[], ModelClient], argument: str) -> Mode
 
 
 def _grader_client(
-    session: Session, grader: Any, default: ModelClient | None, *, model_free: bool
+    session: Session, traits: GraderTraits, default: ModelClient | None
 ) -> ModelClient | None:
     """Return the client of a grader, after checking that each of its parts has one. Raises
     ConfigError.
     """
-    own = getattr(grader, "model", None)
-    client = session.clients.client_for(own) if own is not None else default
-    parts = getattr(grader, "parts", ())
-    for part in parts:
-        _grader_client(session, part, client, model_free=bool(getattr(part, "model_free", False)))
-    if client is None and not model_free and not parts:
-        own_code = (
-            ""
-            if is_own(type(grader))
-            else ", or set model_free = True in its class if it asks none"
-        )
+    client = default if traits.model is None else session.clients.client_for(traits.model)
+    for part in traits.parts:
+        _grader_client(session, part, client)
+    if client is None and not traits.model_free and not traits.parts:
         raise ConfigError(
-            f"grader {_name_of(grader)!r} asks a model and none was found: give `model` or "
-            f"`judge`{own_code}"
+            f"grader {traits.name!r} asks a model and none was found: give `model` or "
+            f"`judge`{_model_free_hint(traits)}"
         )
     return client
 
@@ -707,16 +685,3 @@ def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
     return [grader for grader in pointwise if not grader.must] or [
         grader for grader in pointwise if not grader.model_free
     ]
-
-
-def check_task(grader: Any, task: Task) -> None:
-    """Raise ConfigError for a task that a grader, or a part of it, cannot grade, or not on this
-    machine.
-    """
-    if needs := getattr(grader, "needs", ()):
-        check_needs(grader.name, needs, task)
-    check_environment(grader)
-    if check := getattr(grader, "check_task", None):
-        check(task)
-    for part in parts_for(grader, task):
-        check_task(part, task)

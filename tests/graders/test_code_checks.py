@@ -14,8 +14,8 @@ from redraft import Candidate, Task
 from redraft.code import ruff, type_checkers
 from redraft.code.findings import ToolError
 from redraft.errors import ConfigError
-from redraft.graders.execution import check_environment
 from redraft.graders.registry import grader_from_spec
+from redraft.graders.traits import check_environment, traits_of
 from redraft.sandbox import Execution, Sandbox
 from redraft.sync import run_sync
 from require import require_sandbox
@@ -31,7 +31,7 @@ BY_TOOL = ["lint", "security", "types"]
 async def run_grader(spec, text, reference=GOOD, **fields):
     grader = grader_from_spec(spec)
     task = Task("q", reference=reference, **fields)
-    check_environment(grader)
+    check_environment(traits_of(grader))
     if hasattr(grader, "check_task"):
         grader.check_task(task)
     feedback = await grader.grade(task, Candidate(0, text), None)

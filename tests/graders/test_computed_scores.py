@@ -10,9 +10,9 @@ from each_row import each_row
 from redraft import Candidate, Task
 from redraft.errors import ConfigError
 from redraft.graders import entries
-from redraft.graders.base import makes_calls
 from redraft.graders.catalog import COMPUTED_GRADERS
 from redraft.graders.registry import grader_from_spec
+from redraft.graders.traits import traits_of
 
 CONTEXT = "[1] Green plants turn light into chemical energy.\n[Smith 2020] The treaty was signed in June 1919."
 CALLS = '[{"name": "search", "arguments": {"q": "x"}}, {"name": "open", "arguments": {"id": 1}}]'
@@ -624,7 +624,7 @@ def test_every_example_makes_a_grader(entry, monkeypatch):
     assert grader.name == (entry.name if entry.name == "embedding" else entry.example)
     assert grader.model_free
     assert not entry.calls_model
-    assert entry.calls_server or not makes_calls(grader)
+    assert entry.calls_server or not traits_of(grader).makes_calls
 
 
 def test_graders_with_different_options_have_different_names():

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import Budget, Candidate, Task
-from redraft.cards import is_deterministic
 from redraft.cli import main
 from redraft.core.steps import Grade
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import Jury, Moderation, Reward, as_grader
 from redraft.graders.fingerprint import grader_fingerprint
+from redraft.graders.traits import traits_of
 from redraft.options import Options
 from redraft.perform import make_performer
 from redraft.session import Session
@@ -242,7 +242,7 @@ async def test_a_jury_of_a_reward_model_calls_its_server(strict):
         pytest.approx(1 / (1 + math.exp(-RAW))),
         pytest.approx(0.98),
     ]
-    assert (feedback.usage.calls, is_deterministic(jury)) == (2, False)
+    assert (feedback.usage.calls, traits_of(jury).is_deterministic) == (2, False)
 
 
 async def test_the_response_cache_answers_repeated_grades(strict):
@@ -566,9 +566,9 @@ async def test_moderation(strict):
 
 def test_both_graders_need_a_card():
     """They ask a model, so that they are not trusted without a validation."""
-    assert not is_deterministic(Reward("http://h/classify#m"))
-    assert not is_deterministic(Moderation("http://h/v1#m"))
-    assert is_deterministic(as_grader("exact"))
+    assert not traits_of(Reward("http://h/classify#m")).is_deterministic
+    assert not traits_of(Moderation("http://h/v1#m")).is_deterministic
+    assert traits_of(as_grader("exact")).is_deterministic
 
 
 # ---- llama.cpp

@@ -391,10 +391,11 @@ async def test_criteria_may_be_judged_apart():
 async def test_a_budget_covers_every_criterion():
     """A text is not written unless all its calls can be paid for."""
     from redraft import Budget
+    from redraft.graders.traits import traits_of
     from redraft.runs.preview import calls_per_grade
 
     judge = Judge({"a": "x", "b": "y", "c": "z"}, criteria_mode="separate")
-    assert calls_per_grade(judge) == 3
+    assert calls_per_grade(traits_of(judge)) == 3
 
     async def answer(messages):
         names = [n for n in "abc" if f"- {n}:" in messages[-1]["content"]]

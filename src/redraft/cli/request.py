@@ -25,6 +25,7 @@ from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries
 from ..graders.base import as_grader_spec
 from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
+from ..graders.traits import traits_of
 from ..jsontext import strict_loads
 from ..middleware import Budget
 from ..models import connect
@@ -297,11 +298,7 @@ def load_graders(
 
 def runs_unsafe_code(grader: Any) -> bool:
     """Whether a grader, or a part of it, runs code without a sandbox by its own option."""
-    grader = as_grader_spec(grader).grader
-    grader = as_grader(grader) if isinstance(grader, str) else grader
-    parts = getattr(grader, "parts", None)
-    own = getattr(grader, "sandbox", None) == UNSAFE
-    return own or (isinstance(parts, tuple) and any(map(runs_unsafe_code, parts)))
+    return UNSAFE in _own_tiers(grader)
 
 
 def warn_if_unsafe(sandbox: str | None, graders: Iterable[str]) -> None:
@@ -318,10 +315,9 @@ def _own_tiers(grader: Any) -> Iterator[str]:
     """Yield the sandboxes that a grader and its parts name; "auto" for one that names none."""
     grader = as_grader_spec(grader).grader
     grader = as_grader(grader) if isinstance(grader, str) else grader
-    if isinstance(tier := getattr(grader, "sandbox", None), str):
-        yield tier
-    for part in getattr(grader, "parts", ()):
-        yield from _own_tiers(part)
+    for each in traits_of(grader).walk():
+        if each.sandbox is not None:
+            yield each.sandbox
 
 
 def warn_of_unsafe_code() -> None:

@@ -321,7 +321,7 @@ def ranks_answers(graders: Any) -> bool:
     if graders is None:
         return False
     members = resolve_graders((), graders, has_model=True)
-    comparing = [(member.name, grader) for member, grader in members if member.compares]
+    comparing = [(each.name, each.traits.grader) for each in members if each.traits.compares]
     if comparing and len(members) > 1:
         raise ConfigError(
             f"graders: {comparing[0][0]!r} compares answers; it must be the only grader"

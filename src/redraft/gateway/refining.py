@@ -138,13 +138,11 @@ class PreparedRequest:
         return tuple(
             (
                 client,
-                0
-                if getattr(grader, "model_free", False)
-                else getattr(grader, "max_tokens", None) or client.max_tokens,
+                0 if caller.model_free else caller.max_tokens or client.max_tokens,
             )
             for member in panel
-            for client, grader in grader_calls(
-                roles.graders[member.name],
+            for client, caller in grader_calls(
+                roles.traits[member.name],
                 trace.task,
                 roles.judges.get(member.name),
                 roles,

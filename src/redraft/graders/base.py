@@ -20,7 +20,6 @@ from collections.abc import (
     Container,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -39,7 +38,7 @@ from ..core.task import Task
 from ..descriptors import is_shortage
 from ..errors import ConfigError, RedraftError, StoreError
 from ..middleware.messages import SYSTEM_ROLES
-from ..own_code import fingerprint_name, is_own
+from ..own_code import fingerprint_name
 from ..protocols import JudgeClient, Requirement
 from ..requirements.spec import check_with_limit
 from ..threads import run_in_thread
@@ -148,21 +147,22 @@ class FunctionGrader:
             else WITH_TASK
         )
 
+    @property
+    def _code(self) -> Callable[..., Any]:
+        """The function; of an object that can be called, the method that is."""
+        function: Any = self.function
+        return function if inspect.isroutine(function) else function.__call__
+
     @cached_property
     def first_annotation(self) -> Any:
         """The annotation of the first parameter; None without one. What cannot be resolved stays a
         text.
         """
-        function = (
-            self.function
-            if inspect.isroutine(self.function)
-            else getattr(self.function, "__call__", None)  # noqa: B004
-        )
         names = _parameter_names(self.function)
         try:
-            return get_type_hints(function, include_extras=True).get(names[0]) if names else None
+            return get_type_hints(self._code, include_extras=True).get(names[0]) if names else None
         except Exception:  # noqa: BLE001  (annotations are evaluated, and may raise anything)
-            return getattr(function, "__annotations__", {}).get(names[0])
+            return inspect.get_annotations(self._code).get(names[0])
 
     def check_form(self, form: Any) -> None:
         """Raise ConfigError if the first parameter is annotated with a class that neither texts nor
@@ -192,8 +192,7 @@ class FunctionGrader:
 
     @cached_property
     def is_async(self) -> bool:
-        call = getattr(self.function, "__call__", None)  # noqa: B004  (an object may have an async one)
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+        return any(map(inspect.iscoroutinefunction, (self.function, self._code)))
 
     @property
     def model_free(self) -> bool:
@@ -202,7 +201,7 @@ class FunctionGrader:
     @cached_property
     def score_step(self) -> float | None:
         """1 if the function is annotated to return a bool, else None: unknown."""
-        annotation = getattr(self.function, "__annotations__", {}).get("return")
+        annotation = inspect.get_annotations(self.function).get("return")
         return 1.0 if annotation is bool or annotation == "bool" else None
 
     @property
@@ -510,84 +509,6 @@ def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
             for field in missing
         )
     )
-
-
-def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
-    """Raise ConfigError if a grader needs a field that no column of the data holds: no row could be
-    graded.
-    """
-    for grader in graders:
-        for field in getattr(grader, "needs", ()):
-            if getattr(columns, field, field) is None:
-                raise ConfigError(
-                    f"grader {grader.name!r} needs a {field}, and no column of {data} holds one: "
-                    f"name the column with --column {field}=NAME (from Python: "
-                    f"columns={{{field!r}: COLUMN}}), or choose another grader"
-                )
-
-
-def is_of_user(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, is code of the user: a function, a class, a
-    requirement or a type of answer.
-    """
-    code = getattr(grader, "function", None) or type(getattr(grader, "requirement", grader))
-    return (
-        not is_own(code)
-        or getattr(grader, "form", None) is not None
-        or any(map(is_of_user, getattr(grader, "parts", ())))
-    )
-
-
-def check_forms(grader: Any, form: Any) -> None:
-    """Raise ConfigError if a function among the parts of a grader takes an object that the form of
-    the answer is not.
-    """
-    if isinstance(grader, FunctionGrader):
-        grader.check_form(form)
-    for part in getattr(grader, "parts", ()):
-        check_forms(part, form)
-
-
-def parts_for(grader: Any, task: Task) -> Sequence[Any]:
-    """Return the parts of a grader that grade a task: all of them, or the one that a router
-    chooses. Raises ConfigError.
-    """
-    choose = getattr(grader, "parts_for", None)
-    return choose(task) if choose else getattr(grader, "parts", ())
-
-
-def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
-    """Yield (grader name, field) for each field that a grader, or a part of it, needs for every
-    task.
-    """
-    for field in getattr(grader, "needs", ()):
-        yield grader.name, field
-    if not hasattr(grader, "parts_for"):
-        for part in getattr(grader, "parts", ()):
-            yield from needs_of(part)
-
-
-def makes_calls(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, makes calls: to the judge or, as reward models do,
-    to a server of its own.
-    """
-    own_server = getattr(grader, "model", None) is not None
-    return (
-        not getattr(grader, "model_free", False)
-        or own_server
-        or any(map(makes_calls, getattr(grader, "parts", ())))
-    )
-
-
-def asks_judge(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, calls a model and names none itself, so that it
-    asks the judge.
-    """
-    if getattr(grader, "model", None) is not None:
-        return False
-    if parts := getattr(grader, "parts", ()):
-        return any(map(asks_judge, parts))
-    return not getattr(grader, "model_free", False)
 
 
 # ---- running graders

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, Literal, TypeVar, get_args
@@ -30,7 +31,7 @@ from ..errors import (
     error_name,
 )
 from ..own_code import fingerprint_name
-from ..protocols import JudgeClient
+from ..protocols import Comparer, Grader, JudgeClient
 from ..usage import NO_USAGE, Usage
 from .base import (
     MAX_REPEATS,
@@ -43,6 +44,7 @@ from .base import (
     unique_texts,
 )
 from .registry import as_grader
+from .traits import GraderTraits, traits_of
 
 T = TypeVar("T")
 Aggregation = Literal["mean", "median", "majority", "trimmed"]
@@ -58,10 +60,15 @@ class Composite:
     def parts(self) -> tuple[Any, ...]:
         raise NotImplementedError
 
+    @cached_property
+    def part_traits(self) -> tuple[GraderTraits, ...]:
+        """What the parts say of themselves."""
+        return tuple(map(traits_of, self.parts))
+
     @property
     def model_free(self) -> bool:
         """Whether none of the parts asks a model."""
-        return all(getattr(part, "model_free", False) for part in self.parts)
+        return all(part.model_free for part in self.part_traits)
 
 
 @fingerprint_name("cascade")
@@ -80,7 +87,7 @@ class Cascade(Composite):
     name: str = "cascade"
 
     def __post_init__(self) -> None:
-        _resolve_parts(self, "first", "then")
+        _resolve_parts(self, first=self.first, then=self.then)
         checks.share("reject_below", self.reject_below)
         checks.text("name", self.name)
 
@@ -92,18 +99,18 @@ class Cascade(Composite):
         """Return the feedback of the part that decides. Raises what `then` raises, and
         BudgetExhaustedError.
         """
-        slot = ("feedback", candidate.id, self.first.name, 0)
-        first = await capture_failure(grade_part(self.first, task, candidate, ask), slot, "grade")
+        cheap, expensive = self.part_traits
+        slot = ("feedback", candidate.id, cheap.name, 0)
+        first = await capture_failure(grade_part(cheap, task, candidate, ask), slot, "grade")
         if (
             isinstance(first, Feedback)
             and first.score is not None
             and first.score < self.reject_below
         ):
-            return replace(
-                first, reason=_join(f"{self.first.name} decided", first.reason), votes=(first,)
-            )
-        then = await grade_part(self.then, task, candidate, ask)
-        reason = _join(f"{self.then.name} decided, after {format_vote(first)}", then.reason)
+            reason = _join(f"{cheap.name} decided", first.reason)
+            return replace(first, reason=reason, votes=(first,))
+        then = await grade_part(expensive, task, candidate, ask)
+        reason = _join(f"{expensive.name} decided, after {format_vote(first)}", then.reason)
         return replace(then, reason=reason, usage=total_usage((first, then)), votes=(first, then))
 
 
@@ -123,7 +130,7 @@ class Gate(Composite):
     name: str = "gate"
 
     def __post_init__(self) -> None:
-        _resolve_parts(self, "gate", "grader")
+        _resolve_parts(self, gate=self.gate, grader=self.grader)
         checks.share("threshold", self.threshold)
         checks.text("name", self.name)
 
@@ -133,7 +140,8 @@ class Gate(Composite):
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the grader's feedback, or the gate's. Raises what they raise."""
-        gate = await grade_part(self.gate, task, candidate, ask)
+        gate_part, grader_part = self.part_traits
+        gate = await grade_part(gate_part, task, candidate, ask)
         if gate.score is None or gate.score < self.threshold:
             score = None if gate.score is None else 0.0
             return replace(
@@ -143,7 +151,7 @@ class Gate(Composite):
                 done=False,
                 votes=(gate,),
             )
-        feedback = await grade_part(self.grader, task, candidate, ask)
+        feedback = await grade_part(grader_part, task, candidate, ask)
         return replace(feedback, usage=total_usage((gate, feedback)), votes=(gate, feedback))
 
 
@@ -171,7 +179,7 @@ class WeightedMean(Composite):
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the combined feedback of all parts. Raises what a part raises."""
         weights = [weight for _, weight in self.weights]
-        votes = await grade_parts(self.parts, task, candidate, ask)
+        votes = await grade_parts(self.part_traits, task, candidate, ask)
         scores = _complete_scores(votes)
         score = (
             sum(w * s for w, s in zip(weights, scores, strict=True)) / sum(weights)
@@ -203,7 +211,7 @@ class Minimum(Composite):
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the combined feedback of all parts. Raises what a part raises."""
-        votes = await grade_parts(self.parts, task, candidate, ask)
+        votes = await grade_parts(self.part_traits, task, candidate, ask)
         return _combine_feedback(
             votes, [1.0] * len(votes), min(_complete_scores(votes), default=None)
         )
@@ -291,7 +299,7 @@ class Jury(Composite):
             return replace(result, repeat=slot.repeat) if isinstance(result, Feedback) else result
 
         return self.aggregate_votes(
-            await gather_or_cancel(map(vote, assign_repeats(self.graders, self.repeats)))
+            await gather_or_cancel(map(vote, assign_repeats(self.part_traits, self.repeats)))
         )
 
     def aggregate_votes(self, votes: Sequence[Feedback | Failure]) -> Feedback:
@@ -367,10 +375,10 @@ class RankingJury(Composite):
         ids = tuple(sorted(c.id for c in candidates))
 
         async def vote(slot: VoteSlot) -> Comparison | Failure:
-            client = ask.with_options(getattr(slot.part, "model", None), slot.sample_offset)
+            client = ask.with_options(slot.part.model, slot.sample_offset)
 
             async def compare() -> Comparison:
-                result: Comparison = await slot.part.compare(task, candidates, client)
+                result: Comparison = await slot.part.grader.compare(task, candidates, client)
                 if tuple(sorted(result.ranking)) != ids:
                     raise ValueError(
                         f"it ranked {result.ranking!r}; it must rank each of {list(ids)} once"
@@ -384,7 +392,7 @@ class RankingJury(Composite):
             )
 
         return self.aggregate_votes(
-            await gather_or_cancel(map(vote, assign_repeats(self.comparers, self.repeats)))
+            await gather_or_cancel(map(vote, assign_repeats(self.part_traits, self.repeats)))
         )
 
     def aggregate_votes(self, votes: Sequence[Comparison | Failure]) -> Comparison:
@@ -409,13 +417,13 @@ class VoteSlot:
     that it asks with.
     """
 
-    part: Any
+    part: GraderTraits
     name: str
     repeat: int
     sample_offset: int
 
 
-def assign_repeats(parts: Sequence[Any], repeats: int) -> list[VoteSlot]:
+def assign_repeats(parts: Sequence[GraderTraits], repeats: int) -> list[VoteSlot]:
     """Give every vote a distinct repeat index, so that a cache never shares an answer between two
     votes.
     """
@@ -431,12 +439,11 @@ def assign_repeats(parts: Sequence[Any], repeats: int) -> list[VoteSlot]:
     ]
 
 
-def _vote_count(part: Any) -> int:
+def _vote_count(part: GraderTraits) -> int:
     """Return how many votes one vote of a part consists of: more than one for a jury, or for a
     grader made of juries.
     """
-    inner = sum(map(_vote_count, getattr(part, "parts", ())))
-    return max(1, inner * (part.repeats if isinstance(part, Jury | RankingJury) else 1))
+    return max(1, sum(map(_vote_count, part.parts)) * part.repeats)
 
 
 def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | None) -> None:
@@ -466,7 +473,7 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
 
 
 async def grade_part(
-    part: Any,
+    part: GraderTraits,
     task: Task,
     candidate: Candidate,
     ask: JudgeClient,
@@ -479,9 +486,7 @@ async def grade_part(
     """
 
     async def grade() -> Feedback:
-        result = await part.grade(
-            task, candidate, ask.with_options(getattr(part, "model", None), repeat)
-        )
+        result = await part.grader.grade(task, candidate, ask.with_options(part.model, repeat))
         return replace(
             as_feedback(result, name or part.name), grader=name or part.name, candidate=candidate.id
         )
@@ -516,7 +521,7 @@ async def capture_failure(work: Awaitable[T], slot: tuple[Any, ...], role: str) 
 
 
 async def grade_parts(
-    parts: Sequence[Any], task: Task, candidate: Candidate, ask: JudgeClient
+    parts: Sequence[GraderTraits], task: Task, candidate: Candidate, ask: JudgeClient
 ) -> list[Feedback]:
     """Return the feedback of all parts, each under a unique name."""
     names = unique_names(parts)
@@ -525,7 +530,7 @@ async def grade_parts(
     )
 
 
-def unique_names(parts: Sequence[Any]) -> list[str]:
+def unique_names(parts: Sequence[GraderTraits]) -> list[str]:
     """Return the names of the parts, with numbers where they are equal: judge, judge#2."""
     names: list[str] = []
     for part in parts:
@@ -538,7 +543,7 @@ def as_part(value: Any, owner: str, method: str = "grade") -> Any:
     ConfigError.
     """
     part = as_grader(value)
-    if not hasattr(part, method):
+    if not (isinstance(part, Grader) if method == "grade" else isinstance(part, Comparer)):
         only, other = ("ranks", "a RankingJury") if method == "grade" else ("scores", "a Jury")
         raise ConfigError(f"{owner}: {part.name!r} only {only} answers; that is for {other}")
     return part
@@ -554,9 +559,9 @@ def as_parts(value: Any, owner: str, method: str = "grade") -> tuple[Any, ...]:
     return tuple(as_part(one, owner, method) for one in values)
 
 
-def _resolve_parts(grader: Any, *names: str) -> None:
-    for name in names:
-        object.__setattr__(grader, name, as_part(getattr(grader, name), f"{grader.name}: {name}"))
+def _resolve_parts(composite: Cascade | Gate, **parts: Any) -> None:
+    for name, part in parts.items():
+        object.__setattr__(composite, name, as_part(part, f"{composite.name}: {name}"))
 
 
 def _parse_weights(value: Any) -> tuple[tuple[Any, float], ...]:

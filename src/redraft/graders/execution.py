@@ -9,11 +9,12 @@ here even if code runs in a container: an image seldom has that tool.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from ..own_code import is_own
+from .traits import traits_of
 
 EXECUTION_FIELDS = ("sandbox", "packages", "trust_in_process")
 
@@ -41,17 +42,18 @@ class CodeExecution:
         """Return the grader with these settings, and so the graders that it is made of; itself if
         nothing changes.
         """
-        kind: Any = type(grader)
-        if self == DEFAULT or not (is_own(kind) and is_dataclass(kind)):
+        if self == DEFAULT or not (is_own(type(grader)) and is_dataclass(grader)):
             return grader
-        if getattr(kind, "runs_installed_tool", False) and self.sandbox.startswith("docker:"):
+        traits = traits_of(grader)
+        if traits.runs_installed_tool and self.sandbox.startswith("docker:"):
             return grader
-        changes = dict(self._changes(grader))
-        return replace(grader, **changes) if changes else grader
+        changes = dict(self._changes(grader, {id(part.grader) for part in traits.parts}))
+        return replace(grader, **changes) if changes else grader  # type: ignore[type-var]
 
-    def _changes(self, grader: Any) -> Iterator[tuple[str, Any]]:
-        """Yield the fields that change, with their new values."""
-        parts = {id(part) for part in getattr(grader, "parts", ())}
+    def _changes(self, grader: Any, parts: set[int]) -> Iterator[tuple[str, Any]]:
+        """Yield the fields that change, with their new values. `parts`: the identities of its
+        parts.
+        """
         for each in fields(grader):
             value = getattr(grader, each.name)
             if each.name in EXECUTION_FIELDS and each.default is not MISSING:
@@ -81,37 +83,3 @@ class CodeExecution:
 
 
 DEFAULT = CodeExecution()
-
-
-def reports_hidden_tests(graders: Iterable[Any]) -> bool:
-    """Return whether a grader, or a part of one, reports how many hidden tests pass."""
-    return any(
-        getattr(grader, "reports_hidden_tests", False)
-        or reports_hidden_tests(getattr(grader, "parts", ()))
-        for grader in graders
-    )
-
-
-def check_graders(graders: Iterable[Any]) -> None:
-    """Raise ConfigError for a grader that can grade nothing on this machine, or a part of one:
-    before any call.
-    """
-    for grader in graders:
-        check_environment(grader)
-        check_graders(getattr(grader, "parts", ()))
-
-
-def check_environment(grader: Any) -> None:
-    """Raise SandboxUnavailableError if a grader runs code and no sandbox works here, and what its
-    own check raises.
-
-    A grader may have a method `check_environment()`, which raises ConfigError if a package or a
-    program that it needs is missing, or does not know an option. The parts of the grader are not
-    checked.
-    """
-    if isinstance(tier := getattr(grader, "sandbox", None), str) and is_own(type(grader)):
-        from ..sandbox import Sandbox  # few runs need it
-
-        Sandbox(tier, packages=getattr(grader, "packages", ())).tier  # noqa: B018  (raises)
-    if check := getattr(grader, "check_environment", None):
-        check()

@@ -34,6 +34,7 @@ from uuid import uuid4
 
 from ..own_code import is_own, removed_settings, stable_name, top_level_package
 from ..protocols import Model
+from .traits import is_grader, traits_of
 
 MAX_DEPTH = 40  # levels of nesting
 CLASS_ATTRIBUTE_TYPES = (FunctionType, bool, int, float, str, Mapping, list, tuple, set, frozenset)
@@ -201,15 +202,16 @@ class Hasher:
             return ["spec", value.spec]
         if isinstance(value, Model):
             return ["model", self.digest(value.identity)]
-        if _is_grader(value):
-            model = self.identity_of(getattr(value, "model", None)) if _calls_model(value) else None
-            params = getattr(value, "params", None) if is_own(kind) else None
+        if is_grader(value):
+            traits = traits_of(value)
+            texts = "" if traits.prompt_texts is None else traits.prompt_texts
             own = [
                 *self._attribute_components(value),
-                self.digest(getattr(value, "prompt_texts", "")),
-                model,
+                self.digest(texts),
+                None if traits.model_free else self.identity_of(traits.model),
             ]
-            return [*own, self.digest(params)] if params else own
+            has_params = traits.is_own and traits.params
+            return [*own, self.digest(traits.params)] if has_params else own
         if lenient or (not self.strict and (is_dataclass(value) or _has_call_method(kind))):
             return self._attribute_components(value)
         return [self.digest(kind), *self._copy_components(value)]
@@ -295,17 +297,13 @@ def _excluded_attributes(value: Any) -> set[str]:
     return (
         cached
         | unequal
-        | ({"name"} if _is_grader(value) else set())
+        | ({"name"} if is_grader(value) else set())
         | ({"model"} if _calls_model(value) else set())
     )
 
 
-def _is_grader(value: Any) -> bool:
-    return hasattr(value, "grade") or hasattr(value, "compare")
-
-
 def _calls_model(value: Any) -> bool:
-    return _is_grader(value) and not getattr(value, "model_free", False)
+    return is_grader(value) and not traits_of(value).model_free
 
 
 def _has_call_method(kind: type) -> bool:

@@ -94,8 +94,7 @@ class Router(Composite):
         and others do not.
         """
         return not self.model_free and any(
-            getattr(part, "model_free", False) or getattr(part, "may_call_model", False)
-            for part in self.parts
+            part.model_free or part.may_call_model for part in self.part_traits
         )
 
     def parts_for(self, task: Task) -> tuple[Any, ...]:
@@ -116,7 +115,9 @@ class Router(Composite):
         """Return the feedback of the chosen grader. Raises what it raises, and ConfigError for a
         task without a grader.
         """
-        feedback = await grade_part(self.parts_for(task)[0], task, candidate, ask)
+        (grader,) = self.parts_for(task)
+        part = next(part for part in self.part_traits if part.grader is grader)
+        feedback = await grade_part(part, task, candidate, ask)
         return replace(feedback, votes=(feedback,))
 
     def _key_of(self, task: Task) -> Any:

@@ -19,7 +19,7 @@ from ..options import Options
 from ..plans.self_refine import BestOfN
 from ..refinement import Refinement, prepare_refinement, run_refinement
 from ..result import Result, conclusion_error, is_graded
-from ..session import graders_for_tasks, needs_judge
+from ..session import graders_for_tasks, needs_judge, traits_of_named
 from ..settings import GradeSettings, Settings, ValidationSettings, settings_for
 from ..validation.api import validate
 from ..validation.cases import LabelledCase, Verdict
@@ -197,7 +197,7 @@ def _check_model(graders: list[Any] | None, model: Any) -> None:
     """Raise ConfigError if one of the graders asks a model and there is none."""
     if model is None and graders and needs_judge(graders):
         names = ", ".join(
-            str(getattr(grader, "name", grader)) for grader in graders if needs_judge([grader])
+            traits.name for grader in graders if (traits := traits_of_named(grader)).asks_judge
         )
         raise ConfigError(f"{names}: asks a model, and {NO_MODEL}")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 from ..core.engine import Plan
 from ..core.steps import Step, Stop
@@ -52,9 +51,7 @@ def returns_rounds(plan: Plan) -> bool:
 
     A user's function or subclass may return what ours returns, and stop after feedback.
     """
-    return _are_own((type(plan), type(getattr(plan, "base_plan", plan))))
-
-
-@cache
-def _are_own(kinds: tuple[type, ...]) -> bool:
-    return all(map(is_own, kinds))
+    match plan:
+        case object(base_plan=base_plan):
+            return is_own(type(plan)) and is_own(type(base_plan))
+    return is_own(type(plan))

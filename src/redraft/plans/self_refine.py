@@ -78,10 +78,10 @@ class SelfRefine:
     def __post_init__(self) -> None:
         checks.whole_number("drafts", self.drafts, 1, MAX_DRAFTS)
         checks.flag("repairs", self.repairs)
-        for name in ("stop", "select_parent"):
-            checks.instance(name, getattr(self, name), "a function of a trace")
-            if not callable(getattr(self, name)):
-                raise checks.invalid_argument(name, "a function of a trace", getattr(self, name))
+        for name, function in (("stop", self.stop), ("select_parent", self.select_parent)):
+            checks.instance(name, function, "a function of a trace")
+            if not callable(function):
+                raise checks.invalid_argument(name, "a function of a trace", function)
         self.prompts  # noqa: B018  (raises for an invalid one)
 
     @cached_property

@@ -19,8 +19,7 @@ from typing import Any, Self, Unpack
 
 from .. import checks
 from ..errors import ConfigError
-from ..graders.base import check_columns
-from ..graders.execution import check_graders
+from ..graders.traits import check_columns, check_environments
 from ..log import log
 from ..middleware import Budget
 from ..options import ROLE_ARGUMENTS, Options
@@ -429,8 +428,8 @@ class BatchRun:
                 "Give responses, or name a model (`redraft models` shows where one was looked for)"
             )
         if self.config.engine != "ray":  # there it is the workers that run code
-            check_graders(roles.graders.values())
-        check_columns(roles.graders.values(), dataset.shape.columns, dataset.source.name)
+            check_environments(roles.traits.values())
+        check_columns(roles.traits.values(), dataset.shape.columns, dataset.source.name)
         plan = self.config.plan
         if prompts := plan_traits(plan).prompts if plan else session.options.prompts:
             prompts.check_columns(dataset.shape.metadata_columns(dataset.columns))

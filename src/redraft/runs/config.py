@@ -16,7 +16,7 @@ from .. import checks
 from ..core.trace import PanelGrader
 from ..documents import open_regular
 from ..errors import ConfigError
-from ..graders.execution import reports_hidden_tests
+from ..graders.traits import GraderTraits, report_hidden_tests
 from ..options import Options
 from ..plans import Plan
 from ..plans.self_refine import BestOfN
@@ -303,7 +303,7 @@ class BatchConfig(BatchFields):
         )
 
     def result_columns(
-        self, panel: Iterable[PanelGrader], graders: Iterable[Any]
+        self, panel: Iterable[PanelGrader], graders: Iterable[GraderTraits]
     ) -> Mapping[str, type]:
         """Return the columns that the run adds to each row, with their types.
 
@@ -317,7 +317,7 @@ class BatchConfig(BatchFields):
         kept = ({KEPT: str} if self.keep > 1 else {}) | (
             {FORECAST: float} if self.options.unseen_last else {}
         )
-        hidden = dict.fromkeys(HIDDEN, int) if reports_hidden_tests(graders) else {}
+        hidden = dict.fromkeys(HIDDEN, int) if report_hidden_tests(graders) else {}
         pairs = grader_columns(panel).values() if self.mode == "grade" else ()
         grades = {
             name: kind for pair in pairs for name, kind in zip(pair, (float, str), strict=True)

@@ -344,7 +344,7 @@ def calls_for_one_task(session: Session) -> int:
     """
     panel, roles = session.common_panel()
     grades = {
-        grader.name: calls_per_grade(roles.graders[grader.name])
+        grader.name: calls_per_grade(roles.traits[grader.name])
         for grader in panel
         if not grader.compares
     }
@@ -357,7 +357,7 @@ def calls_for_one_task(session: Session) -> int:
         if all(judge.repeats == 1 for judge in judges)
         else 0
     )
-    return 2 * per_text + looks + sum(calls_per_task(grader) for grader in roles.graders.values())
+    return 2 * per_text + looks + sum(map(calls_per_task, roles.traits.values()))
 
 
 def evenly_chosen(tasks: Sequence[TaskInput], most: int) -> list[TaskInput]:

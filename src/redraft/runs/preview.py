@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..core.records import Candidate, Comparison, Feedback, Record
 from ..core.task import Message, Task
 from ..core.trace import PanelGrader, Trace
 from ..error_text import error_text
 from ..errors import ConfigError
-from ..graders.base import makes_calls
+from ..graders.traits import GraderTraits
 from ..middleware import Budget
 from ..middleware.call_costs import CHARS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS
 from ..plans import Plan, plan_traits
@@ -180,8 +180,8 @@ def second_look_grades(
 
 def calls_for(session: Session, grades: Mapping[str, int]) -> int:
     """Return the number of calls for so many grades by each grader."""
-    graders = session.common_panel()[1].graders
-    return sum(n * calls_per_grade(graders[name]) for name, n in grades.items())
+    traits = session.common_panel()[1].traits
+    return sum(n * calls_per_grade(traits[name]) for name, n in grades.items())
 
 
 def cost_ranges(
@@ -290,7 +290,7 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
     panel, roles = session.common_panel()
     traits = plan_traits(plan)
     calls, grading = calls_by_grader(session), grading_calls(session, plan)
-    once = sum(calls_per_task(grader) for grader in roles.graders.values())
+    once = sum(map(calls_per_task, roles.traits.values()))
     if session.writer is None:
         return (once + grading, once + grading) if with_response else (0, 0)
     least = once + (grading if with_response else traits.drafts * (1 + grading))
@@ -320,8 +320,7 @@ def calls_by_grader(session: Session) -> dict[str, int]:
     """Return the number of calls for all grades of one answer by each grader."""
     panel, roles = session.common_panel()
     return {
-        grader.name: grader.repeats * calls_per_grade(roles.graders[grader.name])
-        for grader in panel
+        grader.name: grader.repeats * calls_per_grade(roles.traits[grader.name]) for grader in panel
     }
 
 
@@ -391,7 +390,7 @@ def estimate_usage(
                 steps[kind] += count * n
     # the further responses of a row are graded, too
     for grader in panel if summary.responses else ():
-        if not grader.compares and makes_calls(roles.graders[grader.name]):
+        if not grader.compares and roles.traits[grader.name].makes_calls:
             more = (summary.responses - summary.with_response) / summary.total
             steps["grade", grader.name] += rows * more * grader.repeats
     for name, n in (looks or {}).items():
@@ -418,11 +417,11 @@ def steps_per_row(
     session: Session, plan: Plan, panel: Iterable[PanelGrader], *, with_response: bool
 ) -> dict[StepKind, float]:
     """Return the mean number of steps of each kind that call a model, by simulation."""
-    graders = session.common_panel()[1].graders
+    traits = session.common_panel()[1].traits
     callers = {
         grader.name: grader
         for grader in panel
-        if not grader.model_free or makes_calls(graders[grader.name])
+        if not grader.model_free or traits[grader.name].makes_calls
     }
     judges = {name: grader for name, grader in callers.items() if not grader.model_free}
     priors = plan_traits(plan).priors
@@ -438,7 +437,7 @@ def steps_per_row(
         if panel_grader.must or panel_grader.model_free:  # these are not simulated
             steps["grade", name] = answers * panel_grader.repeats
         steps["grade", name] += (
-            len(traces) * calls_per_task(graders[name]) / max(1, calls_per_grade(graders[name]))
+            len(traces) * calls_per_task(traits[name]) / max(1, calls_per_grade(traits[name]))
         )
     return {kind: n / len(traces) for kind, n in steps.items() if not kind[1] or kind[1] in callers}
 
@@ -476,12 +475,9 @@ def expected_usage(kind: StepKind, n: float, session: Session, summary: DatasetS
     answer = min(answer, session.options.max_tokens or answer)
     if role in {"generate", "refine"}:
         return _usage(n, prompt + (answer + ADVICE if role == "refine" else 0), answer)
-    graders = session.common_panel()[1].graders
-    calls = (
-        n * calls_per_grade(graders[grader]) * (CALLS_PER_COMPARISON if role == "compare" else 1)
-    )
-    # a server of its own, which is sent no instructions and returns a number
-    if getattr(graders[grader], "model_free", False):
+    traits = session.common_panel()[1].traits[grader]
+    calls = n * calls_per_grade(traits) * (CALLS_PER_COMPARISON if role == "compare" else 1)
+    if traits.model_free:  # a server of its own: it is sent no instructions and returns a number
         return _usage(calls, prompt + answer, 0)
     return _usage(calls, prompt + answer * (2 if role == "compare" else 1) + INSTRUCTIONS, VERDICT)
 
@@ -490,23 +486,19 @@ def _usage(calls: float, input_tokens: float, output_tokens: float) -> Usage:
     return Usage(round(calls), round(calls * input_tokens), round(calls * output_tokens))
 
 
-def calls_per_grade(grader: Any) -> int:
+def calls_per_grade(traits: GraderTraits) -> int:
     """Return the number of calls for one grade: those of all parts of a composite grader, or its
     own.
     """
-    parts = getattr(grader, "parts", ())
-    if not parts:
-        return int(getattr(grader, "grade_calls", 1)) if makes_calls(grader) else 0
-    if hasattr(grader, "parts_for"):
-        return max(map(calls_per_grade, parts))  # a router asks one of them
-    return sum(map(calls_per_grade, parts)) * int(getattr(grader, "repeats", 1))
+    if not traits.parts:
+        return traits.grade_calls if traits.makes_calls else 0
+    calls = map(calls_per_grade, traits.parts)
+    return max(calls) if traits.choose_parts else sum(calls) * traits.repeats
 
 
-def calls_per_task(grader: Any) -> int:
+def calls_per_task(traits: GraderTraits) -> int:
     """Return the number of calls that a grader and its parts make once for a task, in addition to
     those for each grade.
     """
-    calls = list(map(calls_per_task, getattr(grader, "parts", ())))
-    return int(getattr(grader, "setup_calls", 0)) + (
-        max(calls) if hasattr(grader, "parts_for") else sum(calls)
-    )
+    calls = list(map(calls_per_task, traits.parts))
+    return traits.setup_calls + (max(calls) if traits.choose_parts else sum(calls))

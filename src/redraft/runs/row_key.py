@@ -16,6 +16,7 @@ from typing import Any
 from ..core.task import Task
 from ..core.trace import PanelGrader
 from ..graders.fingerprint import grader_fingerprint
+from ..graders.traits import GraderTraits
 from ..jsontext import dumps
 from ..options import Options
 from ..perform import Roles
@@ -51,7 +52,7 @@ class RowKeys:
         self.settings = settings_parts(session, plan)
         self.shared = row_key(self.settings)
         prompts = plan_traits(plan).prompts
-        self._metadata = reads_metadata(roles.graders.values()) or bool(
+        self._metadata = reads_metadata(roles.traits.values()) or bool(
             prompts and prompts.reads_metadata
         )
 
@@ -109,15 +110,9 @@ def content_id(task: Task) -> str:
     return hash_data(task_parts(task, metadata=True))[:16]
 
 
-def reads_metadata(graders: Iterable[Any]) -> bool:
-    """Return whether a grader, or a part of one, may read a task's metadata. Graders of other
-    packages may, unless they say not.
-    """
-    return any(
-        getattr(grader, "reads_metadata", not type(grader).__module__.startswith("redraft."))
-        or reads_metadata(getattr(grader, "parts", ()))
-        for grader in graders
-    )
+def reads_metadata(graders: Iterable[GraderTraits]) -> bool:
+    """Return whether a grader, or a part of one, may read a task's metadata."""
+    return any(each.reads_metadata for traits in graders for each in traits.walk())
 
 
 def row_key(parts: dict[str, str]) -> str:

@@ -30,7 +30,7 @@ from ..core.serialize import SCHEMA, pack, record_to_json
 from ..core.steps import Step, Stop
 from ..core.trace import PanelGrader, Trace
 from ..errors import StoreError
-from ..graders.execution import reports_hidden_tests
+from ..graders.traits import report_hidden_tests
 from ..jsontext import dumps_text
 from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
@@ -164,7 +164,7 @@ class RowRunner:
     def __post_init__(self) -> None:
         panel, graders = self.session.common_grading
         self._grader_columns = grader_columns(panel) if self.config.mode == "grade" else {}
-        self._reports_hidden_tests = reports_hidden_tests(graders)
+        self._reports_hidden_tests = report_hidden_tests(graders)
         self._headers = RowHeaders()
 
     async def run(self, row: PendingRow) -> None:

@@ -16,10 +16,7 @@ from ..core.task import Message, Task
 from ..core.trace import Trace
 from ..error_text import error_text
 from ..errors import ConfigError, ModelError
-from ..graders import FunctionGrader
-from ..graders.base import makes_calls
 from ..models.pricing import FREE
-from ..own_code import is_own
 from ..perform import make_performer
 from ..plans import Plan, plan_traits
 from ..plans.prompts import Prompts
@@ -100,11 +97,9 @@ async def _grading_prompts(session: Session, task: Task) -> dict[str, tuple[Mess
         panel, roles = shadow.resolve_panel(task.requirements, has_tests=bool(task.tests))
         perform = make_performer(roles, None)
         for grader in panel:
-            if (
-                grader.compares
-                or not makes_calls(roles.graders[grader.name])
-                or not _is_harmless(roles.graders[grader.name])
-            ):
+            traits = roles.traits[grader.name]
+            # code of the user may do anything, and is not run in a preview
+            if grader.compares or not traits.makes_calls or traits.is_user_defined:
                 continue
             recorder.requests.clear()
             await perform(Grade(grader.name, task, Candidate(0, ANSWER)))
@@ -113,15 +108,6 @@ async def _grading_prompts(session: Session, task: Task) -> dict[str, tuple[Mess
     finally:
         await shadow.close()
     return found
-
-
-def _is_harmless(grader: Any) -> bool:
-    """Return whether a grader does nothing but ask a model: code of the user may do anything, and
-    is not run in a preview.
-    """
-    if not is_own(type(grader)) or isinstance(grader, FunctionGrader):
-        return False
-    return all(map(_is_harmless, getattr(grader, "parts", ())))
 
 
 def _refinement_prompt(trace: Trace, prompts: Prompts) -> tuple[Message, ...]:

@@ -38,8 +38,8 @@ from ..core.serialize import object_from_json, unpack
 from ..core.steps import Compare, Grade
 from ..core.trace import PanelGrader
 from ..errors import EXTERNAL_ERRORS, ConfigError, GradingError, StoreError
-from ..graders.base import MESSAGE_NEEDS, has_needed, makes_calls, needs_of
-from ..graders.execution import check_graders
+from ..graders.base import MESSAGE_NEEDS, has_needed
+from ..graders.traits import GraderTraits, check_environments
 from ..perform import Roles, make_performer
 from ..protocols import Perform
 from ..quality.calibration import Calibration
@@ -271,7 +271,7 @@ async def validate_live(
     m.check_dependencies()
     harness = GraderHarness(session, config.repeats)
     _check_labels(data, harness)
-    check_graders(harness.roles.graders.values())
+    check_environments(harness.roles.traits.values())
     name = harness.panel_grader.name
     fingerprint = session.fingerprint(harness.roles, name)
     folder = card_store.card_folder(name, fingerprint, data.name, data.sha256)
@@ -368,7 +368,7 @@ def today_utc() -> str:
 def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
     """Raise ConfigError for labels or rows that do not suit the grader."""
     kind = data.cases[0].kind
-    for name, needed in needs_of(harness.roles.graders[harness.panel_grader.name]):
+    for name, needed in harness.traits.all_needs():
         if not any(has_needed(case.task, needed) for case in data.cases):
             if needed in MESSAGE_NEEDS:
                 raise ConfigError(
@@ -422,14 +422,15 @@ class GraderHarness:
         )
 
     @property
+    def traits(self) -> GraderTraits:
+        """What the grader says of itself."""
+        return self.roles.traits[self.panel_grader.name]
+
+    @property
     def model(self) -> str:
         """The name of the model that the grader calls; "" if it calls none."""
         client = self.roles.judges.get(self.panel_grader.name)
-        return (
-            client.name
-            if client and makes_calls(self.roles.graders[self.panel_grader.name])
-            else ""
-        )
+        return client.name if client and self.traits.makes_calls else ""
 
     async def judge(
         self, cases: Iterable[LabelledCase], done_keys: Container[tuple[str, int]] = frozenset()
@@ -484,12 +485,7 @@ class GraderHarness:
                 for c in candidates
             )
             records = await asyncio.gather(*grades)
-        return _judged_case(
-            case,
-            repeat,
-            records,
-            calls_model=makes_calls(self.roles.graders[self.panel_grader.name]),
-        )
+        return _judged_case(case, repeat, records, calls_model=self.traits.makes_calls)
 
 
 def _judged_case(

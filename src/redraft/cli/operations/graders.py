@@ -18,6 +18,7 @@ from ...errors import ConfigError, SandboxUnavailableError
 from ...graders import GraderEntry, Rubric, entries
 from ...graders.aliases import find_alias
 from ...graders.registry import resolve_spec
+from ...graders.traits import traits_of
 from ..terminal import console, grid, text_line
 
 TITLES = {
@@ -217,5 +218,5 @@ def _example_command(entry: GraderEntry, spec: str) -> str:
 def _rubric(entry: GraderEntry, argument: str) -> Rubric | None:
     """Return the rubric of a built-in grader that has one."""
     grader = entry.make(argument) if entry.calls_model and entry.origin == "redraft" else None
-    rubric = getattr(grader, "rubric", None)
+    rubric = traits_of(grader).criteria
     return rubric if isinstance(rubric, Rubric) else None

@@ -26,21 +26,19 @@ from ...protocols import JudgeClient
 from ...requirements.spec import AT_ONCE
 from ...text import compose_nfc
 from ..base import check_needs
+from ..traits import traits_of
 
 
 def reference_of(task: Task, grader: str) -> str:
     """Return the reference. Raises ConfigError if the task has none."""
-    return _required_text(task, "reference", grader)
+    check_needs(grader, ("reference",), task)
+    return str(task.reference)
 
 
 def context_of(task: Task, grader: str) -> str:
     """Return the context. Raises ConfigError if the task has none."""
-    return _required_text(task, "context", grader)
-
-
-def _required_text(task: Task, field: str, grader: str) -> str:
-    check_needs(grader, (field,), task)
-    return str(getattr(task, field))
+    check_needs(grader, ("context",), task)
+    return str(task.context)
 
 
 def binary_feedback(ok: bool, reason: str, action: str) -> Feedback:  # noqa: FBT001
@@ -114,12 +112,12 @@ def with_composed_texts(kind: G) -> G:
 
 
 def _compose_texts(task: Task, candidate: Candidate) -> tuple[Task, Candidate]:
-    texts = {
-        field: compose_nfc(text)
-        for field in ("reference", "context")
-        if (text := getattr(task, field)) is not None
-    }
-    return replace(task, **texts), replace(candidate, text=compose_nfc(candidate.text))  # type: ignore[arg-type]
+    composed = replace(
+        task,
+        reference=None if task.reference is None else compose_nfc(task.reference),
+        context=None if task.context is None else compose_nfc(task.context),
+    )
+    return composed, replace(candidate, text=compose_nfc(candidate.text))
 
 
 def with_limit(kind: G) -> G:
@@ -137,9 +135,7 @@ def with_limit(kind: G) -> G:
         size = len(candidate.display_text) + len(task.reference or "") + len(task.context or "")
         if size <= IN_PROCESS or not is_own(type(self)):
             return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
-        packed_task = pack(
-            task if getattr(self, "reads_metadata", False) else replace(task, metadata={})
-        )
+        packed_task = pack(task if traits_of(self).reads_metadata else replace(task, metadata={}))
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         failure = f"{self.name} could not be computed"
         packed_candidate = pack(
