@@ -82,7 +82,8 @@ def codes_in_source():
     """Return the codes of all errors that the source of the gateway can make, and the expressions
     from which others come.
     """
-    codes, expressions = set(upstream_errors._CODES.values()), set()
+    codes = {*upstream_errors._CODES.values(), *upstream_errors._CODES_OF_TEXTS.values()}
+    expressions = set()
     for path in (Path(__file__).parents[2] / "src/redraft/gateway").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
@@ -95,7 +96,7 @@ def codes_in_source():
                     value=ast.IfExp(ast.Name() | ast.Call(), ast.Constant(one), ast.Constant(two)),
                 ):
                     codes |= {one, two}
-                case ast.Return(ast.Tuple([_, ast.Constant(str(code)), ast.Constant(str())])) if (
+                case ast.Tuple([_, ast.Constant(str(code)), ast.Constant(str())]) if (
                     path.name == "refining.py"
                 ):
                     codes.add(code)
@@ -112,5 +113,5 @@ def test_the_page_lists_every_code():
     listed |= set(re.findall(r"`(\w+)`", after))
     codes, expressions = codes_in_source()
     assert listed == codes
-    assert expressions == {"code", "self.code", "UNKNOWN_PATH_CODE"}
+    assert expressions == {"code", "self.code", "UNKNOWN_PATH_CODE", "_CODES_OF_TEXTS[fault]"}
     assert set(WIRES) == {"chat", "responses", "messages"}
