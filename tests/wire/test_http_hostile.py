@@ -293,6 +293,7 @@ async def test_the_error_for_another_protocol_says_so(switch):
 
 UPLOAD = """
 import asyncio, resource, sys, time
+from redraft.models import http_sessions  # whose import takes time of its own
 from redraft.models.http_client import RequestTarget, Timeouts, fetch
 
 def peak():

@@ -85,7 +85,7 @@ async def test_a_call_waits_until_there_is_room(faults, monkeypatch, place, numb
     """The call is answered after a while, and was sent once."""
     faults.says(fs.good("fine"))
     made = fail(monkeypatch, place, number, 3)
-    reply = await Chat("m", faults.url).complete(REQUEST)
+    reply = await Chat("m", faults.url.replace("127.0.0.1", "localhost")).complete(REQUEST)
     assert (reply.text, reply.usage.calls, len(faults.requests), made[0]) == ("fine", 1, 1, 4)
 
 
@@ -93,7 +93,8 @@ async def test_a_call_waits_until_there_is_room(faults, monkeypatch, place, numb
 async def test_a_call_that_finds_no_room_says_so(faults, monkeypatch, place):
     """It has an error of its own, which no request was sent for."""
     fail(monkeypatch, place, errno.EMFILE, 10**6)
-    exchange = HttpExchange(RequestTarget(faults.url, timeouts=Timeouts(room=0.05)))
+    url = faults.url.replace("127.0.0.1", "localhost")
+    exchange = HttpExchange(RequestTarget(url, timeouts=Timeouts(room=0.05)))
     with pytest.raises(OSError) as caught:
         await exchange.read_all("GET", None)
     error = exchange.to_model_error(caught.value)

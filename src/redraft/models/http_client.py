@@ -30,6 +30,7 @@ from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .http_errors import (
     ConnectTimeoutError,
+    HttpError,
     InvalidRequestError,
     NoRoomError,
     ProtocolError,
@@ -202,8 +203,11 @@ class HttpExchange:
                 await session.wait_for_room(error)
                 self._start = monotonic()
             else:
-                self.phase = "an answer"
-                return response
+                break
+        if body is not None and not self.is_sent:
+            response.close()
+            raise HttpError("the server answered before it was asked")
+        return response
 
     async def iter_body(self, response: Response) -> AsyncGenerator[bytes, None]:
         """Yield the decoded body as it arrives, up to the cap."""

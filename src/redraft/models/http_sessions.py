@@ -17,11 +17,10 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
-from io import BytesIO
 from typing import Any
 
 import aiohttp
-from aiohttp.payload import BytesIOPayload
+from aiohttp.payload import Payload
 
 from ..descriptors import connection_limit, descriptor_limit, is_short_of_descriptors, is_shortage
 from ..log import endpoint_log
@@ -39,6 +38,9 @@ from .tls_errors import tls_error_text
 
 MAX_FIELD_BYTES = 64 * 1024
 """The longest field in the head of a response."""
+
+PART_BYTES = 64 * 1024
+"""How much of a body is written at once."""
 
 ROOM_SECONDS = 1.0
 """How long a request waits for room before it tries again, although no other has ended."""
@@ -241,17 +243,30 @@ class _Connector(aiohttp.TCPConnector):
         """Say nothing."""
 
 
-class _Body(BytesIOPayload):
-    """A body that notes when it is sent: aiohttp writes it once a connection is open."""
+class _Body(Payload):
+    """A body that notes when it is sent: aiohttp writes it once a connection is open. A large one
+    is written in parts and never copied, and other tasks run meanwhile.
+    """
 
     def __init__(self, body: bytes, on_send: Callable[[], object]) -> None:
-        super().__init__(BytesIO(body))
+        super().__init__(body)
+        self._size = len(body)
         self._on_send = on_send
 
-    async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._value.decode(encoding, errors)
+
+    async def write(self, writer: Any) -> None:
         if writer.transport is not None and not writer.transport.is_closing():
             self._on_send()
-        await super().write_with_length(writer, content_length)
+        body = memoryview(self._value)
+        for start in range(0, len(body), PART_BYTES):
+            if start:
+                await asyncio.sleep(0)
+            await writer.write(body[start : start + PART_BYTES])
+
+    async def write_with_length(self, writer: Any, content_length: int | None) -> None:
+        await self.write(writer)  # (it is the length of the body)
 
 
 @lru_cache(maxsize=16)
