@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from redraft.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
 from redraft.models.http_client import RequestTarget, Timeouts, fetch, open_exchange
+from redraft.models.http_requests import HttpRequest
 from redraft.models.http_sessions import HttpSession
 from redraft.sync import uvloop_factory
 
@@ -170,7 +171,9 @@ async def test_what_is_sent(faults, path, body):
     faults.says(fs.good())
     headers = {"Authorization": "Bearer k", "content-type": "application/json"}
     await fetch(
-        target(f"http://{faults.host}{path}", headers=headers), "GET" if body is None else "POST", body
+        target(f"http://{faults.host}{path}", headers=headers),
+        "GET" if body is None else "POST",
+        body,
     )
     (request,) = faults.requests
     assert (request.path, request.raw) == (URLS[path], body or b"")
@@ -350,9 +353,7 @@ async def test_an_early_refusal_is_never_taken_for_a_broken_connection(size):
 
     async def refuse(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(
-            b"HTTP/1.1 413 Too large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"
-        )
+        writer.write(b"HTTP/1.1 413 Too large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno")
         writer.close()
 
     async with serving(refuse) as port:
@@ -376,17 +377,10 @@ def test_idle_connections_are_closed_in_time(on_loop):
             writer.close()
 
         async with serving(serve) as port:
+            request = HttpRequest("GET", f"http://127.0.0.1:{port}/", {}, None, None, 5.0)
             session = HttpSession(0.3)
             for _ in range(2):
-                response = await session.request(
-                    "GET",
-                    f"http://127.0.0.1:{port}/",
-                    {},
-                    None,
-                    connect_seconds=5,
-                    proxy=None,
-                    on_send=print,
-                )
+                response = await session.request(request, print)
                 assert await response.read_part() == b"hi"
                 response.close()
                 last = asyncio.get_running_loop().time()

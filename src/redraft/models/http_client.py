@@ -38,7 +38,7 @@ from .http_errors import (
     TLSError,
     UnreachableError,
 )
-from .http_requests import check_server, sendable_headers
+from .http_requests import HttpRequest, without_framing
 
 if TYPE_CHECKING:
     from .http_sessions import HttpSession, Response
@@ -176,27 +176,17 @@ class HttpExchange:
         """Send the request, and return when the headers of the response have arrived. A wait for
         room in this process costs the request none of its time.
         """
-        target, timeouts = self.target, self.target.timeouts
+        timeouts = self.target.timeouts
+        headers = without_framing(outgoing_headers(self.target.headers))
+        request = HttpRequest(method, self.target.url, headers, body, self._proxy, timeouts.connect)
         if body is not None:  # (which shows when the connection is open)
             self.phase = "a connection"
-        check_server(target.url)
-        if self._proxy:
-            check_server(self._proxy, "the URL of its proxy")
-        headers = sendable_headers(outgoing_headers(target.headers))
         session = await (stream_sessions if self.stream else shared_sessions).get()
         room_until = self._start + timeouts.room
         while True:
             try:
                 async with asyncio.timeout(self._remaining_seconds(timeouts.first_byte)):
-                    response = await session.request(
-                        method,
-                        target.url,
-                        headers,
-                        body,
-                        connect_seconds=timeouts.connect,
-                        proxy=self._proxy,
-                        on_send=self._mark_sent,
-                    )
+                    response = await session.request(request, self._mark_sent)
             except NoRoomError as error:
                 if monotonic() >= room_until:
                     raise
@@ -247,7 +237,8 @@ class HttpExchange:
 
     def to_model_error(self, error: Exception) -> ModelError:
         """Return the typed error for a failure of the network."""
-        via = f" through the proxy {urlsplit(self._proxy).netloc.rpartition('@')[2]}" if self._proxy else ""
+        proxy = urlsplit(self._proxy or "").netloc.rpartition("@")[2]
+        via = f" through the proxy {proxy}" if proxy else ""
         failure = (
             self._timeout_error(error, via)
             if isinstance(error, TimeoutError)

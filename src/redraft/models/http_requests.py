@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import SplitResult, urlsplit
 
@@ -19,8 +20,31 @@ _AMBIGUOUS = frozenset(
 )  # (IDNA 2003, which Python has, and IDNA 2008 differ)
 
 
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request that can be sent. `proxy` is a URL. Raises InvalidRequestError."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    proxy: str | None
+    connect_seconds: float
+
+    def __post_init__(self) -> None:
+        check_server(self.url, "its URL")
+        if self.proxy:
+            check_server(self.proxy, "the URL of its proxy")
+        check_headers(self.headers)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether its server or its proxy has a certificate."""
+        return any((url or "")[:6].lower() == "https:" for url in (self.url, self.proxy))
+
+
 @lru_cache(maxsize=256)
-def check_server(url: str, name: str = "its URL") -> None:
+def check_server(url: str, name: str) -> None:
     """Raise InvalidRequestError if a URL names no server; `name` says whose URL it is."""
     try:
         parts = urlsplit(url)
@@ -60,12 +84,14 @@ def _default_port(scheme: str) -> int:
     return {"http": 80, "https": 443}[scheme]
 
 
-def sendable_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers without those that say where the body ends. Raises InvalidRequestError if one
-    would begin another line, or is no text.
-    """
-    sent = {name: str(value) for name, value in headers.items() if name.lower() not in _FRAMING}
-    text = "".join((*sent, *sent.values()))
+def without_framing(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers without those that say where the body ends."""
+    return {name: str(value) for name, value in headers.items() if name.lower() not in _FRAMING}
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Raise InvalidRequestError if a header would begin another line, or is no text."""
+    text = "".join((*headers, *headers.values()))
     if _CONTROL_CHARACTERS.search(text):
         raise InvalidRequestError(
             "one of its headers contains a line end or another control character"
@@ -74,4 +100,3 @@ def sendable_headers(headers: Mapping[str, str]) -> dict[str, str]:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidRequestError("one of its headers is no text") from None
-    return sent

@@ -34,6 +34,7 @@ from .http_errors import (
     TLSError,
     UnreachableError,
 )
+from .http_requests import HttpRequest
 from .tls_errors import tls_error_text
 
 MAX_FIELD_BYTES = 64 * 1024
@@ -119,17 +120,7 @@ class HttpSession:
         atexit.unregister(self._client.detach)
         await self._client.close()
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        *,
-        connect_seconds: float,
-        proxy: str | None,
-        on_send: Callable[[], object],
-    ) -> Response:
+    async def request(self, request: HttpRequest, on_send: Callable[[], object]) -> Response:
         """Send a request, and return its response once the headers have arrived; `on_send` is
         called when the body is sent.
 
@@ -137,8 +128,7 @@ class HttpSession:
         """
         self._request_count += 1
         try:
-            sent = self._send(method, url, headers, body, connect_seconds, proxy, on_send)
-            response = Response(self, await sent)
+            response = Response(self, await self._send(request, on_send))
         except BaseException:
             self.end_request()
             raise
@@ -148,26 +138,18 @@ class HttpSession:
         return response
 
     async def _send(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        connect_seconds: float,
-        proxy: str | None,
-        on_send: Callable[[], object],
+        self, request: HttpRequest, on_send: Callable[[], object]
     ) -> aiohttp.ClientResponse:
-        schemes = {each.partition(":")[0].lower() for each in (url, proxy or "")}
         try:
             return await self._client.request(
-                method,
-                url,
-                headers=headers,
-                data=None if body is None else _Body(body, on_send),
+                request.method,
+                request.url,
+                headers=request.headers,
+                data=None if request.body is None else _Body(request.body, on_send),
                 allow_redirects=False,
-                timeout=_connect_timeout(connect_seconds),
-                proxy=proxy,
-                ssl=self._tls_context if "https" in schemes else True,
+                timeout=_connect_timeout(request.connect_seconds),
+                proxy=request.proxy,
+                ssl=self._tls_context if request.is_tls else True,
             )
         except aiohttp.ClientConnectorError as error:
             raise await self._connect_error(error) from None
@@ -239,7 +221,7 @@ class _Connector(aiohttp.TCPConnector):
     not closed one by one: the selector of that loop may be in use elsewhere.
     """
 
-    def __del__(self) -> None:
+    def __del__(self, *_: object) -> None:
         """Say nothing."""
 
 
@@ -254,7 +236,7 @@ class _Body(Payload):
         self._on_send = on_send
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)
+        return str(self._value, encoding, errors)
 
     async def write(self, writer: Any) -> None:
         if writer.transport is not None and not writer.transport.is_closing():
