@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -53,7 +53,9 @@ SWITCHING_PROTOCOLS = 101
 
 
 class Response:
-    """A response as it arrives. `headers` are found by their names in any case."""
+    """A response as it arrives. The names of `headers` are in lower case; the first of a name
+    counts.
+    """
 
     __slots__ = ("_response", "_session", "headers", "status")
 
@@ -61,7 +63,9 @@ class Response:
         self._session: HttpSession | None = session
         self._response = response
         self.status: int = response.status
-        self.headers: Mapping[str, str] = response.headers
+        self.headers: dict[str, str] = {}
+        for name, value in response.headers.items():
+            self.headers.setdefault(name.lower(), value.strip())
 
     async def read_part(self) -> bytes:
         """Return what has arrived of the body and was not read before, at least one byte; b"" at
@@ -81,7 +85,8 @@ class Response:
         """Close the connection, unless the whole body has arrived."""
         session, self._session = self._session, None
         if session is not None:
-            self._response.close()
+            if not self._response.closed:
+                self._response.close()
             session.end_request()
 
 
