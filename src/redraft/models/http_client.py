@@ -204,7 +204,7 @@ class HttpExchange:
         decode = _body_decoder(response, self.cap)
         limit = self._remaining_seconds(self.target.timeouts.first_byte)
         while not response.is_complete:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(None if response.has_arrived else limit):
                 raw = await response.read_part()
             part = decode(raw)
             self.phase = "the rest of the answer"

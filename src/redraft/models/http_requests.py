@@ -40,7 +40,7 @@ class HttpRequest:
     @property
     def is_tls(self) -> bool:
         """Whether its server or its proxy has a certificate."""
-        return any((url or "")[:6].lower() == "https:" for url in (self.url, self.proxy))
+        return "https:" in {self.url[:6].lower(), (self.proxy or "")[:6].lower()}
 
 
 @lru_cache(maxsize=256)

@@ -77,6 +77,11 @@ class Response:
             raise _http_error(error) from None
 
     @property
+    def has_arrived(self) -> bool:
+        """Whether the whole body has arrived, so that reading it waits for nothing."""
+        return self._response.content.is_eof()
+
+    @property
     def is_complete(self) -> bool:
         """Whether the whole body has been read."""
         return self._response.content.at_eof()
