@@ -34,9 +34,10 @@ SPEED_GOAL = (
 )
 SLOW = 1.0  # seconds of latency from which it is
 TWO_GOAL = 1.7  # times the rows/s of one process, where the CPU is the limit
+# modules are compiled once
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-}  # modules are compiled once
+}
 BARE, OURS, READY = "bare aiohttp", "redraft batch", "redraft batch, all from the start"
 TWO, UVLOOP = "redraft batch --processes 2", "redraft batch on uvloop"
 PEERS = {

@@ -47,9 +47,8 @@ class OperationFigures:
     """The figures of one operation."""
 
     operation: Operation
-    seconds: dict[tuple[str, str], float] = field(
-        default_factory=dict
-    )  # at LARGE; infinite: unknown at the limit
+    # at LARGE; infinite: unknown at the limit
+    seconds: dict[tuple[str, str], float] = field(default_factory=dict)
     exponents: dict[tuple[str, str], float] = field(default_factory=dict)
     full: float = 0.0  # CPU seconds at HUGE
     gap: float = 0.0  # longest delay of the event loop, in seconds
@@ -111,9 +110,8 @@ async def blocked_time(operation: Operation, text: str) -> float:
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0.01)
-    with suppress(
-        RedraftError, RuntimeError
-    ):  # unknown, or an invalid reference: only the event loop matters here
+    # unknown, or an invalid reference: only the event loop matters here
+    with suppress(RedraftError, RuntimeError):
         await operation.run(text)
     done = True
     await ticking

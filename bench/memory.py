@@ -35,9 +35,10 @@ HEADER = [
     *(f"{run}, {figure}" for run in RUNS for figure in ("s", "peak MB", "x")),
     "journal MB",
 ]
+# modules are compiled once
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-}  # modules are compiled once
+}
 SENTENCE = (
     "It follows from the notes that the river was moved twice, and that nobody wrote down why. "
 )

@@ -31,22 +31,13 @@ from typing import Any, TypeAlias
 
 from tables import table, write
 
-T_975 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-)  # quantiles of Student's t, for 1 to 10 or more
+# quantiles of Student's t, for 1 to 10 or more
+T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 BATCH, TWO_PROCESSES = "redraft batch", "redraft batch --processes 2"  # contenders of batch.py
+# modules are compiled once
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-}  # modules are compiled once
+}
 HEADER = ["", "A", "B", "B / A", "95 % interval", ""]
 
 
@@ -126,9 +117,8 @@ def check_out(repository: Path, revision: str, folder: Path) -> Path:
     if packed.returncode:
         raise SystemExit(f"{revision}: {packed.stderr.decode(errors='replace').strip()}")
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-        archive.extractall(
-            folder / "tree"
-        )  # of our own repository; Python before 3.11.4 has no filters
+        # of our own repository; Python before 3.11.4 has no filters
+        archive.extractall(folder / "tree")
     venv.create(folder / "env", with_pip=False, symlinks=os.name != "nt")
     libraries = [path for path in sys.path if path.endswith("site-packages")]
     (installed,) = (folder / "env").glob("[Ll]ib/**/site-packages")

@@ -43,12 +43,13 @@ COMMANDS = {
         for options in (["--help"], ["run", "--help"], ["runs", "--help"])
     },
 }
+# ms over Python
 GOALS = {
     "import redraft": 20,
     "redraft --help": 100,
     "redraft run --help": 600,
     "redraft runs --help": 600,
-}  # ms over Python
+}
 RATIO_GOALS = {LOADED: 1.6, USED: 1.6}  # CPU time over Python, compared with that of aiohttp
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"

@@ -563,9 +563,8 @@ def summhay_rows(judge, reference, data):
     ]
     truth, predicted = ([pair[side] for pair in covered] for side in (0, 1))
     linked = [(people["candidate_id"], grader["bullet_id"]) for people, grader in both if grader]
-    linked = [
-        (int(a), int(b) - 1) for a, b in linked if str(a).isdigit() and str(b).isdigit()
-    ]  # 0-based and 1-based
+    # 0-based and 1-based
+    linked = [(int(a), int(b) - 1) for a, b in linked if str(a).isdigit() and str(b).isdigit()]
     known = [(t, s) for t, s in covered if s is not None]
     ours = {
         "summaries": sum(by_insight(row, judge) is not None for row in data),

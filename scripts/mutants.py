@@ -138,9 +138,8 @@ class Copy:
     def write(self, path: Path, source: bytes) -> None:
         target = self.root / path.relative_to(ROOT)
         target.write_bytes(source)
-        for compiled in target.parent.glob(
-            f"__pycache__/{target.stem}.*.pyc"
-        ):  # its source may have the same size and time
+        # its source may have the same size and time
+        for compiled in target.parent.glob(f"__pycache__/{target.stem}.*.pyc"):
             compiled.unlink()
 
 

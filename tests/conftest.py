@@ -245,9 +245,8 @@ def bare_environment(monkeypatch, tmp_path_factory):
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    home = (
-        tmp_path_factory.getbasetemp() / f"redraft-home{next(HOMES)}"
-    )  # (`mktemp` would list all of them for each test)
+    # `mktemp` would list all of them for each test
+    home = tmp_path_factory.getbasetemp() / f"redraft-home{next(HOMES)}"
     home.mkdir()
     monkeypatch.setenv("REDRAFT_HOME", str(home))
 

@@ -20,11 +20,8 @@ from time import monotonic, sleep
 PACKAGE = Path(find_spec("redraft").origin).parent
 PATHS = [path.relative_to(PACKAGE.parent).with_suffix("") for path in sorted(PACKAGE.rglob("*.py"))]
 MODULES = [".".join(path.parts).removesuffix(".__init__") for path in PATHS]
-RUN_INSIDE = {
-    "redraft.sandbox.bootstrap",
-    "redraft.compute.worker",
-    "redraft.__main__",
-}  # programs: importing them runs them
+# programs: importing them runs them
+RUN_INSIDE = {"redraft.sandbox.bootstrap", "redraft.compute.worker", "redraft.__main__"}
 SECONDS = 100  # for what takes milliseconds
 wrong = []
 

@@ -20,11 +20,8 @@ from tempfile import TemporaryFile
 from threading import Thread
 from types import ModuleType
 
-READ_AT_START = (
-    "PYTHON",
-    "LANG",
-    "LC_",
-)  # what an interpreter reads when it starts: such an environment needs a process
+# what an interpreter reads when it starts: such an environment needs a process
+READ_AT_START = ("PYTHON", "LANG", "LC_")
 
 
 @dataclass

@@ -417,9 +417,8 @@ def test_a_repair_keeps_every_token(value, slips, place, added):
     if repaired is not None:
         json.loads(repaired)
         words = lambda t: re.findall(r"[^\s{}\[\],:\"'“”`\\]+", t)
-        assert "".join(words(repaired.replace("\\n", "\n"))) in "".join(
-            words(text)
-        )  # a line break in a string is escaped
+        # a line break in a string is escaped
+        assert "".join(words(repaired.replace("\\n", "\n"))) in "".join(words(text))
 
 
 # ---- the kinds of types

@@ -192,9 +192,8 @@ def test_the_chances_of_a_refinement_are_those_of_the_file():
             episode.refine(1, 0, up)
             moves.append(episode.texts[1].quality - episode.texts[0].quality)
         assert fmean(move > 0.1 for move in moves) == pytest.approx(share, abs=0.03)
-        assert fmean(move < -0.05 for move in moves) == pytest.approx(
-            0.2 * 0.85, abs=0.03
-        )  # exp(-.05 / .3) of the drops
+        # exp(-.05 / .3) of the drops
+        assert fmean(move < -0.05 for move in moves) == pytest.approx(0.2 * 0.85, abs=0.03)
 
 
 def test_the_judge_has_the_noise_of_the_file_and_is_reproducible():
@@ -232,9 +231,8 @@ def test_every_policy_pays_for_its_calls():
     """
     world = plain_world()
     assert single(Episode(world, 0)).calls == 1
-    assert (
-        executionkit(Episode(world, 0)).calls == 8
-    )  # a draft and three refinements that change nothing, each graded
+    # a draft and three refinements that change nothing, each graded
+    assert executionkit(Episode(world, 0)).calls == 8
     assert openjudge(Episode(world, 0)).calls == 7
     assert dspy(3, Episode(world, 0)).calls == 8
     assert [played.calls for played in run_plan(BestOfN(4), [Episode(world, 0)])] == [8]
@@ -276,9 +274,8 @@ def test_policies_are_compared_at_equal_calls_and_at_equal_quality():
     assert at_quality(points, 0.7) is None
     gained, ratio = lead(points, rival), calls_ratio(points, rival)
     assert gained.value == pytest.approx(0.625 - 0.55)
-    assert gained.error == pytest.approx(
-        0, abs=1e-9
-    )  # paired: the tasks differ, the policies do not
+    # paired: the tasks differ, the policies do not
+    assert gained.error == pytest.approx(0, abs=1e-9)
     assert ratio.value == pytest.approx(4 / 8)
 
 
@@ -371,9 +368,8 @@ KINDS = [
     ),
     (
         dict(judge_sd=0.05, judge_tails=0.25, quantum=0.001),
-        lambda scores: (
-            pstdev(scores) == pytest.approx(0.05 * 3**0.5, abs=0.01)
-        ),  # 3/4 at 1, 1/4 at 3: variance times 3
+        # 3/4 at 1, 1/4 at 3: variance times 3
+        lambda scores: pstdev(scores) == pytest.approx(0.05 * 3**0.5, abs=0.01),
     ),
 ]
 
@@ -560,11 +556,8 @@ def test_the_standing_of_the_best_score_by_hand():
             2.683,
             # excess .4 over the median; .4 * (1 + .5 * sqrt(ln 20)) = .746; .5 + .746 ln(.373 / .02)
         ),
-        (
-            [0.4, 0.5, 0.9],
-            None,
-            94.5,
-        ),  # .8 / .0506 = 15.8 bounds the mean of one excess: .5 + 15.8 ln(7.9 / .02)
+        # .8 / .0506 = 15.8 bounds the mean of one excess: .5 + 15.8 ln(7.9 / .02)
+        ([0.4, 0.5, 0.9], None, 94.5),
         ([0.5, 0.5, 0.5], 0.5, 0.5),  # nothing is above the median
     ],
 )

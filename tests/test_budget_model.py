@@ -28,11 +28,12 @@ from redraft.usage import Usage, unknown_usage
 
 PRICE = Price(2e6, 8e6)
 LEAST, EXPECTED = 8, 20
+# as LIMITS
 CALL, READ, WRITTEN = (
     np.array([1, 0, 0, 0, 0.0]),
     np.array([0, 1, 0, 1, 2.0]),
     np.array([0, 0, 1, 1, 8.0]),
-)  # as LIMITS
+)
 NOTHING, UNKNOWN = np.zeros(len(LIMITS)), np.array([1, *[np.nan] * 4])
 
 

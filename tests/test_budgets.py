@@ -673,9 +673,8 @@ async def test_a_draft_starts_only_with_budget_for_all_its_grades(graders, takes
             "q", model, graders, budget=Budget(calls=takes - 1), noise_aware=False, max_iterations=0
         )
     assert model.sent == []
-    with pytest.raises(
-        RedraftError
-    ):  # (the writer's verdict is no list of questions, but the call was made)
+    # the writer's verdict is no list of questions, but the call was made
+    with pytest.raises(RedraftError):
         await refine(
             "q", model, graders, budget=Budget(calls=takes), noise_aware=False, strict_budget=True
         )
@@ -738,9 +737,8 @@ REFUSALS = {
 @pytest.mark.parametrize("limit", ["tokens", pytest.param("input_tokens", marks=pytest.mark.slow)])
 async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails, why, limit):
     """Neither a failed first draft nor a failed grade uses up what was reserved."""
-    monkeypatch.setitem(
-        retry.__kwdefaults__, "jitter", lambda: 0.0
-    )  # no pause before a call is made again
+    # no pause before a call is made again
+    monkeypatch.setitem(retry.__kwdefaults__, "jitter", lambda: 0.0)
 
     class FailingModel(Writer):
         async def complete(self, request):
@@ -767,9 +765,8 @@ async def test_a_grader_with_its_own_budget_uses_that():
 
     async def grader(text, llm):
         given, inner = Task("q", response=text), {"max_iterations": 0, "noise_aware": False}
-        result = await refine(
-            given, Writer(), Judge(), budget=Budget(tokens=300), **inner
-        )  # (a judge's prompt takes more)
+        # a judge's prompt takes more
+        result = await refine(given, Writer(), Judge(), budget=Budget(tokens=300), **inner)
         assert (result.score, str(result.stop)) == (None, "budget")
         ends.append(await llm("How good is it?"))
         return 0.5

@@ -127,11 +127,12 @@ PROMPTS = {
         10 + 20 + 10 + 64 + 64,
     ),
     "what an assistant wrote": ((prompt("é" * 4, "assistant"),), {}, 10 + 96),
+    # with a line feed
     "parts of a text": (
         (prompt([{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}]),),
         {},
         102,
-    ),  # with a line feed
+    ),
     "the schema of a judge": (HELLO, {"schema": SCHEMA}, 101 + 18),
     "the schema of an answer": (HELLO, {"schema": SCHEMA, "is_generation": True}, 101 + 18),
     "a schema in Chinese": (HELLO, {"schema": {"漢": "字"}}, 101 + 14),
@@ -217,20 +218,12 @@ ANSWERS = {
     ),
     "no maximum": ({"output_tokens": 10**6}, {}, 8192, 1.05 * 8192),
     "no maximum, half of the rest": ({"output_tokens": 10_000}, {}, 4761, 1.05 * 4761),  # of 9,523
-    "half of the rest after the prompt": (
-        {"tokens": 3000},
-        {},
-        1380,
-        1449,
-    ),  # of (3000 - 101) / 1.05
+    # of (3000 - 101) / 1.05
+    "half of the rest after the prompt": ({"tokens": 3000}, {}, 1380, 1449),
     "half of the rest in USD": ({"usd": 0.03}, {}, 1773, 1.05 * 1773),  # of 3,547
     "the least limit": ({"output_tokens": 9000, "tokens": 3000, "calls": 1}, {}, 1380, 1449),
-    "as much as is expected": (
-        {"output_tokens": 2000},
-        {},
-        1024,
-        1.05 * 1024,
-    ),  # half of the rest is 952
+    # half of the rest is 952
+    "as much as is expected": ({"output_tokens": 2000}, {}, 1024, 1.05 * 1024),
     "as much as is expected of a judge": (
         {"output_tokens": 1000},
         {"schema": SCHEMA},
@@ -402,38 +395,29 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
         [report(B, None, 300)],
         reserved_after((prompt(B, "assistant"),), 1250 + 96),
     ),
-    "a long template": (
-        [report(A, 500)],
-        reserved_after(A, 100 + 2 * 200),
-    ),  # 368 more than expected, for 2 messages
+    # 368 more than expected, for 2 messages
+    "a long template": ([report(A, 500)], reserved_after(A, 100 + 2 * 200)),
     "in longer conversations": (
         [report(A, 500)],
         reserved_after((prompt(A), prompt(A)), 200 + 3 * 200),
     ),
     "an uneven template": ([report(A, 499)], reserved_after(A, 100 + 2 * 200)),
-    "more than a token for a byte": (
-        [report(A, 182)],
-        reserved_after(A, 150 + 2 * 41),
-    ),  # 50 more: 1.5, and 25 for each message
-    "and for others": (
-        [report(A, 182)],
-        reserved_after("漢" * 100, 450 + 2 * 41),
-    ),  # 1.5 is more than 1.25
-    "and beside a schema": (
-        [report(A, 200, schema=SCHEMA)],
-        reserved_after(A, 150 + 2 * 41),
-    ),  # 50 more than 100, 18 and 32
+    # 50 more: 1.5, and 25 for each message
+    "more than a token for a byte": ([report(A, 182)], reserved_after(A, 150 + 2 * 41)),
+    # 1.5 is more than 1.25
+    "and for others": ([report(A, 182)], reserved_after("漢" * 100, 450 + 2 * 41)),
+    # 50 more than 100, 18 and 32
+    "and beside a schema": ([report(A, 200, schema=SCHEMA)], reserved_after(A, 150 + 2 * 41)),
     "a token for a byte and the template": ([report(A, 132)], reserved_after(A, 132)),
     "one more": ([report(A, 133)], reserved_after(A, 101 + 2 * 17)),
     "one that counts nothing for a template": ([report(A, 100)], reserved_after(A, 132)),
+    # 10.8
     "the schema is text": (
         [report(B, 300, schema=SCHEMA)],
         reserved_after(B, 600 + 11 + 32, schema=SCHEMA),
-    ),  # 10.8
-    "and part of a prompt": (
-        [report(A, 150, schema=SCHEMA)],
-        reserved_after(A, 132),
-    ),  # 118 and 32 are expected
+    ),
+    # 118 and 32 are expected
+    "and part of a prompt": ([report(A, 150, schema=SCHEMA)], reserved_after(A, 132)),
     "an image": ([report(with_images(1), 1000)], reserved_after(with_images(1), 5 + 32 + 2048)),
     "a larger image": (
         [report(with_images(1), 3000)],
@@ -582,11 +566,8 @@ SETTLED = {
         None,
     ),
     "failed, and nobody knows of a call": (ModelError("no"), (1, 101, 52.5, 153.5, 0.000622), None),
-    "a mistake": (
-        ConfigError("no"),
-        (0, 0, 0, 0, 0.0),
-        0.0,
-    ),  # which is found before anything is sent
+    # which is found before anything is sent
+    "a mistake": (ConfigError("no"), (0, 0, 0, 0, 0.0), 0.0),
     "a fault": (ValueError("no"), (1, 101, 52.5, 153.5, 0.000622), None),  # of the model's code
     "cancelled": (asyncio.CancelledError(), (1, 101, 52.5, 153.5, 0.000622), None),
 }
@@ -791,11 +772,8 @@ RETRIED = {
     ),
     "a lost call": ((is_lost, Usage(1, 100, 10, cost=None)), (2, 201, 62.5), (2, None, 110)),
     "all fail": ((fails,), (3, 60, 0), (3, 0.00012, None)),
-    "the last has no usage": (
-        (fails, unknown_usage()),
-        (2, 57, 52.5),
-        (2, None, None),
-    ),  # 37: 5 bytes and two messages
+    # 37: 5 bytes and two messages
+    "the last has no usage": ((fails, unknown_usage()), (2, 57, 52.5), (2, None, None)),
 }
 
 
@@ -1007,19 +985,17 @@ def priced(**attributes):
 
 
 TEXT = (1, 97, 67.2)  # "q", and the least answer: 64 tokens
-ONE = (
-    1,
-    229 + 80,
-    210,
-)  # the task, 100 bytes, 3 messages and 64; 1.25 for each token of the text; a verdict of 200 tokens
+# the task, 100 bytes, 3 messages and 64; 1.25 for each token of the text; a verdict of 200 tokens
+ONE = (1, 229 + 80, 210)
 GRADES = {  # graders: calls, tokens read and written by their grades
     "none": (lambda: lambda text: 0.5, (0, 0, 0)),
     "one": (priced, ONE),
     "two": (lambda: [priced(), priced(name="second")], (2, 2 * 309, 420)),
+    # 512
     "no maximum": (
         lambda: FixedGrader(prompt_texts=("x" * 100,), max_tokens=None),
         (1, 309, 537.6),
-    ),  # 512
+    ),
     "a high maximum": (
         lambda: FixedGrader(prompt_texts=("x" * 100,), max_tokens=9000),
         (1, 309, 537.6),

@@ -43,12 +43,8 @@ PAGES = [
     if page not in examples.PAGES
 ]
 SITE = sorted((ROOT / "docs").rglob("*.md"))
-OUTSIDE = {
-    "benchmarks.md",
-    "changelog.md",
-    "contributing.md",
-    "security.md",
-}  # pages that the build makes of files elsewhere
+# pages that the build makes of files elsewhere
+OUTSIDE = {"benchmarks.md", "changelog.md", "contributing.md", "security.md"}
 BLOCK = re.compile(
     r"^```(python|sh)\n(.*?)^```$(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
 )
@@ -143,9 +139,8 @@ def test_a_page_shows_what_its_examples_print(page, tmp_path, request, monkeypat
     """
     if page.name in SANDBOXED_PAGES:
         request.getfixturevalue("sandbox")
-        monkeypatch.setattr(
-            "redraft.code.editor.monotonic", lambda: monotonic() / 20
-        )  # what a repair finds in its time
+        # what a repair finds in its time
+        monkeypatch.setattr("redraft.code.editor.monotonic", lambda: monotonic() / 20)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert examples.with_outputs(page.read_text(), tmp_path, run_block) == page.read_text()
 
@@ -312,11 +307,8 @@ def test_the_figures_are_up_to_date():
 
 def test_the_generated_parts_are_up_to_date():
     """Every command, grader and requirement is listed in its present form."""
-    script = [
-        sys.executable,
-        str(ROOT / "scripts" / "docs.py"),
-        "--check",
-    ]  # (click keeps what other tests saw of a command)
+    # click keeps what other tests saw of a command
+    script = [sys.executable, str(ROOT / "scripts" / "docs.py"), "--check"]
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

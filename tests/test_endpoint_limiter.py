@@ -495,9 +495,8 @@ def test_no_slot_is_lost_or_given_twice(moves, start, rpm):
         admit = gate._admit
 
         def checked(tokens):
-            over.append(
-                gate.in_flight >= gate.limit
-            )  # now, as the limit may fall before the call begins
+            # now, as the limit may fall before the call begins
+            over.append(gate.in_flight >= gate.limit)
             return admit(tokens)
 
         gate._admit = checked
@@ -615,14 +614,10 @@ LIMIT_REACHED = Reply("ok", rate_limit_status=RateLimitStatus(requests_left=0, r
         ([rate_limited(retry_after=15)] * 4, 1),  # all at once
         ([LIMIT_REACHED] * 4, 1),
         ([rate_limited(retry_after=0.5)] * 4, 0),
-        (
-            [rate_limited(retry_after=3), rate_limited(retry_after=15), OK, OK],
-            2,
-        ),  # it became much longer
-        (
-            [*[rate_limited(retry_after=15)] * 4, rate_limited(retry_after=15)],
-            2,
-        ),  # and once more, later
+        # it became much longer
+        ([rate_limited(retry_after=3), rate_limited(retry_after=15), OK, OK], 2),
+        # and once more, later
+        ([*[rate_limited(retry_after=15)] * 4, rate_limited(retry_after=15)], 2),
     ],
 )
 async def test_a_pause_is_reported_once(clock, outcomes, times):

@@ -84,9 +84,8 @@ def test_the_golden_trace_has_every_field():
         for f in fields(kind)
         if f'"{f.name}":' not in text
     }
-    assert names == {
-        "Task.responses"
-    }  # it excludes `response`; tests/test_given_responses.py reads it back
+    # it excludes `response`; tests/test_given_responses.py reads it back
+    assert names == {"Task.responses"}
 
 
 @pytest.mark.parametrize("found", [1, SCHEMA + 1, "2", None])
@@ -103,9 +102,8 @@ def test_other_versions_are_refused_with_both_numbers(found):
     )
 
 
-@pytest.mark.parametrize(
-    "file", ["journal.sql", "journal-earlier.sql"]
-)  # the latter with spaces in its JSON
+# the latter with spaces in its JSON
+@pytest.mark.parametrize("file", ["journal.sql", "journal-earlier.sql"])
 def test_a_golden_journal_is_read_back_equal(tmp_path, file):
     """Its run, rows, traces and cached reply are loaded from the SQL of the golden file."""
     path, expected = tmp_path / "journal", golden.example_trace()

@@ -394,10 +394,8 @@ def with_a_note(text) -> Annotated[bool, ["a note"]]:
     [
         (Judge({"a": "It is short."}), 1 / 5),
         (Judge({"a": "It is short.", "b": "It is kind."}, scale=(1, 5)), 1 / 8),
-        (
-            Judge(Rubric("two", (Criterion("a", "Short.", 3.0), Criterion("b", "Kind.")))),
-            None,
-        ),  # steps of 3/20 and 1/20
+        # steps of 3/20 and 1/20
+        (Judge(Rubric("two", (Criterion("a", "Short.", 3.0), Criterion("b", "Kind.")))), None),
         (FunctionGrader(says_yes), 1.0),
         (FunctionGrader(with_a_note), None),
         (FunctionGrader(len), None),

@@ -235,10 +235,8 @@ async def test_repeats_are_one_feedback_with_the_mean():
         SAMPLES[0], with_weight(lambda _: Feedback(s := next(scores), f"{s}"), 1, repeats=2)
     )
     assert report["function"].score == pytest.approx(0.4)
-    assert sorted(report["function"].reason.split("; ")) == [
-        "0.2",
-        "0.6",
-    ]  # two threads, either of which may begin
+    # two threads, either of which may begin
+    assert sorted(report["function"].reason.split("; ")) == ["0.2", "0.6"]
     assert len(report["function"].repeats) == 2
 
 

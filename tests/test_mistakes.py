@@ -588,22 +588,10 @@ NEEDED = {  # the required arguments of a callable
     "by": lambda: "metadata.kind",
     "answer": lambda: {"type": "object"},
 }
-RECORDS = {
-    "Candidate",
-    "Comparison",
-    "CriterionScore",
-    "Failure",
-    "Feedback",
-    "Outcome",
-    "Usage",
-}  # raise ValueError, as they say
-THEIRS = {
-    "on_record",
-    "on_step",
-    "on_progress",
-    "on_case",
-    "say",
-}  # a class may be called, too, and may raise its own exceptions
+# raise ValueError, as they say
+RECORDS = {"Candidate", "Comparison", "CriterionScore", "Failure", "Feedback", "Outcome", "Usage"}
+# a class may be called, too, and may raise its own exceptions
+THEIRS = {"on_record", "on_step", "on_progress", "on_case", "say"}
 SKIPPED = {
     (name, parameter, "a text")
     for name, parameter in [("batch", "source"), ("read_cases", "rows"), ("validate", "cases")]

@@ -283,9 +283,8 @@ async def test_a_result_is_plain_data(end):
             "done": False,
         }
     )
-    judge = (
-        (lambda messages: said) if end in {"gain", "several"} else None
-    )  # a judge that is named grades
+    # a judge that is named grades
+    judge = (lambda messages: said) if end in {"gain", "several"} else None
     [result] = await refine_many(["q"], model, graders, judge, retries=0, **given)
     data = json.loads(json.dumps(result.to_dict(trace=True)))
     assert (data["value"], data["score"], data["stop"], data["cost"]) == (

@@ -61,9 +61,8 @@ def test_an_option_and_its_key_have_the_name_of_the_setting(declared):
     assert option.help == info.help
     assert isinstance(option, SettingOption) == info.in_files
     if isinstance(option, SettingOption):
-        variable = (
-            None if option.multiple else f"REDRAFT_{declared.name.upper()}"
-        )  # a variable holds one value
+        # a variable holds one value
+        variable = None if option.multiple else f"REDRAFT_{declared.name.upper()}"
         assert (option.key, option.envvar) == (name, variable)
 
 

@@ -85,14 +85,8 @@ UNCHANGED = [  # texts as a program writes them to JSON
     "A:\nthe answer\tB:\tthe other",
     "",
 ]
-REFUSED = [
-    r"A\x37",
-    r"\u{1F600}",
-    r"\U0001F600",
-    r"\033[0m",
-    "a\\\nb",
-    r"\x0A",
-]  # one character in other languages
+# one character in other languages
+REFUSED = [r"A\x37", r"\u{1F600}", r"\U0001F600", r"\033[0m", "a\\\nb", r"\x0A"]
 
 
 def written(text):

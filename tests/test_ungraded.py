@@ -149,9 +149,8 @@ async def batch(servers, settings, folder):
         "budget": "budget",
         "cancelled": "fatal",
     }.get(row["stop"], "")
-    stop = (
-        "failed" if report.end_reason == "fatal" else row["stop"]
-    )  # the row is cut short, so that it can be resumed
+    # the row is cut short, so that it can be resumed
+    stop = "failed" if report.end_reason == "fatal" else row["stop"]
     return row["best"], row["best_score"], stop, False, row["error"]
 
 
@@ -251,9 +250,8 @@ def test_the_answer_is_returned(face, cause, tmp_path):
 
     text, score, stopped, converged, note = ended(said, settings, stop, work)
     assert (text, score, stopped, converged) == (DRAFT, None, stop, False)
-    missing = (
-        "judge" if face == "batch" and stop in {"deadline", "budget"} else words
-    )  # a row names the grader
+    # a row names the grader
+    missing = "judge" if face == "batch" and stop in {"deadline", "budget"} else words
     assert missing in note
 
 

@@ -84,10 +84,8 @@ max-iterations = 8
 """
 COUNTED = Path(__file__).with_name("counted.py")
 WORKERS = 24
-UNSTORED = {
-    "refine/judged",
-    "refine/unkept",
-}  # of which requests are deleted above a few megabytes, or never stored
+# of which requests are deleted above a few megabytes, or never stored
+UNSTORED = {"refine/judged", "refine/unkept"}
 TRACES = 300  # stored traces that are read
 # files and connections that are opened when they are first needed; a leak would be one for a
 # request
@@ -173,9 +171,8 @@ KINDS = (
     kind("wrong field", 3, CHAT, chat("refine/fast", n=5), (400,)),
     kind("wrong model", 3, CHAT, chat("refine/none"), (404,)),
     kind("wrong key", 3, CHAT, chat("refine/fast"), (401,), key="unknown"),
-    kind(
-        "poor key", 3, CHAT, chat("pass/steady"), (200, 402, 429), key="poor"
-    ),  # 429: other requests have reserved the rest
+    # 429: other requests have reserved the rest
+    kind("poor key", 3, CHAT, chat("pass/steady"), (200, 402, 429), key="poor"),
     kind("large pass", 1, CHAT, large("pass/steady")),
     kind("large refine", 1, CHAT, large("refine/unkept", store=False)),
     kind("client leaves a large answer", 1, CHAT, large("refine/unkept", store=False), seconds=0.5),
@@ -252,9 +249,8 @@ async def work(gateway, keys, seen, chance):
 
 def headers(what, keys, chance):
     found = {"Authorization": f"Bearer {keys[what.key]}"}
-    if (
-        "refine" in what.name and "large" not in what.name and chance.random() < 0.1
-    ):  # (large ones fill the memory for replays)
+    # large ones fill the memory for replays
+    if "refine" in what.name and "large" not in what.name and chance.random() < 0.1:
         found["Idempotency_Key"] = f"{what.name.replace(' ', '-')}-{chance.randrange(8)}"
     return found
 

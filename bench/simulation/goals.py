@@ -20,9 +20,8 @@ from .catalogue import (
 from .figures import Figure, at_calls, lead, single_setting
 
 QUALITY_AT_7 = {"poison": 0.79, "coin-flip": 0.665, "noisy": 0.68, "writing": 0.685, "tests": 0.78}
-LEAD = {
-    SHIPPED: dict(writing=0.04, noisy=0.04, hostile=0.015, verifier=0.015)
-}  # above executionkit at its calls
+# above executionkit at its calls
+LEAD = {SHIPPED: dict(writing=0.04, noisy=0.04, hostile=0.015, verifier=0.015)}
 LEAD[LEARNED] = dict(writing=0.05, noisy=0.06, hostile=0.03, verifier=0.03)
 LOST, REGRET, EXTRA = 0.005, 0.01, 0.05
 UNLEARNED_HONEST, HONEST, FALSE, RECALL, FALSE_CLAIMS = 0.05, 0.03, 0.5, 0.6, 0.25

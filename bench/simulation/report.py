@@ -44,10 +44,8 @@ from .goals import default_point
 from .tables import COLUMNS, at_each, cells
 
 KNOBBED = (KIT, JUDGE, DSPY, BEST, BEACON, PANDORA)
-ADVISED = (
-    KIT,
-    DSPY,
-)  # rivals that show the writer a bare score, or advice that is not meant for its text
+# rivals that show the writer a bare score, or advice that is not meant for its text
+ADVISED = (KIT, DSPY)
 AFTER = (default_after(LEARNED_64), default_after(LEARNED))
 PICTURED = 6  # worlds in the picture
 SHORTLY = {KIT: "executionkit", JUDGE: "OpenJudge", PLAIN: "SelfRefine", OURS: "Adaptive"}

@@ -15,10 +15,8 @@ from .results import TARGET
 from .rivals import result
 
 FIRST, MOST_DRAWS = 3, 16
-COSTS, KAPPAS = (
-    (0.2, 0.1, 0.05, 0.03, 0.02, 0.012, 0.005),
-    (0.1, 0.5, 1.0),
-)  # with which the rules are tried
+# with which the rules are tried
+COSTS, KAPPAS = ((0.2, 0.1, 0.05, 0.03, 0.02, 0.012, 0.005), (0.1, 0.5, 1.0))
 DELTA = 0.05
 
 

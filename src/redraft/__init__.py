@@ -61,13 +61,8 @@ _LAZY_MODULES = {
     "with_weight": "graders",
 }
 
-_MODULES = (
-    "comparison",
-    "errors",
-    "graders",
-    "grading",
-    "validation",
-)  # available without an import of their own
+# available without an import of their own
+_MODULES = ("comparison", "errors", "graders", "grading", "validation")
 
 _MOVED_NAMES = {
     "Comparison": "core.records",

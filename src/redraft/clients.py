@@ -103,11 +103,8 @@ class SessionClients:
         return with_params(self._clients[id(models)][1], params)
 
     def _wrap_models(self, models: Sequence[Model]) -> ModelClient:
-        from .middleware.failover import (
-            Availability,
-            FailoverModel,
-            fail_over,
-        )  # most runs have one model
+        # most runs have one model
+        from .middleware.failover import Availability, FailoverModel, fail_over
 
         counts, names = (
             Counter(model.identity for model in models),
@@ -176,9 +173,8 @@ class SessionClients:
         retries = (
             min(options.retries, availability.max_retries) if availability else options.retries
         )
-        longest = (
-            MAX_WAIT if self.limit_calls else inf
-        )  # for longer the endpoint's limiter waits, if anything does
+        # for longer the endpoint's limiter waits, if anything does
+        longest = MAX_WAIT if self.limit_calls else inf
         call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
         operation = getattr(model, "operation", "chat")
         call = record_calls(

@@ -60,9 +60,8 @@ def _open_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(
-                opened, descriptor
-            )  # also makes it one that the programs which are started inherit
+            # also makes it one that the programs which are started inherit
+            os.dup2(opened, descriptor)
             if opened != descriptor:
                 os.close(opened)
         if getattr(sys, name) is None:

@@ -49,9 +49,8 @@ def _location(error: BaseException) -> str:
     """
     lines = list(_foreign_lines(error))
     own = [line for line in lines if not any(part in line[0].co_filename for part in SITE_DIRS)]
-    if not own and (
-        not lines or isinstance(error, asyncio.CancelledError)
-    ):  # where a package waited does not matter
+    # where a package waited does not matter
+    if not own and (not lines or isinstance(error, asyncio.CancelledError)):
         return ""
     code, number = (own or lines)[-1]
     return f" (in {code.co_name}, {Path(code.co_filename).name} line {number})"
@@ -67,9 +66,8 @@ def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
             part in file for part in SITE_DIRS
         )
         module = str(frame.f_globals.get("__name__", ""))
-        ours = (
-            file.startswith(PACKAGE_DIR) or module.partition(".")[0] == PACKAGE
-        )  # code that dataclasses generate is in no file
+        # code that dataclasses generate is in no file
+        ours = file.startswith(PACKAGE_DIR) or module.partition(".")[0] == PACKAGE
         if not (standard or ours):
             yield frame.f_code, number
 

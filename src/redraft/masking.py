@@ -369,9 +369,8 @@ def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
             unnamed, *pairs = _LISTED_NAME.split(form)
             is_named = any(map(SECRET_NAME.search, unnamed.split()))
             for name, value in zip(["", *pairs[::2]], [unnamed, *pairs[1::2]], strict=True):
-                if (
-                    is_named and len(name) >= MIN_WORD_FRAGMENT
-                ):  # the end of the last value looks like a name
+                # the end of the last value looks like a name
+                if is_named and len(name) >= MIN_WORD_FRAGMENT:
                     yield name
                 is_named = bool(SECRET_NAME.search(name)) if name else is_named
                 words = [word for word in value.split() if word.lower() not in _SCHEMES]
@@ -400,9 +399,8 @@ def _encodings(secret: str) -> set[bytes]:
         escape(secret),
         *(_unicode_escaped(escaped, chars) for chars in ("&<>", "&<>='", "&<>+'`")),
     }
-    for before in range(
-        3 if len(secret) >= MIN_FRAGMENT else 0
-    ):  # its offset in the encoded text, modulo 3
+    # its offset in the encoded text, modulo 3
+    for before in range(3 if len(secret) >= MIN_FRAGMENT else 0):
         encoded = b64encode(b" " * before + secret.encode()).decode().rstrip("=")
         inner = encoded[(0, 2, 3)[before] : -1]  # the last character depends on what follows
         forms |= {inner, inner.replace("+", "-").replace("/", "_")}

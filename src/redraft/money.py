@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from math import floor, isfinite, log10
 
-DIGITS, LEAST = (
-    4,
-    1e-9,
-)  # significant digits of an amount below 1,000, and the least amount that is shown
+# significant digits of an amount below 1,000, and the least amount that is shown
+DIGITS, LEAST = (4, 1e-9)
 
 
 def format_usd(usd: float | None) -> str:

@@ -27,9 +27,8 @@ SHIPPED = Priors()
 ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
 
 
-@dataclass(
-    frozen=True, kw_only=True, repr=False, eq=False
-)  # nothing prints or compares all of them
+# nothing prints or compares all of them
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Options(OptionFields):
     """The settings of a refinement, checked. Raises ConfigError naming the argument, the value and
     what is allowed.
@@ -71,9 +70,8 @@ class Options(OptionFields):
                 )
         if self.plan is not None:
             replace(self, plan=None)  # the settings that the plan replaces must be valid, too
-        self.make_plan(
-            writes=True, noisy=bool(self.tie_break or self.width or self.unseen_last)
-        )  # raises if these need another
+        # raises if these need another
+        self.make_plan(writes=True, noisy=bool(self.tie_break or self.width or self.unseen_last))
         self.execution  # noqa: B018  (raises)
 
     @property
@@ -161,9 +159,8 @@ class Options(OptionFields):
         rules = SelfRefine(rule, drafts, repairs, draft_prompt=own.draft, refine_prompt=own.refine)
         if not writes or not (noisy if self.noise_aware is None else self.noise_aware):
             return rules
-        from .plans.adaptive import (
-            Adaptive,
-        )  # with the whole measurement model, which exact scores do not need
+        # with the whole measurement model, which exact scores do not need
+        from .plans.adaptive import Adaptive
 
         fresh = self.temperature != 0  # at temperature 0 a new draft would repeat the last one
         attempts, price = self.max_iterations * (self.width or 1), self.min_expected_gain

@@ -86,9 +86,8 @@ class Roles:
     answer: AnswerForm[Any] | None = None
 
 
-Work: TypeAlias = (
-    Generate | Refine | Repair | Grade | Compare
-)  # the steps that are more than an end
+# the steps that are more than an end
+Work: TypeAlias = Generate | Refine | Repair | Grade | Compare
 
 
 class StepClient:
@@ -248,9 +247,8 @@ def make_performer(
             with suppress(asyncio.CancelledError):  # the first one is raised below
                 await client.cancel_pending()
             record = failure_record(step, error, client)
-            if (
-                not _is_cancel_requested()
-            ):  # another task was cancelled, which is an ordinary failure
+            # another task was cancelled, which is an ordinary failure
+            if not _is_cancel_requested():
                 return record
             if record.usage != NO_USAGE:
                 error.record = record  # type: ignore[attr-defined]

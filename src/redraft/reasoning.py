@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 TAG_NAMES = ("think", "thinking", "thought", "thoughts", "seed:think")
-_ORDINARY_WORDS = frozenset(
-    ("<thinking>", "<thought>", "<thoughts>")
-)  # a story may have them: reasoning only before the answer
+# a story may have them: reasoning only before the answer
+_ORDINARY_WORDS = frozenset(("<thinking>", "<thought>", "<thoughts>"))
 _TOKEN_PAIRS = (
     ("[THINK]", "[/THINK]"),  # Mistral
     ("<|channel>thought", "<channel|>"),  # Gemma
@@ -43,16 +42,14 @@ _HARMONY_HEADER = re.compile(
     r"<\|channel\|>\s{0,9}(?P<channel>analysis|commentary|final)\b[^<\n]{0,99}(?:<\|constrain\|>[^<\n]{0,99})?<\|message\|>"
 )
 _HARMONY_END = re.compile(r"(?:<\|(?:end|call|return)\|>\s{0,9}){1,9}\Z")
-_BARE_ANALYSIS = re.compile(
-    r"\s*(?:assistant)?analysis(?=[^ \ta-z:.,;-])"
-)  # without its markers, as in "analysisWe need"
+# without its markers, as in "analysisWe need"
+_BARE_ANALYSIS = re.compile(r"\s*(?:assistant)?analysis(?=[^ \ta-z:.,;-])")
 _BARE_FINAL = re.compile(r"(?<![\"'`\u201c])assistantfinal")
 _HARMONY_STARTS = ("<|channel|>", "<|start|>", "assistant<|channel|>")
 _BARE_STARTS = ("analysis", "assistantanalysis")
 _SENTENCE_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f")
-_OPENING = frozenset(
-    "'\u201c\u2018([{<>=:/|+\\,"
-)  # a mark directly after one of these is quoted or listed
+# a mark directly after one of these is quoted or listed
+_OPENING = frozenset("'\u201c\u2018([{<>=:/|+\\,")
 _LISTING = frozenset(":,;")  # and so is one directly before one of these
 _AFTER_MENTION = frozenset(" \t.!?)")
 _BLANKS = frozenset(" \t")
@@ -370,9 +367,8 @@ def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _Quote
         after in _STOPS and (mark.end + 1 == len(text) or text[mark.end + 1].isspace())
     ):
         return False
-    if (
-        text_start >= mark.start
-    ):  # (nothing before it: it is the whole text, or a sentence about it)
+    # nothing before it: it is the whole text, or a sentence about it
+    if text_start >= mark.start:
         return _text_start(text, mark.end) < len(text) and not _is_mentioned(text, mark.end)
     is_quoted = quotes.is_quoted_at(mark.start) or quotes.depth > 0
     if _begins_line(text, mark.start):

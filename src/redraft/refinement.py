@@ -51,9 +51,8 @@ CALIBRATION_KEY = (
     "calibration"  # of what people's labels say about the judge, in the settings of a trace
 )
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
-PLAN_KEYS = frozenset(
-    {"priors", CALIBRATION_KEY, *PROMPT_KEYS}
-)  # of all that is recorded of a plan
+# of all that is recorded of a plan
+PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})
 Sample: TypeAlias = Task | tuple[str | Sequence[Message], str] | Mapping[str, Any]
 """A `Task` with a response, `(prompt, response)`, or a mapping such as {"query": ..., "response":
 ...}.

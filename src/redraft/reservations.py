@@ -141,9 +141,8 @@ class Reservations:
                 return await self._grade(perform, step, max(c.id for c in step.candidates))
         record = await perform(step)
         if isinstance(step, Repair) and step.parent.id in self._pending:
-            self._pending[step.id] = self._pending[
-                step.parent.id
-            ]  # the reservation of a text is also that of its repair
+            # the reservation of a text is also that of its repair
+            self._pending[step.id] = self._pending[step.parent.id]
         return self._with_excess_note(record) if isinstance(record, Outcome) else record
 
     async def _write(self, perform: Perform, step: Generate | Refine) -> Record:
@@ -183,9 +182,8 @@ class Reservations:
         if pending is None or member is None:
             return await self._grade_alone(perform, step)
         calls = sum(1 for _ in self._call_needs(member, 1))
-        part = self.budget_tracker.split(
-            pending.reservation, calls
-        )  # to ask again takes no call of another grader
+        # to ask again takes no call of another grader
+        part = self.budget_tracker.split(pending.reservation, calls)
         token, must_end = RESERVATION.set(part), True
         try:
             record = await perform(step)
@@ -310,9 +308,8 @@ class Reservations:
         if isinstance(record, Failure):
             return
         self._seen_graders.add(grader)
-        if not hasattr(
-            self.roles.graders[grader], "prompt_texts"
-        ):  # a grader of the user may make any number of calls
+        # a grader of the user may make any number of calls
+        if not hasattr(self.roles.graders[grader], "prompt_texts"):
             calls = record.usage.calls - record.usage.retried_calls
             statistics.calls_per_repeat[grader] = max(
                 statistics.calls_per_repeat.get(grader, 0), calls

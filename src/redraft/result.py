@@ -59,10 +59,8 @@ class Forecast:
 
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
 SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
-LIMITS = {
-    StopReason.BUDGET: "budget",
-    StopReason.DEADLINE: "deadline",
-}  # the ends by a limit, with the name of the limit
+# the ends by a limit, with the name of the limit
+LIMITS = {StopReason.BUDGET: "budget", StopReason.DEADLINE: "deadline"}
 NO_FAULTS = (ModelError, ComputeLimitError)  # what a grader may raise though its code is right
 STOP_PHRASES = {
     StopReason.TARGET: "the target is reached",

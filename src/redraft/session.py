@@ -130,9 +130,8 @@ class Session:
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
-    callback_errors: Counter[str] = field(
-        default_factory=Counter, init=False
-    )  # see `CallbackErrors`
+    # see `CallbackErrors`
+    callback_errors: Counter[str] = field(default_factory=Counter, init=False)
     _fingerprints: BoundedCache[int, tuple[Any, str]] = field(
         default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False
     )

@@ -38,11 +38,8 @@ OnDuplicate: TypeAlias = Literal["error", "first", "last", "rename"]
 ExecutionEngine: TypeAlias = Literal["local", "ray", "provider-batch"]
 
 MAX_ROWS = 10**15
-ENGINE_SETTINGS = {
-    "ray_address": "ray",
-    "shards": "ray",
-    "poll": "provider-batch",
-}  # the engine that has them
+# the engine that has them
+ENGINE_SETTINGS = {"ray_address": "ray", "shards": "ray", "poll": "provider-batch"}
 GRADE_SETTINGS = (  # the settings of `refine` that `grade` has, too
     "answer_context",
     "budget",
@@ -94,10 +91,8 @@ VALIDATION_SETTINGS = (  # the settings of `validate`
     "trust_in_process",
     "cards_dir",
 )
-BATCH_DEFAULTS = {
-    "max_in_flight": 512,
-    "retries": 8,
-}  # defaults of a batch that differ: a busy endpoint may need several retries
+# defaults of a batch that differ: a busy endpoint may need several retries
+BATCH_DEFAULTS = {"max_in_flight": 512, "retries": 8}
 
 
 class ValueKind(Protocol):

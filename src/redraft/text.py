@@ -20,9 +20,8 @@ BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#~$"} | {
     ord(mark): f"&{name};" for mark, name in zip("<>&", ("lt", "gt", "amp"), strict=True)
 }
-LINKS = re.compile(
-    r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE
-)  # what GitHub makes links and mentions of
+# what GitHub makes links and mentions of
+LINKS = re.compile(r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE)
 
 
 def strip_control_sequences(text: str) -> str:

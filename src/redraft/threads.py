@@ -20,9 +20,8 @@ T = TypeVar("T")
 
 THREAD_THRESHOLD = 16_384  # characters; shorter texts are processed without a thread
 IDLE_SECONDS = 10.0  # after which a thread without work ends
-MAX_THREADS = min(
-    32, (os.cpu_count() or 1) + 4
-)  # of one event loop that run functions at once, as in asyncio's own pool
+# of one event loop that run functions at once, as in asyncio's own pool
+MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 
 async def run_in_thread_if_large(
@@ -188,9 +187,8 @@ def _do_jobs(jobs: SimpleQueue[_Job]) -> None:
     """Do one job after another. While there is none, nothing of the last one is kept."""
     while job := _next_job(jobs):
         report = job()
-        _idle_threads.append(
-            jobs
-        )  # before the report, so that what follows from it finds this thread
+        # before the report, so that what follows from it finds this thread
+        _idle_threads.append(jobs)
         with suppress(RuntimeError):  # the event loop was closed
             report()
         del job, report

@@ -34,10 +34,8 @@ def answering(*answers):
 
 @pytest.fixture
 def folder(redraft, monkeypatch):
-    for name in (
-        "forms",
-        "beside",
-    ):  # a command that runs in this process leaves its modules behind
+    # a command that runs in this process leaves its modules behind
+    for name in ("forms", "beside"):
         monkeypatch.setitem(sys.modules, name, None)
         del sys.modules[name]
     (redraft.folder / "forms.py").write_text(TYPES)

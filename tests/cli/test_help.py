@@ -77,11 +77,8 @@ HEAVY = {
     "rapidfuzz",
     "genai_prices",
 }
-READS_JOURNALS = {
-    "runs",
-    "export",
-    "show",
-}  # these commands have no module of operations, so their help imports more
+# these commands have no module of operations, so their help imports more
+READS_JOURNALS = {"runs", "export", "show"}
 FINDS_MODELS = {"models"}
 
 

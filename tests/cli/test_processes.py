@@ -31,9 +31,8 @@ TYPED = {
     "mcp": "mcp --allow-grader nothing --model none",
     "trust": "trust .",
 }
-PROGRESS = re.compile(
-    r'^\{"event": "progress".*\n', re.MULTILINE
-)  # as many lines as the run takes time
+# as many lines as the run takes time
+PROGRESS = re.compile(r'^\{"event": "progress".*\n', re.MULTILINE)
 FIGURE = re.compile(r'(?<="rows_per_s": )null|(?<="eta": )null|\d+(\.\d+)?')
 
 
@@ -61,9 +60,8 @@ def test_a_process_gives_the_same_output_and_files(redraft, serve, name):
             FIGURE.sub("#", PROGRESS.sub("", text).replace(folder, "FOLDER"))
             for text in (done.out, done.err)
         )
-        lines = sorted(
-            err.splitlines()
-        )  # drafts that are written at the same time come in any order
+        # drafts that are written at the same time come in any order
+        lines = sorted(err.splitlines())
         ended.append((done.returncode, out, lines, sorted(path.name for path in place.iterdir())))
     assert ended[0] == ended[1]
     assert "Traceback" not in done.err

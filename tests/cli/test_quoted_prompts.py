@@ -49,15 +49,8 @@ ERRORS = {  # what an endpoint answers, with what it was asked in it
     },
 }
 QUICK = ("--give-up-after", "0.5", "--deadline", "4")
-REPEATED = (
-    "429",
-    "500",
-    "503",
-    "an error with 200",
-    "broken JSON",
-    "no choices",
-    "a page",
-)  # calls that are made again
+# calls that are made again
+REPEATED = ("429", "500", "503", "an error with 200", "broken JSON", "no choices", "a page")
 COMMANDS = {  # the commands, and which side of the endpoint fails in each
     "batch": (
         ["batch", "rows.jsonl", "-o", "out.jsonl", "--max-iterations", "1", *QUICK],

@@ -73,9 +73,8 @@ def test_a_name_in_two_journals_is_ambiguous(journal):
     """The error names both, and --journal chooses one."""
     batch(journal, "b.jsonl", "--name", "out-jsonl")
     assert journal("runs", "show", "out-jsonl").returncode == 2
-    assert (
-        journal("runs", "show", "out.jsonl").returncode == 0
-    )  # its journal is beside the output of that name
+    # its journal is beside the output of that name
+    assert journal("runs", "show", "out.jsonl").returncode == 0
     batch(journal, "a.jsonl", "--name", "twice")
     batch(journal, "c.jsonl", "--name", "twice")
     told = journal("runs", "show", "twice")

@@ -63,9 +63,8 @@ def test_tables_in_other_encodings(redraft, name):
             json.loads(line)["best"]
             for line in (redraft.folder / "out.jsonl").read_text("utf-8").splitlines()
         ] == WORDS
-        done = redraft(
-            *COMMANDS[name], "--encoding", "cp1251"
-        )  # the output is read again, as what it is
+        # the output is read again, as what it is
+        done = redraft(*COMMANDS[name], "--encoding", "cp1251")
         assert done.returncode == 0, done.err
         assert len((redraft.folder / "out.jsonl").read_text("utf-8").splitlines()) == len(WORDS)
 

@@ -123,9 +123,8 @@ class World:
         return self("run", "Say it", "--max-iterations", "0", *args)
 
     def is_refused(self, code, out, err, place):
-        said = (
-            json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err
-        )  # (a batch prints JSON)
+        # a batch prints JSON
+        said = json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err
         assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in said, err
         assert self.server.calls == 0 and "CANARY" not in err
         assert not (self.stranger / "CANARY").exists() and not (self.outside / "CANARY").exists()

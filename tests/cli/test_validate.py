@@ -191,9 +191,8 @@ def test_a_killed_validation_resumes(redraft, serve, labels_and_rubric):
         server.release()
     done = redraft(*command)
     assert done.returncode == 0, done.err
-    assert (
-        server.calls <= 60 + 2 * 4
-    )  # each time two are in flight, and two may have been answered just before
+    # each time two are in flight, and two may have been answered just before
+    assert server.calls <= 60 + 2 * 4
 
 
 def test_attacks_are_reported(redraft, serve, labels_and_rubric):

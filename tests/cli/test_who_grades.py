@@ -299,10 +299,8 @@ def with_cli_grade_rows(named, endpoint, folder, redraft_):
 def with_gateway(named, endpoint, folder, redraft_):
     """The profile names the graders and the judge, a request the requirements and the schema."""
     judge = False if named.judge == "none" else endpoint.judge_name(named) or None
-    own = [
-        *named.graders,
-        *(named.requirements if judge is False else []),
-    ]  # or it could grade no other request
+    # or it could grade no other request
+    own = [*named.graders, *(named.requirements if judge is False else [])]
     profile = Profile("fast", endpoint.model, judge, own or None)
     form = {"type": "json_schema", "json_schema": {"name": "form", "schema": FORM}}
     body = {
@@ -375,10 +373,8 @@ FACES = {
     "mcp refine": with_mcp_refine,
     "mcp grade": with_mcp_grade,
 }
-SERVES_NOTHING_ELSE = (
-    "gateway",
-    Named(form=True, judge="none"),
-)  # such a profile could grade no request without a form
+# such a profile could grade no request without a form
+SERVES_NOTHING_ELSE = ("gateway", Named(form=True, judge="none"))
 WITHOUT_FORM, WITHOUT_TESTS = {"mcp grade"}, {"gateway", "mcp refine", "mcp grade"}
 
 # What is named, who grades then, and how often each model judges.

@@ -286,9 +286,8 @@ async def test_no_model_is_shown_a_hidden_test(tests):
         redraft.ScriptedModel(["def f(n):\n    return 2 * n"] * 9),
     )
     graders = [redraft.Judge({"quality": "It is right."}), Checklist()]
-    answer = (
-        "code:rust" if tests == WITH_HIDDEN["neither JSON nor Python"] else "code:python"
-    )  # what cannot be read cannot run
+    # what cannot be read cannot run
+    answer = "code:rust" if tests == WITH_HIDDEN["neither JSON nor Python"] else "code:python"
     try:
         await redraft.refine(task, writer, graders, judge, answer=answer, max_iterations=1)
     except redraft.errors.RedraftError:

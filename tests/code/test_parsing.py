@@ -397,9 +397,8 @@ def test_tests_that_repeat_without_end_stay_code():
         parse_tests("assert f(['a' * (10 ** 5) + 'b', [1, 2] * 3]) == -1 * (3 + 4)", "f").kind
         == "calls"
     )
-    assert (
-        parse_tests("assert f([[[0] * 999999] * 999999] * 999999) == 1", "f").kind == "calls"
-    )  # one list many times
+    # one list many times
+    assert parse_tests("assert f([[[0] * 999999] * 999999] * 999999) == 1", "f").kind == "calls"
 
 
 def test_more_assertions_than_tests_are_allowed():

@@ -125,12 +125,8 @@ OTHER = "def f(x):\n    return x > 1\n"
         (4, [RIGHT], {}, RIGHT),
         (3, [RIGHT, ALIKE], {}, RIGHT),
         (3, [RIGHT, OTHER], {OTHER: "2"}, None),
-        (
-            3,
-            [OTHER, RIGHT, ALIKE],
-            {OTHER: "2"},
-            RIGHT,
-        ),  # the larger group, although it comes later
+        # the larger group, although it comes later
+        (3, [OTHER, RIGHT, ALIKE], {OTHER: "2"}, RIGHT),
     ],
 )
 def test_with_few_tests_a_guess_needs_another_one_that_does_the_same(
@@ -215,9 +211,8 @@ def test_a_repair_is_bounded_and_never_loses_a_test(tests, max_runs, random):
     repair = PythonEditor(max_runs=max_runs).repair(
         CODE, parse_tests([{**TESTS[0], "name": f"t{n}"} for n in range(tests)]), run
     )
-    assert (
-        len(set(run.codes) - {CODE}) <= max_runs + 1
-    )  # and once with an addition that records lines
+    # and once with an addition that records lines
+    assert len(set(run.codes) - {CODE}) <= max_runs + 1
     if repair:
         assert passing(CODE) < passing(repair.code)
 

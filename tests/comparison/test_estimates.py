@@ -57,9 +57,8 @@ class World:
         self.b = rows_of(b, self.same, "b", docs, samples=samples)
         self.judged = [y - x for x, y in zip(a, b, strict=True)]
         self.different = [k for k in range(n) if k not in self.same]
-        self.labelled = sorted(
-            rng.sample([k for k in self.different if k < 0.65 * n], labelled)
-        )  # of the first documents
+        # of the first documents
+        self.labelled = sorted(rng.sample([k for k in self.different if k < 0.65 * n], labelled))
 
     def labels(self, unit, keys=None):
         """Labels in columns for A and B, of each answer, or of pairs."""
@@ -656,9 +655,8 @@ def test_errors_of_samples_weigh_their_texts_by_how_often_they_occur():
     report = compare_sync(*sides, labels=labels)
     errors = [(2 * abs((s[0] + s[1]) / 2 - 0.5) + abs(s[2] - 0.6)) / 3 for s in scores.values()]
     assert (report.errors.mean_a, report.errors.mean_b) == pytest.approx((-errors[0], -errors[1]))
-    by_row = [
-        {"id": k, "label_a": 0.6, "label_b": 0.1} for k in range(6)
-    ]  # a label of all samples of a row
+    # a label of all samples of a row
+    by_row = [{"id": k, "label_a": 0.6, "label_b": 0.1} for k in range(6)]
     found = compare_sync(*sides, labels=by_row).errors
     assert (found.mean_a, found.mean_b) == pytest.approx(
         (-abs(fmean(scores["a"]) - 0.6), -abs(fmean(scores["b"]) - 0.6))

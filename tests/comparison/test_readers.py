@@ -256,9 +256,8 @@ def test_texts_of_inspect_in_attachments(tmp_path):
     assert (second.text, second.task, second.task_hash, second.score) == (None, None, "", 1.0)
 
 
-@pytest.mark.parametrize(
-    "files", [3, pytest.param(70_000, marks=pytest.mark.slow)]
-)  # above 65,535, archives have another form
+# above 65,535, archives have another form
+@pytest.mark.parametrize("files", [3, pytest.param(70_000, marks=pytest.mark.slow)])
 def test_the_list_of_files_of_an_archive_is_bounded(tmp_path, monkeypatch, files):
     """Its size is read before the list, which takes more memory."""
     path = tmp_path / "log.eval"
@@ -308,9 +307,8 @@ def test_outputs_and_journals_of_batches(tmp_path):
         ]
         assert sorted(row.score for row in each.rows) == [0.4, 0.5, 0.6, 0.7]
         assert all(row.text and row.task.prompt.startswith("Task") for row in each.rows)
-    assert all(
-        row.values["topic"] == "t" for row in found[1].rows
-    )  # a journal does not keep the other columns
+    # a journal does not keep the other columns
+    assert all(row.values["topic"] == "t" for row in found[1].rows)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,8 @@ from redraft.models import CallableModel
 from redraft.viewer.index import RunIndex
 from redraft.viewer.run_comparison import compare_runs
 
-A_SCORES, B_SCORES = (
-    (1.0, 0.0),
-    (1.0, 1.0),
-)  # of the texts A and B; the first answers of both runs are the same
+# of the texts A and B; the first answers of both runs are the same
+A_SCORES, B_SCORES = ((1.0, 0.0), (1.0, 1.0))
 TASKS = 24
 
 
@@ -155,15 +153,11 @@ def pair_labels(pairs):
 @pytest.mark.parametrize(
     ("labels", "value"),
     [
-        (
-            answer_labels(["same", "good", "bad"]),
-            -0.3,
-        ),  # half of the difference of the second texts
+        # half of the difference of the second texts
+        (answer_labels(["same", "good", "bad"]), -0.3),
         (answer_labels(["good", "bad"]), -0.3),  # the text that both have needs no label
-        (
-            pair_labels([("good", "bad"), ("good", "same"), ("same", "bad")]),
-            -0.375,
-        ),  # of 4 meetings, 3 lose and 1 is a tie
+        # of 4 meetings, 3 lose and 1 is a tie
+        (pair_labels([("good", "bad"), ("good", "same"), ("same", "bad")]), -0.375),
     ],
 )
 def test_labels_are_of_all_samples(form, labels, value):
@@ -174,9 +168,8 @@ def test_labels_are_of_all_samples(form, labels, value):
     assert compare_sync(a, b).verdict == "better"
     report = compare_sync(a, b, labels=labels)
     assert (report.evidence, report.verdict) == ("labels", "worse")
-    if (
-        form != "other IDs"
-    ):  # there, each sample is a row, and meets the one of the other run with its ID
+    # there, each sample is a row, and meets the one of the other run with its ID
+    if form != "other IDs":
         assert report.people.labels_only.value == pytest.approx(value)
         assert report.unused_labels == {}
     assert report.people.estimate.clusters == 16

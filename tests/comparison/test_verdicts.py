@@ -278,20 +278,14 @@ def test_what_a_verdict_follows_from(found, evidence, value, interval):
         # half-width 0.5, value 0.125, 100 rows: (0.5 / 0.125)^2 of them; the margin of 1/8 makes
         # the target 0.25
         (report(-0.375, 0.625, margin=0.125), 1600, 400),
-        (
-            report(-0.625, 0.375, margin=0.125),
-            1600,
-            1600,
-        ),  # a loss is decided at 0, and the margin does not help
+        # a loss is decided at 0, and the margin does not help
+        (report(-0.625, 0.375, margin=0.125), 1600, 1600),
         (report(-0.5625, 0.4375, margin=0.25), 6400, 712),  # 3/16 from the margin
         (report(-0.5625, 0.4375, margin=0.0625), 6400, 6400),
         (report(-0.5, 0.5, margin=0.25), None, 400),
         (report(-0.375, 0.625, margin=0.0), 1600, 1600),
-        (
-            report(margin=0.125, difference=difference(-0.375, 0.625, error=0.0)),
-            400,
-            200,
-        ),  # nothing varies
+        # nothing varies
+        (report(margin=0.125, difference=difference(-0.375, 0.625, error=0.0)), 400, 200),
         (report(0.01, 0.6), None, None),
         (report(None), None, None),
         (report(-0.375, 0.625, blank_b=1), None, None),

@@ -205,9 +205,8 @@ def test_the_rank_of_a_conformal_interval(labels, confidence, rank):
     spread = label_spread(0.5, 0.5)
     due = (0.0, 1.0) if rank is None else (0.5 - rank / 1000 * spread, 0.5 + rank / 1000 * spread)
     assert calibration.interval_around(0.5, 1.0, confidence) == pytest.approx(due)
-    assert calibration.interval_around(0.5, 1.0, 1 - (1 - confidence)) == pytest.approx(
-        due
-    )  # the same but for rounding
+    # the same but for rounding
+    assert calibration.interval_around(0.5, 1.0, 1 - (1 - confidence)) == pytest.approx(due)
 
 
 GOOD = BENT.to_data()
@@ -308,19 +307,11 @@ NOISY = replace(BENT, noise_sd=0.1, repeats=2.0)
         (None, None, None, (None, None, None, None)),
         (None, JUDGE, (0.2, 50), (0.2, 0.02, None, None)),
         (None, FINE, (0.2, 50), (0.2, 0.02, None, None)),
-        (
-            None,
-            COARSE,
-            (0.2, 50),
-            (None, None, None, None),
-        ),  # a level does not show the impression behind it
+        # a level does not show the impression behind it
+        (None, COARSE, (0.2, 50), (None, None, None, None)),
         (NOISY, JUDGE, None, (0.1, 0.1 / sqrt(2 * 40), None, None)),
-        (
-            NOISY,
-            JUDGE,
-            (0.2, 50),
-            (0.1, 0.1 / sqrt(2 * 40), None, None),
-        ),  # the calibration's own noise counts first
+        # the calibration's own noise counts first
+        (NOISY, JUDGE, (0.2, 50), (0.1, 0.1 / sqrt(2 * 40), None, None)),
         (replace(NOISY, repeats=3.5), JUDGE, None, (0.1, 0.1 / sqrt(2 * 100), None, None)),
         (replace(NOISY, repeats=1.0), JUDGE, (0.2, 50), (0.2, 0.02, None, None)),
         (replace(NOISY, noise_sd=0.0), JUDGE, (0.2, 50), (0.2, 0.02, None, None)),
@@ -363,11 +354,8 @@ LEARNED = Priors(gain=0.3, bias_drift=0.05, noise_sd=0.2, tasks=7)
     ("figures", "priors", "due"),
     [
         ((), Priors(), (0.12, 0.03, 0.16)),
-        (
-            (0.2,),
-            Priors(),
-            (0.2, 0.02, 0.16),
-        ),  # the noise is known, so that the shipped drift is too cautious
+        # the noise is known, so that the shipped drift is too cautious
+        ((0.2,), Priors(), (0.2, 0.02, 0.16)),
         ((0.2,), Priors(bias_drift=0.05), (0.2, 0.05, 0.16)),
         ((1.5,), Priors(), (1.0, 0.02, 0.16)),
         ((None, None, 0.1), Priors(), (0.12, 0.1, 0.16)),

@@ -54,9 +54,8 @@ CALL = Usage(1)
 ADVICE = {"actions": ("Say what is missing.",)}
 GRADED = [draft(0), feedback(0, 0.5)]
 PAIR = [*GRADED, child(1, 0), feedback(1, 0.5)]
-KEEN = Priors(
-    draft_mean=0.5, gain=0.3, retention=0.8, gain_sd=0.01, noise_sd=0.3
-)  # refining pays, scores say little
+# refining pays, scores say little
+KEEN = Priors(draft_mean=0.5, gain=0.3, retention=0.8, gain_sd=0.01, noise_sd=0.3)
 
 
 def plan(priors=HELPS, **more):
@@ -117,22 +116,11 @@ def test_the_note_names_the_need_and_the_rest():
         ({}, KEEN, [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),
         ({"unseen_last": True}, KEEN, [JUDGE], GRADED, Left(calls=1), ["refine 0 as 1"]),
         ({"unseen_last": True}, KEEN, [JUDGE], GRADED, Left(calls=0), ["stop 0 budget"]),
-        (
-            {"unseen_last": True},
-            Priors(),
-            [JUDGE],
-            GRADED,
-            Left(calls=1),
-            ["stop 0 budget"],
-        ),  # nothing is learned
-        (
-            {"unseen_last": True},
-            HURTS,
-            [JUDGE],
-            GRADED,
-            Left(calls=1),
-            ["stop 0 budget"],
-        ),  # refining does not pay
+        # nothing is learned
+        ({"unseen_last": True}, Priors(), [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),
+        # refining does not pay
+        ({"unseen_last": True}, HURTS, [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),
+        # from too few tasks
         (
             {"unseen_last": True},
             replace(KEEN, tasks=31),
@@ -140,7 +128,7 @@ def test_the_note_names_the_need_and_the_rest():
             GRADED,
             Left(calls=1),
             ["stop 0 budget"],
-        ),  # from too few tasks
+        ),
         (
             {"unseen_last": True},
             replace(KEEN, tasks=32),
@@ -181,14 +169,8 @@ def test_the_note_names_the_need_and_the_rest():
             UNLIMITED,
             ["judge 1 look 0"],
         ),
-        (
-            {},
-            KEEN,
-            [JUDGE],
-            [*GRADED, child(1, 0)],
-            Left(calls=0),
-            ["judge 1 look 0"],
-        ),  # reserved with its text
+        # reserved with its text
+        ({}, KEEN, [JUDGE], [*GRADED, child(1, 0)], Left(calls=0), ["judge 1 look 0"]),
     ],
 )
 def test_unseen_last(more, priors, panel, records, left, steps):
@@ -304,17 +286,11 @@ def test_left_is_checked(name):
         ({"width": 1}, UNLIMITED, ["refine 0 as 1"]),
         ({"width": 3}, UNLIMITED, ["refine 0 as 1", "refine 0 as 2", "refine 0 as 3"]),
         ({"width": 3}, Left(calls=5), ["refine 0 as 1", "refine 0 as 2"]),
-        (
-            {"width": 3, "allow_new_drafts": False},
-            UNLIMITED,
-            ["refine 0 as 1"],
-        ),  # equal prompts would give equal texts
+        # equal prompts would give equal texts
+        ({"width": 3, "allow_new_drafts": False}, UNLIMITED, ["refine 0 as 1"]),
         ({"width": 64}, UNLIMITED, [f"refine 0 as {n}" for n in range(1, 9)]),
-        (
-            {},
-            Left(seconds=3.0),
-            [f"refine 0 as {n}" for n in range(1, 9)],
-        ),  # there is time for one round
+        # there is time for one round
+        ({}, Left(seconds=3.0), [f"refine 0 as {n}" for n in range(1, 9)]),
         ({}, Left(seconds=6.0), [f"refine 0 as {n}" for n in range(1, 5)]),  # for two
         ({}, Left(seconds=24.0), ["refine 0 as 1"]),
         ({"width": 2}, Left(seconds=3.0), ["refine 0 as 1", "refine 0 as 2"]),

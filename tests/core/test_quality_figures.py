@@ -284,9 +284,8 @@ def test_labels_behind_a_posterior(prior, changes, votes):
     w = variance / (
         variance + prior.bias_sd**2 + prior.noise_sd**2 / calibration.repeats / max(1, votes)
     )
-    drift = (
-        prior.bias_drift * 40 / 100 if changes.get("drift") else prior.bias_drift
-    )  # that of the best text, a refinement
+    # that of the best text, a refinement
+    drift = prior.bias_drift * 40 / 100 if changes.get("drift") else prior.bias_drift
     single_sd = sqrt(variance * (1 - w))
     xs, ys = zip(*calibration.knots, strict=True)
 
@@ -561,9 +560,8 @@ def test_noise_of_scores_that_are_intervals(step, scores):
 
     def height(log_sd):
         sd = exp(log_sd)
-        ends = (
-            sd if coarse else sqrt(sd**2 + 0.01)
-        )  # beside a fine scale, nobody knows where its ends are
+        # beside a fine scale, nobody knows where its ends are
+        ends = sd if coarse else sqrt(sd**2 + 0.01)
         total = -degrees * log_sd - squares / (2 * sd**2)
         for text in texts:
             likelihood = weights.copy()

@@ -62,11 +62,8 @@ def test_one_answer_is_always_given():
         [("", 50, True), ("", 51, False), ("a", 50, True)],
         [("a", 1, True), ("b", 99, True)],  # of another key: what is left
         [("a", 1, True), ("b", 100, False)],
-        [
-            ("a", 1, True),
-            ("a", 49, True),
-            ("a", 1, False),
-        ],  # of the same key: no more than is left free then
+        # of the same key: no more than is left free then
+        [("a", 1, True), ("a", 49, True), ("a", 1, False)],
         [("a", 1, True), ("a", 50, False), ("b", 99, True)],
         [("b", 40, True), ("a", 10, True), ("a", 20, True), ("a", 1, False), ("", 30, True)],
     ],

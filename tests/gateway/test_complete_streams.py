@@ -139,9 +139,8 @@ async def test_a_passed_stream_is_complete_with_its_last_event(
     """Its outcome, usage and texts are recorded and its cost is charged, though the model ends the
     body later or never.
     """
-    monkeypatch.setattr(
-        passing, "END_SECONDS", 1800.0
-    )  # so that a wait for the end of the body is noticed
+    # so that a wait for the end of the body is noticed
+    monkeypatch.setattr(passing, "END_SECONDS", 1800.0)
     refusals = [error(404, "no such path")] if (client, model) == ("responses", "chat") else []
     faults.says(*refusals, streaming(model, gap))
     config = config_for(tmp_path, faults.url)

@@ -577,7 +577,5 @@ def test_messages_that_nobody_can_write(tmp_path):
             time.sleep(0.01)
         model.release()
         assert asked.result(30).status_code == 200
-        assert process.wait(30) in {
-            0,
-            120,
-        }  # (120: Python could not write what was left at its end)
+        # 120: Python could not write what was left at its end
+        assert process.wait(30) in {0, 120}

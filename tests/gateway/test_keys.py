@@ -491,9 +491,8 @@ class Purse:
 @example(
     [(4, 6, None, 6), (4, 6, 4, 6), (4, 6, 4, 6), (4, 3, 4, 6), (0, 2, 4, 0), (0, 2, 4, 0)], 15
 )
-@example(
-    [(256, 1, 4, 0), (128, 1, 4, 1), (140, 1, 4, 1)], 1
-)  # the month has none left, and the day only what is held
+# the month has none left, and the day only what is held
+@example([(256, 1, 4, 0), (128, 1, 4, 1), (140, 1, 4, 1)], 1)
 def test_a_budget_allows_what_it_has_room_for_and_nothing_else(
     tmp_path_factory, requests, first_day
 ):
@@ -657,9 +656,8 @@ def test_a_killed_gateway_forgets_nothing_and_bills_nobody_twice(tmp_path, ring,
         lost = requests - settled
         now = ring.spending_today(key)
         ended, rest = divmod(now.spent - lost * 1_000_000 - settled * 500_000, 500_000)
-        assert (
-            rest == 0 and seen.count("settled") <= ended <= seen.count("settled") + 1
-        )  # a line may be lost after the commit
+        # a line may be lost after the commit
+        assert rest == 0 and seen.count("settled") <= ended <= seen.count("settled") + 1
         assert seen.count("reserved") <= now.requests - requests <= seen.count("reserved") + 1
         settled, requests = settled + ended, now.requests
     for recovered in (requests - settled - lost, 0):

@@ -160,9 +160,8 @@ def ask(port, body, key):
 async def test_a_large_body_does_not_hold_the_loop(model, reading_time, tmp_path, name, make):
     """Whatever the gateway does with it: reading, checking, hashing, storing, and sending it on."""
     with KeyRing(tmp_path) as ring:
-        _, key = ring.add(
-            "one", KeyLimits(usd_per_day=10**6)
-        )  # whose requests are searched for what costs money
+        # whose requests are searched for what costs money
+        _, key = ring.add("one", KeyLimits(usd_per_day=10**6))
     config = config_for(tmp_path, model, graders=["words:1-"], retention=Retention("full"))
     config = replace(
         config, limits=GatewayLimits(max_body=32 * MIB), passed_retention=Retention("full")

@@ -474,11 +474,8 @@ MOST_CALLS = [
     ({"graders": ["judge"], "settings": {"max_iterations": 0, "drafts": 3}}, 3, 1),
     ({"graders": ["judge"], "settings": {"max_iterations": 2, "drafts": 2, "width": 3}}, 9, 1),
     ({"graders": ["judge"], "settings": {"max_iterations": 1, "drafts": 4, "width": 2}}, 6, 1),
-    (
-        {"graders": ["judge", "checklist", "words:1-5"], "settings": {"max_iterations": 1}},
-        2,
-        3,
-    ),  # (a checklist is written, too)
+    # a checklist is written, too
+    ({"graders": ["judge", "checklist", "words:1-5"], "settings": {"max_iterations": 1}}, 2, 3),
     ({"graders": ["jury"], "settings": {"max_iterations": 0}}, 1, 3),
     (
         {"graders": ["judge"], "required_graders": ("clarity",), "settings": {"max_iterations": 0}},

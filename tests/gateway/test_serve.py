@@ -304,12 +304,8 @@ else:
 print(json.dumps(found))
 """
 MIB = 2**20
-ALLOCATORS = (
-    "LD_PRELOAD",
-    "MALLOC_",
-    "GLIBC_TUNABLES",
-    "PYTHONMALLOC",
-)  # variables that replace the allocator, or tune it
+# variables that replace the allocator, or tune it
+ALLOCATORS = ("LD_PRELOAD", "MALLOC_", "GLIBC_TUNABLES", "PYTHONMALLOC")
 
 
 @pytest.mark.skipif(

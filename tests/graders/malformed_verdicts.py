@@ -549,9 +549,8 @@ FORMS = {
 
 TAG = "(?:think(?:ing)?|thought|reasoning)>"
 THOUGHT = re.compile(rf"<{TAG}.*?(?:</{TAG}|\Z)", re.IGNORECASE | re.DOTALL)
-BEGUN_BEFORE = re.compile(
-    rf".*</{TAG}", re.IGNORECASE | re.DOTALL
-)  # the prompt may have begun the thought
+# the prompt may have begun the thought
+BEGUN_BEFORE = re.compile(rf".*</{TAG}", re.IGNORECASE | re.DOTALL)
 PLAIN = re.compile(
     r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]/])"
 )
@@ -655,9 +654,8 @@ def _after_unit(text, at, unit):
             if chr(int(text[at + 2 : at + 6], 16)) != unit:
                 raise NotHere
             return at + 6
-        is_single = (
-            text[at + 1 : at + 2] in {"b", "f"} and text[at + 2 : at + 3].isalpha()
-        )  # the writer did not double it
+        # the writer did not double it
+        is_single = text[at + 1 : at + 2] in {"b", "f"} and text[at + 2 : at + 3].isalpha()
         if (item := ESCAPED.get(text[at + 1 : at + 2])) is not None and not is_single:
             if item != unit:
                 raise NotHere

@@ -309,17 +309,11 @@ PUBLISHED = [
         FOX,
         (0.588235, 0.705882, 0.266667, 0.211053, 0.525324, 0.825),
     ),  # README of rouge-score
-    (
-        "police kill the gunman",
-        GUNMAN,
-        (0.75, 0.75, 0.333333, 0.353553, 0.762404, 0.956522),
-    ),  # Lin 2004, section 3.1
+    # Lin 2004, section 3.1
+    ("police kill the gunman", GUNMAN, (0.75, 0.75, 0.333333, 0.353553, 0.762404, 0.956522)),
     ("the gunman kill police", GUNMAN, (0.5, 0.75, 0.333333, 0.353553, 0.624671, 0.434783)),
-    (
-        "this is a test!",
-        "this is a test",
-        (1, 1, 1, 0.66874, 0.976149, 0.965517),
-    ),  # README of rapidfuzz
+    # README of rapidfuzz
+    ("this is a test!", "this is a test", (1, 1, 1, 0.66874, 0.976149, 0.965517)),
     (
         "It was the dog that the cat chased.",
         "The cat chased the dog.",

@@ -209,9 +209,8 @@ def test_hidden_text_is_replaced(hidden):
     """
     shown = enclose("answer", f"4{hidden}2", "00000000")
     assert "\ufffd" in shown
-    assert (
-        sum(c in shown for c in set(hidden)) <= 1
-    )  # one variation selector may follow a character
+    # one variation selector may follow a character
+    assert sum(c in shown for c in set(hidden)) <= 1
     assert "invisible" in shown
     assert len(without_control_tokens(f"4{hidden}2")) == len(hidden) + 2
 

@@ -119,9 +119,8 @@ def registry_graders():
 @pytest.fixture
 def current_fingerprints(monkeypatch):
     """Return all fingerprints as they are now."""
-    monkeypatch.setenv(
-        "OPENAI_API_KEY", "sk-canary"
-    )  # the embedding grader looks for a key when it is made
+    # the embedding grader looks for a key when it is made
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     return all_fingerprints()
 
 

@@ -39,9 +39,8 @@ NAMES = st.sampled_from(
     ]
 )
 OTHER_KEYS = st.sampled_from(["tone", "confidence", "steps taken", "ID"])
-CHARACTERS = st.characters(
-    codec="utf-8", exclude_characters="\b\f"
-)  # before a letter these are backslashes that were not doubled
+# before a letter these are backslashes that were not doubled
+CHARACTERS = st.characters(codec="utf-8", exclude_characters="\b\f")
 PLAIN_TEXT = st.text(CHARACTERS, max_size=40)
 OTHER_VALUES = st.one_of(
     st.none(),

@@ -132,12 +132,8 @@ REQUIREMENTS = {
     "title": "<<A>>\nb",
     "postscript:P.S.": "Bye\nP.S. more",
 }
-LEFT_OUT = {
-    "embedding",
-    "moderation",
-    "reward",
-    "speed",
-}  # three ask a server of their own, and the last one measures time
+# three ask a server of their own, and the last one measures time
+LEFT_OUT = {"embedding", "moderation", "reward", "speed"}
 
 
 class GenerousJudge:

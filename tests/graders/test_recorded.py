@@ -28,11 +28,8 @@ WINNERS = [
     ("mt_bench_pair", "After all: [[C]]", "tie"),
     ("mt_bench_pair", "[[B]]", "second"),
     ("llmbar", "Output (b) is better. Output (a) is not.", "second"),
-    (
-        "llmbar",
-        "Assistant (b) says Output (b) is better. Yet Output (a) is better.",
-        "first",
-    ),  # LLMBar looks for (a) first
+    # LLMBar looks for (a) first
+    ("llmbar", "Assistant (b) says Output (b) is better. Yet Output (a) is better.", "first"),
     ("llmbar", "Output (b)", "second"),
     ("llmbar_line", "Output (b) is better.\n\nOutput (a) is too long", "first"),
     ("llmbar_sentence", "Therefore, Output (b) is better.", "second"),

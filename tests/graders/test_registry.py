@@ -15,9 +15,8 @@ from redraft.protocols import Comparer, Grader
 
 def test_names_are_unique(monkeypatch):
     """Each name occurs once and has a summary, a mode and an example that makes it."""
-    monkeypatch.setenv(
-        "OPENAI_API_KEY", "sk-none"
-    )  # the example of `embedding` names a model that wants one
+    # the example of `embedding` names a model that wants one
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     found = list(entries())
     assert len({e.name for e in found}) == len(found)
     for e in found:

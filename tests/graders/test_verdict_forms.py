@@ -711,9 +711,8 @@ def instances(schema):
                 max_size=schema.get("maxItems", 5),
             )
         case "string":
-            readable = st.characters(
-                codec="utf-8", exclude_characters="\b\f"
-            )  # before a letter these are single backslashes
+            # before a letter these are single backslashes
+            readable = st.characters(codec="utf-8", exclude_characters="\b\f")
             texts = st.text(readable, max_size=min(schema["maxLength"], 20))
             return texts | st.sampled_from(
                 ["", "x" * schema["maxLength"], " \n", "{", '"', "null", "what to change, or empty"]

@@ -134,9 +134,8 @@ def points_by_matrix(votes, count):
     """Copeland's points by a matrix of majorities."""
     ahead = np.zeros((count, count))
     for places in votes:
-        ahead += np.sign(
-            np.subtract.outer(places, places).T
-        )  # row i, column j: whether i is before j
+        # row i, column j: whether i is before j
+        ahead += np.sign(np.subtract.outer(places, places).T)
     return (np.sign(ahead) + 1).sum(1) / 2 - 0.5
 
 
@@ -188,11 +187,8 @@ def test_a_ranking_with_known_points():
     assert copeland(tennessee) == ((1, 2, 3, 0), ())  # Nashville, Chattanooga, Knoxville, Memphis
     assert copeland([]) == ((), ())
     assert copeland([Comparison((4,))]) == ((4,), ())
-    partial = [
-        Comparison((0, 1)),
-        Comparison((1, 2)),
-        Comparison((2, 3)),
-    ]  # pairs that nobody compared are ties
+    # pairs that nobody compared are ties
+    partial = [Comparison((0, 1)), Comparison((1, 2)), Comparison((2, 3))]
     assert copeland(partial) == ((0, 1, 2, 3), ((1, 2),))
 
 

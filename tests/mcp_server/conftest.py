@@ -31,10 +31,8 @@ def serve():
 @asynccontextmanager
 async def stdio_client(*args, mode="auto", cwd=None):
     """A client of `redraft mcp` over stdin and stdout."""
-    from mcp import (
-        Client,
-        StdioServerParameters,
-    )  # it takes long, and each process that runs tests reads this file
+    # it takes long, and each process that runs tests reads this file
+    from mcp import Client, StdioServerParameters
 
     program = StdioServerParameters(
         command=PROGRAM[0], args=[*PROGRAM[1:], "mcp", *args], env=dict(os.environ), cwd=cwd

@@ -222,9 +222,8 @@ async def test_a_large_body_is_refused(open_server):
         for _ in range(200):
             yield b" " * 2**16
 
-    with suppress(
-        aiohttp.ClientConnectionError
-    ):  # if the server has closed the connection before the rest was sent
+    # if the server has closed the connection before the rest was sent
+    with suppress(aiohttp.ClientConnectionError):
         async with (
             aiohttp.ClientSession() as http,
             http.post(open_server, data=parts(), headers=HEADERS) as reply,

@@ -163,10 +163,8 @@ class Provider(Endpoint):
         ]
         good = [a for a in answers if a["response"] and a["response"]["status_code"] == 200]
         bad = [a for a in answers if a not in good]
-        for name, found in (
-            ("output_file_id", good[::-1]),
-            ("error_file_id", bad),
-        ):  # in another order than asked
+        # in another order than asked
+        for name, found in (("output_file_id", good[::-1]), ("error_file_id", bad)):
             if found:
                 self.files[f"{id}-{name}"] = b"".join(orjson.dumps(a) + b"\n" for a in found)
                 batch[name] = f"{id}-{name}"

@@ -41,9 +41,8 @@ from redraft.storage import Journal
 HERE = Path(__file__).parent
 LINE = 52  # bytes of a line of the logging server's log
 MIN_COMMIT_DELAY = 0.25  # seconds
-MARK = re.compile(
-    r"\b\d{8}[0-9a-f]{4}\b"
-)  # the start of a request's hash, which the logging server puts into its answer
+# the start of a request's hash, which the logging server puts into its answer
+MARK = re.compile(r"\b\d{8}[0-9a-f]{4}\b")
 WORDS = "rivers bridges tides clocks maps lenses kilns looms sails wells".split()
 
 

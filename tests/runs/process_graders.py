@@ -48,9 +48,8 @@ def ends_a_fork(text):
 
 
 def _exit_of_terminated_fork():
-    child = (
-        os.fork()
-    )  # not by multiprocessing, whose threads also wait for the children of each other
+    # not by multiprocessing, whose threads also wait for the children of each other
+    child = os.fork()
     if not child:
         time.sleep(60)
         os._exit(0)

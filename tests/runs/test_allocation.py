@@ -365,10 +365,8 @@ def test_a_row_of_unknown_cost_is_no_decision():
     row.finish(trace + Outcome(0, "gain"))
     allocator.start_row().finish(None)
     assert (row.log.base, row.log.decisions) == (None, [])
-    assert allocator.price == (
-        PLAN.min_expected_gain,
-        "calls",
-    )  # that of a new run: the cost of a call is unknown
+    # that of a new run: the cost of a call is unknown
+    assert allocator.price == (PLAN.min_expected_gain, "calls")
     assert (allocator.waiting, allocator.under_way, allocator.commitment) == (0, set(), 0.0)
 
 

@@ -75,12 +75,8 @@ FOUR = (
 # 0.25, for 2 each: 4 / 20 = 0.2 a row. At 0.15 one of these two continues for 3 more: (4 + 2 * 3 /
 # 2) / 20 = 0.35. At 0.05 a third continues for 1, and of these three one for 3 more: (5 + 3 * 3 /
 # 3) / 20 = 0.4.
-PRICES = [
-    (0.0, 0.5),
-    (0.1, 0.3),
-    (0.2, 0.2),
-    (0.35, 0.1),
-]  # further cost of a row -> the rates at and below which it is too much
+# further cost of a row -> the rates at and below which it is too much
+PRICES = [(0.0, 0.5), (0.1, 0.3), (0.2, 0.2), (0.35, 0.1)]
 
 
 def is_just_above(price, rate):
@@ -148,9 +144,8 @@ def test_a_comparison_is_expected_as_often_as_rows_have_ended_with_one(allocate)
     given = dict(simulated=simulated, panel=WITH_COMPARISON)
     estimate = allocate(1e6, 10, *finished, **given).estimate
     assert (estimate.base, estimate.comparison) == (2.0, 4.0)
-    assert (
-        allocate(1e6, 10, **given).estimate.comparison == 2.0
-    )  # two answers in both orders, as long as nothing is known
+    # two answers in both orders, as long as nothing is known
+    assert allocate(1e6, 10, **given).estimate.comparison == 2.0
     once = 3 * 4.0 * 9 / 19  # the rows that continue, by what is added to each of them
     high, all_but_last = (6 + once) / 20, (6 + 16 * 3 + 19 * 4.0 * 9 / 19) / 20
     assert is_just_above(allocate(10 * (2 + high) + 1e-9, 10, *finished, **given).price.price, 0.4)
@@ -171,16 +166,14 @@ def test_rows_with_two_drafts_need_a_comparison_in_any_case(allocate):
     simulated = (log(4.0, (0.0, 0.0), comparison=2.0), log(4.0, (0.0, 0.0)))
     finished = (log(4.0, (0.5, 2.0), (0.0, 0.0), comparison=2.0), *[log(4.0, (0.0, 0.0))] * 3)
     given = dict(simulated=simulated, panel=WITH_COMPARISON, plan=plan)
-    need = (
-        4.0 + 2.0 * 9 / 20
-    )  # one answer of each row was compared in half of 16 rows, and in one of four
+    # one answer of each row was compared in half of 16 rows, and in one of four
+    need = 4.0 + 2.0 * 9 / 20
     assert is_just_above(allocate(10 * need + 1e-9, 10, *finished, **given).price.price, 0.5)
     assert allocate(10 * need - 1e-9, 10, *finished, **given).price.price == pytest.approx(1.0)
     assert allocate(10 * (need + 2 / 20) + 1e-9, 10, *finished, **given).price == (0.002, "calls")
     allocator = allocate(100.0, 10, *finished, **given)
-    assert allocator.commitment == pytest.approx(
-        10 * (4.0 + 2.0)
-    )  # no row must find that it cannot be compared
+    # no row must find that it cannot be compared
+    assert allocator.commitment == pytest.approx(10 * (4.0 + 2.0))
     row = allocator.start_row()
     assert (row.reserved, allocator.commitment) == (pytest.approx(6.0), pytest.approx(60.0))
 
@@ -422,9 +415,8 @@ def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
         0.0,
     ]
     assert allocator.estimate.base == pytest.approx((16 * 2 + 5 + 2) / 18)
-    assert allocator.commitment == pytest.approx(
-        4 + 2 * allocator.estimate.base
-    )  # (4 calls were paid for)
+    # 4 calls were paid for
+    assert allocator.commitment == pytest.approx(4 + 2 * allocator.estimate.base)
     allocator.start_row().finish(None)
     assert allocator.commitment == pytest.approx(4 + allocator.estimate.base)
 

@@ -357,9 +357,8 @@ async def test_a_file_of_another_program_is_not_overwritten(tmp_path):
         await batch(source, source, model, digit)
     with pytest.raises(ConfigError, match="is one of the input files: name another"):
         await batch(source, tmp_path / "out.jsonl", model, digit, errors=source)
-    (tmp_path / "same.jsonl").hardlink_to(
-        source
-    )  # as IN.JSONL is on a disk that does not distinguish upper and lower case
+    # as IN.JSONL is on a disk that does not distinguish upper and lower case
+    (tmp_path / "same.jsonl").hardlink_to(source)
     with pytest.raises(ConfigError, match="is one of the input files: name another"):
         await batch(source, tmp_path / "same.jsonl", model, digit, overwrite=True)
     other = table(tmp_path / "other.jsonl", 3)

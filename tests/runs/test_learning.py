@@ -189,9 +189,8 @@ def test_nothing_is_saved_unless_asked():
     assert learned.save().priors == learned.priors
     result = redraft.refine_sync("Write.", bench, judge, priors="learned")
     assert result.metadata["priors"] == learned.priors.to_dict()
-    assert (
-        bench.calibrate(calls=40, tasks=8).save().priors == learned.priors
-    )  # those of more tasks stay
+    # those of more tasks stay
+    assert bench.calibrate(calls=40, tasks=8).save().priors == learned.priors
 
 
 def test_too_few_tasks_are_not_saved():

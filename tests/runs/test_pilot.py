@@ -113,9 +113,8 @@ def test_what_is_unknown_stays_unknown():
     assert forecast_total([], 10) is None
     assert forecast_total([0.0, 0.0, 0.0], 10) == ForecastRange(0.0, 0.0, 0.0)
     equal = forecast_total([2.0] * 20, 10)
-    assert (
-        10 < equal.low < equal.value == 20 < equal.high < 30
-    )  # a row may fail, or take more than all in the sample
+    # a row may fail, or take more than all in the sample
+    assert 10 < equal.low < equal.value == 20 < equal.high < 30
     assert forecast_total([2.0, 4.0], 0) == ForecastRange(0, 0, 0)
     found = make_forecast(
         [PilotRow(2, None, 0.1, None)] * 3, 7, concurrency=None, limit=4, uplift=None, interval=None
@@ -167,9 +166,8 @@ def test_a_forecast_has_the_amounts_of_its_rows():
     found = make_forecast(rows, 10, concurrency=2.0, limit=4, uplift=0.25, interval=(0.1, 0.4))
     assert (found.pilot, found.rows) == (2, 10)
     assert (found.calls.value, found.tokens.value, found.cost.value) == (30, 2000, 10)
-    assert found.seconds.value == pytest.approx(
-        40 / 4
-    )  # two rows kept two of four calls in flight, so ten keep all four
+    # two rows kept two of four calls in flight, so ten keep all four
+    assert found.seconds.value == pytest.approx(40 / 4)
     assert found.uplift == ForecastRange(0.25, 0.1, 0.4)
     assert (
         make_forecast(rows, 10, concurrency=2.0, limit=4, uplift=0.25, interval=None).uplift is None
@@ -183,23 +181,11 @@ def test_a_forecast_has_the_amounts_of_its_rows():
     ("concurrency", "pilot", "limit", "value", "low", "high"),
     [
         (4.0, 20, 4, 25.0, 25.0, 25.0),  # the limit was reached
-        (
-            10.0,
-            20,
-            100,
-            2.0,
-            1.0,
-            10.0,
-        ),  # twenty rows kept ten calls in flight, so a hundred would keep fifty
+        # twenty rows kept ten calls in flight, so a hundred would keep fifty
+        (10.0, 20, 100, 2.0, 1.0, 10.0),
         (1.0, 20, 100, 20.0, 1.0, 100.0),
-        (
-            0.5,
-            20,
-            20,
-            100.0,
-            5.0,
-            100.0,
-        ),  # calls with pauses between them: no fewer than one at a time is expected
+        # calls with pauses between them: no fewer than one at a time is expected
+        (0.5, 20, 20, 100.0, 5.0, 100.0),
         (9.0, 5, 4, 100 / 9, 100 / 9, 100 / 9),  # an earlier limit was higher
         (2.0, 0, 4, 25.0, 25.0, 50.0),
     ],

@@ -127,10 +127,8 @@ async def test_the_estimate_is_bounded_by_the_budget(tmp_path, limits):
     assert getattr(told.expected, name) <= limit
 
 
-DRAFT, GRADE = (
-    (10, 300),
-    (10 + 300 + 300, 250),
-)  # tokens read and written: of 40 letters, of an answer, and of a judge
+# tokens read and written: of 40 letters, of an answer, and of a judge
+DRAFT, GRADE = ((10, 300), (10 + 300 + 300, 250))
 FIGURES = {
     "drafts": ({}, "", [DRAFT, GRADE]),
     "short drafts": ({"max_tokens": 100}, "", [(10, 100), (10 + 100 + 300, 250)]),

@@ -59,9 +59,8 @@ from .killing import (
 )
 from .process_graders import Extra, brevity, crash_always, crash_once, ends_a_fork, ends_a_program
 
-PLAIN = {
-    "noise_aware": False
-}  # calls are identified by their words, so this leaves out repeated drafts and grades
+# calls are identified by their words, so this leaves out repeated drafts and grades
+PLAIN = {"noise_aware": False}
 
 
 def go(rows, output, model, graders=None, **given):
@@ -93,10 +92,8 @@ def test_processes_give_the_result_of_one(tmp_path, serve, processes):
     starts no process.
     """
     rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
-    given = {
-        **PLAIN,
-        "prices": {"m": (976.5625, 976.5625)},
-    }  # 2**-10 USD a token: sums are exact in any order
+    # 2**-10 USD a token: sums are exact in any order
+    given = {**PLAIN, "prices": {"m": (976.5625, 976.5625)}}
     one = go(rows, tmp_path / "a.jsonl", server.model, **given)
     begun = server.lines()
     many = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **given)
@@ -118,9 +115,10 @@ def test_processes_give_the_result_of_one(tmp_path, serve, processes):
     begun = server.lines()
     again = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **given)
     assert (again.reused, server.lines()) == (30, begun)
+    # the rows are redone
     cached = go(
         rows, tmp_path / "b.jsonl", server.model, processes=processes, min_delta=0.02, **given
-    )  # the rows are redone
+    )
     assert (cached.reused, cached.usage.calls, cached.cache_savings) == (
         0,
         0,
@@ -348,9 +346,8 @@ def test_processes_share_the_rate(tmp_path, serve):
     )
     starts = [at for kind, _, at in server.entries() if kind == "B"]
     assert len(starts) >= 20
-    assert (
-        max(starts) - min(starts) > (len(starts) - 12) / 10 - 0.1
-    )  # ten a second, after as many at once as a second allows
+    # ten a second, after as many at once as a second allows
+    assert max(starts) - min(starts) > (len(starts) - 12) / 10 - 0.1
 
 
 def test_processes_share_one_deadline(tmp_path, serve):

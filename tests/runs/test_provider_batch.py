@@ -25,9 +25,8 @@ from redraft.storage.journal import Journal
 from .killing import ending, kill_at, serving, start, until, write_rows
 
 WAVES = {"engine": "provider-batch", "poll": 0.02}
-PLAIN = {
-    "noise_aware": False
-}  # calls are identified by their words, so this leaves out repeated drafts and grades
+# calls are identified by their words, so this leaves out repeated drafts and grades
+PLAIN = {"noise_aware": False}
 PROGRAM = """
 import sys
 from redraft import Budget, batch_sync

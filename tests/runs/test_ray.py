@@ -26,9 +26,8 @@ if not find_spec("ray"):
     pytest.skip("no Ray for this Python", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
-PLAIN = {
-    "noise_aware": False
-}  # calls are identified by their words, so this leaves out repeated drafts and grades
+# calls are identified by their words, so this leaves out repeated drafts and grades
+PLAIN = {"noise_aware": False}
 DRIVER = (
     "import sys; from redraft.runs import batch_sync; "
     f"batch_sync(*sys.argv[1:4], engine='ray', shards=2, ray_address=sys.argv[4], **{PLAIN})"

@@ -157,9 +157,8 @@ def test_as_many_rows_start_in_a_turn_as_there_are_free_slots(slots, seconds):
     free.
     """
     log, _, took = play({f"r{n}": [1] for n in range(100)}, room=slots)
-    group = log.index(
-        "r0 starts"
-    )  # tasks run when the scheduler waits: rows before this line were seen in the same turn
+    # tasks run when the scheduler waits: rows before this line were seen in the same turn
+    group = log.index("r0 starts")
     assert (group, took) == (min(slots, ROWS_PER_TURN), seconds)
     under_way = most = 0
     for line in of(log, "starts", "ends"):

@@ -332,9 +332,8 @@ async def test_a_limiter_is_resized_while_calls_wait():
         gate.record_success(place, Reply("a"))
     gate.record_success(await asyncio.wait_for(waiting, 60), Reply("a"))
     assert gate.limit == 2
-    late = [
-        asyncio.ensure_future(gate.acquire()) for _ in range(2)
-    ]  # a second's worth is one call now
+    # a second's worth is one call now
+    late = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
     await asyncio.sleep(0.05)
     assert gate.queue_length >= 1
     for one in late:

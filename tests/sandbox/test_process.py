@@ -701,9 +701,8 @@ def test_kill_9_of_the_grader_leaves_nothing(tier, tmp_path):
         [sys.executable, str(GRADER), "wait", tier], stdout=subprocess.PIPE, env=environment
     ) as grader:
         pids = json.loads(grader.stdout.readline())
-        assert len(pids) >= (
-            6 if tier == "bubblewrap" else 3
-        )  # bubblewrap: a launcher and a program each
+        # bubblewrap: a launcher and a program each
+        assert len(pids) >= (6 if tier == "bubblewrap" else 3)
         folders = os.listdir(tmp_path)
         assert all(is_alive(pid) for pid in pids)
         grader.kill()

@@ -238,9 +238,8 @@ def test_batch_that_is_killed_twice_is_resumed(place, tmp_path_factory):
         )
         assert process.returncode == (-9 if killed_at else 0)
         called = [int(line) for line in log.read_text().split()]
-        assert (
-            first - 1 <= called[0] <= first
-        )  # the answer before the last call may not be committed yet
+        # the answer before the last call may not be committed yet
+        assert first - 1 <= called[0] <= first
         assert called == [*range(called[0], called[0] + killed_at if killed_at else 8)]
         first = called[-1]
         log.unlink()

@@ -251,9 +251,8 @@ def test_separator(tmp_path, kind):
         assert found[0].location.endswith("t.csv:3")
 
 
-TEXTS = st.text(
-    st.characters(codec="utf-8", exclude_characters="\r"), max_size=6
-)  # pandas writes CR without quotation marks
+# pandas writes CR without quotation marks
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6)
 
 
 @given(

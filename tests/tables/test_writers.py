@@ -378,9 +378,8 @@ TABLE = st.lists(st.dictionaries(TEXT, VALUE, max_size=4), max_size=6)
 @given(TABLE)
 def test_any_json_row_round_trips(tmp_path_factory, table):
     """Lone surrogates, NUL and numbers of any size round trip."""
-    table = json.loads(
-        json.dumps(table)
-    )  # surrogates that make a pair are one character from here on
+    # surrogates that make a pair are one character from here on
+    table = json.loads(json.dumps(table))
     first, second = (
         tmp_path_factory.getbasetemp() / name
         for name in ("property-in.jsonl", "property-out.jsonl")

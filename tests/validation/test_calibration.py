@@ -127,9 +127,8 @@ def test_a_posterior_mean_is_not_shrunk_twice():
     )
     calibration = fit_calibration(scores, labels, noise_sd=0.15)
     for score in (0.3, 0.6, 0.8):
-        posterior = 0.6 + 0.5 * (
-            score - 0.6
-        )  # as much noise as spread: half of a difference is noise
+        # as much noise as spread: half of a difference is noise
+        posterior = 0.6 + 0.5 * (score - 0.6)
         assert calibration.predict(posterior, 0.15 * 0.5**0.5).mean == pytest.approx(
             calibration.predict(score).mean, abs=0.04
         )

@@ -52,9 +52,8 @@ def test_zeros_and_ones_with_few_changes_have_bonett_and_prices_interval():
     quantile = t_quantile(0.975, 49)
     low, high = paired_difference(a, b).interval
     assert low == pytest.approx(up - down - quantile * error, abs=0.002)
-    assert high == pytest.approx(
-        up - down + quantile * error, abs=0.004
-    )  # the t interval may reach further on this side
+    # the t interval may reach further on this side
+    assert high == pytest.approx(up - down + quantile * error, abs=0.004)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +212,8 @@ def test_as_many_rows_as_stated_decide(shift, margin):
     """With the stated number of rows of the same spread, the interval excludes 0, or the margin."""
     steps = [0.1, -0.1, 0.05, -0.05] * 12
     few = paired_difference([0.5] * 48, [0.5 + shift + step for step in steps])
-    needed = (
-        -(-rows_to_decide(few, margin) // 4) * 4 + 4
-    )  # whole cycles of steps; the spread changes a little with the rows
+    # whole cycles of steps; the spread changes a little with the rows
+    needed = -(-rows_to_decide(few, margin) // 4) * 4 + 4
     many = [steps[n % 48] for n in range(needed)]
     found = paired_difference([0.5] * needed, [0.5 + shift + step for step in many])
     decided = found.verdict != "undecided" or (margin is not None and found.interval[0] >= -margin)

@@ -63,9 +63,8 @@ def test_the_estimate_is_that_of_the_formula():
     assert w == pytest.approx(covariance / (variance(SCORES + OTHERS) * (1 + n / many)))
     corrected = [y - w * f for y, f in zip(LABELS, SCORES, strict=True)]
     assert found.value == pytest.approx(w * fmean(OTHERS) + fmean(corrected))
-    fixed = sqrt(
-        w * w * variance(OTHERS) / many + variance(corrected) / n
-    )  # as if the weight were known
+    # as if the weight were known
+    fixed = sqrt(w * w * variance(OTHERS) / many + variance(corrected) / n)
     assert fixed < found.standard_error < 1.2 * fixed
     few, many = (
         t_quantile(0.975, freedom) * found.standard_error for freedom in (n - 1, n + many - 2)

@@ -492,9 +492,8 @@ async def test_only_what_an_outage_prevented_is_asked_again(tmp_path):
     asked = []
 
     def reply(messages):
-        text = answer_in(
-            [message for message in messages if "<answer-" in message["content"]]
-        )  # also when it is told to try again
+        # also when it is told to try again
+        text = answer_in([message for message in messages if "<answer-" in message["content"]])
         asked.append(text)
         if isinstance(value := said[text], Exception):
             raise value

@@ -433,10 +433,8 @@ def wilson_figures():
     ):
         found = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
         yield m.wilson_interval(successes, n, level), pytest.approx((found.low, found.high))
-    yield (
-        m.wilson_interval(7, 23),
-        pytest.approx((0.1560402445321402, 0.5086575626875921)),
-    )  # statsmodels proportion_confint
+    # statsmodels proportion_confint
+    yield (m.wilson_interval(7, 23), pytest.approx((0.1560402445321402, 0.5086575626875921)))
     yield m.wilson_interval(0, 0), None
     yield m.wilson_interval(1, 1)[1], 1.0
     yield m.wilson_interval(0.5, 1), pytest.approx(wilson(0.5, 1, normal(0.95)))
@@ -545,10 +543,8 @@ def bootstrap_figures():
         yield found is not None, known
     yield m.bootstrap_interval([1.0], fmean), None
     yield m.bootstrap_interval(rows[:2], fmean, samples=200), (0.0, 1.0)
-    theirs = (
-        0.5513333,
-        0.6693333,
-    )  # scipy.stats.bootstrap((LABELS,), np.mean, method="percentile", n_resamples=200_000)
+    # scipy.stats.bootstrap((LABELS,), np.mean, method="percentile", n_resamples=200_000)
+    theirs = (0.5513333, 0.6693333)
     yield m.bootstrap_interval(LABELS, fmean), pytest.approx(theirs, abs=0.012)
 
 
@@ -692,10 +688,8 @@ def ppi_limits():
         [u.interval[1] for u in units],
         pytest.approx([units[0].interval[1] * unit for unit in (1, 1e-90, 1e90)], rel=1e-9, abs=0),
     )
-    for rare, wider in (
-        (5, False),
-        (4, True),
-    ):  # Wilson's interval of the labels alone from fewer than five of one kind
+    # Wilson's interval of the labels alone from fewer than five of one kind
+    for rare, wider in ((5, False), (4, True)):
         labels = [1.0] * rare + [0.0] * 200
         found = estimators.ppi_mean(labels, labels, [0.0, *labels * 9], confidence=0.5).interval
         alone = wilson(rare / len(labels), len(labels), normal(0.5))
@@ -782,9 +776,8 @@ def rogan_gladen_figures():
             found.interval,
             pytest.approx((max(0, theta + shift - z * error), min(1, theta + shift + z * error))),
         )
-    useless = estimators.rogan_gladen(
-        [1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [1, 0]
-    )  # 3 / 4 + 2 / 8 = 1, once shrunk
+    # 3 / 4 + 2 / 8 = 1, once shrunk
+    useless = estimators.rogan_gladen([1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [1, 0])
     yield (useless.value, useless.interval, useless.standard_error), (0.0, (0.0, 1.0), None)
 
 
@@ -825,9 +818,8 @@ def rogan_gladen_difference_figures():
     yield (single.value, single.interval, single.standard_error), (1.0, (-1.0, 1.0), None)
     many = [1] * 1000 + [0] * 1000, [1] * 600 + [0] * 400 + [1] * 400 + [0] * 600
     for sides, value in ((([0] * 100, [1] * 100), 1.0), (([1] * 100, [0] * 100), -1.0)):
-        found = estimators.rogan_gladen_difference(
-            *many, *sides
-        )  # pass rates that differ more than this judge's ever could
+        # pass rates that differ more than this judge's ever could
+        found = estimators.rogan_gladen_difference(*many, *sides)
         yield found.value, value
         yield found.interval[0] < found.interval[1], True
         yield value in found.interval, True
@@ -1045,9 +1037,8 @@ def sequence_figures():
     )
     yield (found.decided_after(found.low[2]), found.decided_after(found.high[3])), (4, 5)
     yield sequential.confidence_sequence([1.0]).interval, (0.0, 1.0)
-    against = sequential.confidence_sequence(
-        [0.0] * 40 + [1.0] * 60, confidence=0.5
-    )  # every mean is excluded in the end
+    # every mean is excluded in the end
+    against = sequential.confidence_sequence([0.0] * 40 + [1.0] * 60, confidence=0.5)
     yield against.interval, (against.low[59], against.high[59])
     yield against.low[20] < against.low[59] <= against.high[59] < against.high[20], True
     yield sequential.ConfidenceSequence((0.0, 0.2), (1.0, 1.0)).decided_after(0.2), None

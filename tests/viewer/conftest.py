@@ -48,9 +48,8 @@ def viewing(tmp_path, *paths):
             yield server
 
 
-@pytest.fixture(
-    scope="module"
-)  # playwright keeps an event loop running, which asynchronous tests of other modules cannot share
+# playwright keeps an event loop running, which asynchronous tests of other modules cannot share
+@pytest.fixture(scope="module")
 def browser():
     """A real browser: Debian's Chromium, where it is installed. While it is open, nothing else can
     run an event loop.

@@ -109,9 +109,8 @@ def test_the_commands_with_a_model_run(pictures, tutorial, plain_server, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_pictures_show_what_a_reader_sees(
-    runs, browser, pictures
-):  # the commands run before the browser has its event loop
+# the commands run before the browser has its event loop
+def test_the_pictures_show_what_a_reader_sees(runs, browser, pictures):
     """The commands serve pages with all that the pictures of the tutorial and the README show,
     where they show it.
     """

@@ -146,11 +146,8 @@ async def test_listing_searches_every_location(faults):
     env = {"REDRAFT_MODEL": "vllm:x", "OPENAI_BASE_URL": faults.url}
     found = await find_model(env, servers=[at(faults)], search_all=True)
     assert found.model.name == "x"
-    assert [p.is_available for p in found.locations] == [
-        False,
-        True,
-        True,
-    ]  # no server answers at vLLM's port
+    # no server answers at vLLM's port
+    assert [p.is_available for p in found.locations] == [False, True, True]
     assert all(line.isprintable() for line in str(found).splitlines())
 
 

@@ -97,10 +97,8 @@ async def test_what_a_model_needs_is_declared_once(server):
         "q", model, Judge(RUBRIC), max_iterations=0, model_params={"top_p": 0.9}, temperature=0.0
     )
     assert further(server.requests) == [{"enable_thinking": False, "top_p": 0.9}] * 2
-    assert [request.body["temperature"] for request in server.requests] == [
-        0.0,
-        0.5,
-    ]  # given by the call; the judge's is a default
+    # given by the call; the judge's is a default
+    assert [request.body["temperature"] for request in server.requests] == [0.0, 0.5]
     with pytest.raises(ConfigError, match="only the name of a model takes them"):
         connect(Chat("m", server.url), params={"top_p": 1})
 

@@ -13,11 +13,8 @@ PUBLISHED = [  # USD per million tokens read and written, as the providers have 
     ("gpt-4o-mini", OPENAI, (0.15, 0.6)),
     ("gpt-4o-mini", "openai", (0.15, 0.6)),
     ("claude-sonnet-4-5", "anthropic", (3, 15)),
-    (
-        "gemini-2.5-pro",
-        "google",
-        (1.25, 10),
-    ),  # of prompts up to 200,000 tokens; longer ones cost more
+    # of prompts up to 200,000 tokens; longer ones cost more
+    ("gemini-2.5-pro", "google", (1.25, 10)),
 ]
 
 

@@ -191,9 +191,8 @@ async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
     """
     judge = redraft.Judge({"truth": "It is true."})
     faults.says(reply(VERDICT))
-    with pytest.warns(
-        UserWarning, match=r"it read 2,051 tokens of a prompt of 33,\d{3} bytes"
-    ):  # (a judge is shown no more)
+    # a judge is shown no more
+    with pytest.warns(UserWarning, match=r"it read 2,051 tokens of a prompt of 33,\d{3} bytes"):
         result = await redraft.refine(
             "q", redraft.ScriptedModel([LONG]), judge, Chat("m", faults.url), max_iterations=0
         )

@@ -463,9 +463,8 @@ async def test_real_server_accepts_tools(plain_server):
     better call.
     """
     url, _, name = plain_server.partition("#")
-    model = Chat(
-        name, url, extra_body={"ignore_eos": True}
-    )  # random weights might start with the end token
+    # random weights might start with the end token
+    model = Chat(name, url, extra_body={"ignore_eos": True})
     named = {"type": "function", "function": {"name": "search"}}
     offered = Request(TURNS, max_tokens=8, tools=(SEARCH,), tool_choice=named, is_generation=True)
     assert (await model.complete(offered)).text

@@ -39,9 +39,8 @@ OPENING_FENCE = re.compile(
     r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE
 )
 LABEL = re.compile(r"[a-z0-9+#.-]*")
-TAGS = re.compile(
-    r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z"
-)  # such as [BEGIN] and [DONE]
+# such as [BEGIN] and [DONE]
+TAGS = re.compile(r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z")
 ANSWER_TAGS = re.compile(r"<answer>(?=```)|(?<=```)</answer>")
 INLINE = re.compile(r"\A(`{1,3})([^`\n]+)\1\Z")
 TRIPLE_QUOTES = re.compile(r"\"{3}|'{3}")
@@ -304,9 +303,8 @@ def code_between_prose(text: str) -> str:
         return untagged
     lines = text.split("\n")
     first = next((n for n, line in enumerate(lines) if FIRST_LINE.match(line)), None)
-    is_body = text[:1] in {" ", "\t"} and not syntax_error(
-        f"def body():\n{text}"
-    )  # with other functions after it
+    # with other functions after it
+    is_body = text[:1] in {" ", "\t"} and not syntax_error(f"def body():\n{text}")
     if is_body or not syntax_error(text):
         return ""
     if first is None:

@@ -60,9 +60,8 @@ class AnswerGrader:
                 nearness=0.0,
             )
         try:
-            await run_in_thread(
-                self.form.read, candidate.text
-            )  # validators of the user may take any time
+            # validators of the user may take any time
+            await run_in_thread(self.form.read, candidate.text)
         except InvalidAnswer as invalid:
             reason = f"not valid as {self.form.name}: {invalid}"
             return Feedback(0.0, reason, invalid.errors, done=False, nearness=invalid.nearness)

@@ -52,9 +52,8 @@ T = TypeVar("T")
 MAX_ERRORS = 20  # errors of an answer that are listed
 MAX_ERROR_CHARS = 300
 MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
-TYPE_KEYWORDS = frozenset(
-    ("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref")
-)  # without these, any type is valid
+# without these, any type is valid
+TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"))
 MAX_MEMBERS = 10  # of an answer that is not valid, which are looked at for one that is
 MAX_TEXTS = 1000  # of an answer that are read as JSON at once
 EXTRA_HINT = "pip install 'redraft[typed]'"
@@ -656,10 +655,8 @@ def _called_functions(core_schema: Any) -> list[Any]:
     ]
 
 
-SOURCE_METHODS = (
-    "__init__",
-    "model_post_init",
-)  # methods of a model that validate without being listed as validators
+# methods of a model that validate without being listed as validators
+SOURCE_METHODS = ("__init__", "model_post_init")
 DATACLASS_METHODS = ("__post_init__",)
 
 

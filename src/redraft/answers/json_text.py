@@ -39,14 +39,8 @@ BETWEEN = re.compile(r"[\s,:]*+")
 TEXT_OR_KEY = re.compile(r'("(?:[^"\\]++|\\.)*+")\s*+(:)?')
 OPENING = re.compile(r"[{\[]")
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
-EMBEDDED_AFTER = (
-    "(",
-    '"',
-    "'",
-    "\\",
-    "“",
-    "‘",
-)  # a value that follows one of these is part of something else
+# a value that follows one of these is part of something else
+EMBEDDED_AFTER = ("(", '"', "'", "\\", "“", "‘")
 
 TOKEN = re.compile(
     r"""\s*+(?:"(?P<double>(?:[^"\\]|\\.)*+)"|'(?P<single>(?:[^'\\]|\\.)*+)'|“(?P<curly>[^”\\]*+)”|‘(?P<curly_single>[^’\\]*+)’"""

@@ -148,7 +148,6 @@ def main(argv: list[str] | None = None) -> int:
             collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # write escapes instead of failing half-way
+            # write escapes instead of failing half-way
+            stream.reconfigure(errors="backslashreplace")
     return exit_code_of(lambda: program.main(args=argv, prog_name="redraft", standalone_mode=False))

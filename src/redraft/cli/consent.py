@@ -46,10 +46,8 @@ Kind: TypeAlias = Literal["address", "model file", "code", "path", "sandbox", "p
 Visit: TypeAlias = Callable[[Kind, str], str]
 
 MODEL_SETTINGS = ("model", "judge")
-ANSWER_SETTINGS = (
-    "answer",
-    "schema",
-)  # code unless it begins with "code:"; a path unless it is JSON
+# code unless it begins with "code:"; a path unless it is JSON
+ANSWER_SETTINGS = ("answer", "schema")
 PATH_SETTINGS = ("rubric", "template", "cards-dir", "priors", "draft-prompt", "refine-prompt")
 PRIORS_KEYWORDS = ("shipped", "learned")  # values of `priors` that are not paths
 KIND_DESCRIPTIONS: Mapping[Kind, str] = {
@@ -61,13 +59,10 @@ KIND_DESCRIPTIONS: Mapping[Kind, str] = {
     "package": "a package that code of answers may import",
     "trust": "tests whose outcome the code could forge",
 }
-SAFE_TIERS = (
-    "auto",
-    "bubblewrap",
-)  # values of `sandbox` that need no consent: with Landlock, code learns more
-EXECUTION_OPTION = re.compile(
-    rf"(?:^|,)\s*(?:{'|'.join(EXECUTION_FIELDS)})\s*="
-)  # in the spec of a grader that runs code
+# values of `sandbox` that need no consent: with Landlock, code learns more
+SAFE_TIERS = ("auto", "bubblewrap")
+# in the spec of a grader that runs code
+EXECUTION_OPTION = re.compile(rf"(?:^|,)\s*(?:{'|'.join(EXECUTION_FIELDS)})\s*=")
 MAX_JURY_SIZE = 200  # graders in a jury, nested juries included
 MAX_SHOWN = 500  # characters of a value in a message
 VARIABLE = "REDRAFT_TRUST"

@@ -133,9 +133,8 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
         case Flag():
             flags = [f"{flag}/--no-{flag[2:]}"]
         case WholeNumber(least, most):
-            limit = (
-                None if most == MAX_ROWS else most
-            )  # help does not mention a limit that no file reaches
+            # help does not mention a limit that no file reaches
+            limit = None if most == MAX_ROWS else most
             attributes["type"] = WholeRange(least, limit) if least is not None else int
         case Number(least, most, exclusive):
             attributes["type"] = NumberRange(

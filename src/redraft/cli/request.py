@@ -478,9 +478,8 @@ def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -
         saved["rubric"] = rubric.to_data()
     if isinstance(priors := load_priors(saved.get("priors")), Priors):
         saved["priors"] = priors.to_dict()
-    return {
-        key: value for key, value in saved.items() if key not in PROMPT_KEYS
-    }  # the refinement saves the templates
+    # the refinement saves the templates
+    return {key: value for key, value in saved.items() if key not in PROMPT_KEYS}
 
 
 def _canonical_grader(spec: str) -> str:

@@ -73,9 +73,8 @@ def find_run(name: str, journal: str | None) -> StoredRun:
     is_named = not journal and own.is_file()
     paths = [own] if is_named else journal_paths(journal)
     runs = read_runs(paths, strict=bool(journal) or is_named)
-    is_path = Path(name).name != name and not (
-        journal or is_named
-    )  # then no other output of that name
+    # then no other output of that name
+    is_path = Path(name).name != name and not (journal or is_named)
     matches = (
         []
         if is_path

@@ -431,9 +431,8 @@ def render_diff(before: str, after: str, *, colour: bool, full: bool = False) ->
         else:
             if not full and len(shown) > MAX_CHANGE:
                 shown = f"{shown[: MAX_CHANGE // 2]} […] {shown[-MAX_CHANGE // 2 :]}"
-            shown = shown.replace(
-                "\n", "↵\n" if span.kind == "added" else "↵"
-            )  # a removed line end breaks no line
+            # a removed line end breaks no line
+            shown = shown.replace("\n", "↵\n" if span.kind == "added" else "↵")
         opening, closing = MARKS.get(span.kind, ("", "")) if not colour else ("", "")
         text.append(f"{opening}{shown}{closing}", STYLES[span.kind] if colour else "")
     text.rstrip()

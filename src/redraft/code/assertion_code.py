@@ -32,10 +32,8 @@ NAMES = {
 }
 SOLUTION = "solution"  # the module name of the candidate
 CANDIDATE_MODULES = (SOLUTION, "candidate", "answer", "main", "submission")
-PYTEST_MODULES = (
-    "pytest",
-    "pytest_asyncio",
-)  # the second one is stood for where it is not installed
+# the second one is stood for where it is not installed
+PYTEST_MODULES = ("pytest", "pytest_asyncio")
 MODULE_NAMES = {"__name__", "__file__", "__doc__", "__builtins__"}
 MAX_PART_TEXT = 300
 # of values that arrive as something simpler: a list, a dictionary, an iterator, a proxy

@@ -14,12 +14,10 @@ Comparison: TypeAlias = Literal["equal", "not_equal", "identical", "true", "fals
 OutputComparison: TypeAlias = Literal["exact", "tokens", "floats"]
 OUTPUT_COMPARISONS: tuple[OutputComparison, ...] = ("exact", "tokens", "floats")
 FLOAT_TOLERANCE = 1e-6  # of "floats"; usual on programming contests
-WORD = re.compile(
-    r"[^ \t\n\v\f\r]+"
-)  # `isspace` of C; str.split splits at other white space, too, such as \xa0
-NUMBER = re.compile(
-    r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?"
-)  # float() reads more: 1_000, digits of other scripts
+# `isspace` of C; str.split splits at other white space, too, such as \xa0
+WORD = re.compile(r"[^ \t\n\v\f\r]+")
+# float() reads more: 1_000, digits of other scripts
+NUMBER = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")
 
 
 @dataclass(frozen=True, slots=True)

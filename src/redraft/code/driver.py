@@ -45,11 +45,8 @@ from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
-NEEDS_CLASS = (
-    "AttributeError",
-    "KeyError",
-    "TypeError",
-)  # what a program raises that lacks the class of a value
+# what a program raises that lacks the class of a value
+NEEDS_CLASS = ("AttributeError", "KeyError", "TypeError")
 OWN_FAULTS = (
     "NameError",
     "UnboundLocalError",
@@ -60,6 +57,7 @@ OWN_FAULTS = (
     "ModuleNotFoundError",
 )
 NOT_SHARED = "the program runs in a sandbox of its own, which has no part in that"
+# of a request
 FORWARDED = (
     "call",
     "method",
@@ -71,7 +69,7 @@ FORWARDED = (
     "args",
     "kwargs",
     "reference",
-)  # of a request
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +206,8 @@ class _Relay:
     outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
     logs: dict[Any, _PartLog] = field(default_factory=dict)
     calls: int = 0
-    lost: dict[Any, tuple[str, bool]] = field(
-        default_factory=dict
-    )  # for each part, a class that the program got as another
+    # for each part, a class that the program got as another
+    lost: dict[Any, tuple[str, bool]] = field(default_factory=dict)
     has_tasks: bool = False  # the program has tasks that run on while the tests do something else
 
     def run(self) -> list[TestResult]:

@@ -47,19 +47,11 @@ from .proxies import (
 )
 from .values import Decoder, Encoder, ValueClassError, ValueCodecError, make_array
 
-COROUTINE, ASYNC_GENERATOR = (
-    0x80,
-    0x200,
-)  # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
+# of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
+COROUTINE, ASYNC_GENERATOR = (0x80, 0x200)
 ALLOW_TOP_LEVEL_AWAIT = 0x2000  # of `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`
-CARRIED = (
-    "builtins",
-    "datetime",
-    "decimal",
-    "fractions",
-    "itertools",
-    "numpy",
-)  # modules whose values arrive as what they are
+# modules whose values arrive as what they are
+CARRIED = ("builtins", "datetime", "decimal", "fractions", "itertools", "numpy")
 MAX_KEPT = 50  # values that are compared before each call
 SKIPPED = "it was skipped after a call of the program"
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
@@ -210,9 +202,8 @@ class Driver:
         plugins: list[Any] = [plugin, asyncio_fixtures()]
         path = Path.cwd() / "test_of_the_candidate.py"
         try:
-            path.write_text(
-                source, "utf-8"
-            )  # a file, so that messages of pytest show the values in assertions
+            # a file, so that messages of pytest show the values in assertions
+            path.write_text(source, "utf-8")
         except OSError:  # nothing can be written in this sandbox
             path = Path(pytest.__file__).with_name("py.typed")
             plugins.append(MemoryPlugin(path, source))

@@ -48,10 +48,8 @@ PARALLEL_RUNS = max(1, min(4, os.cpu_count() or 1))
 MIN_CPU_SECONDS = 1.0  # of CPU time for a changed program
 FIRST_RUN_SHARE = 0.5  # of the seconds, that the run of the unchanged program may take
 LAST_RUN_SHARE = 0.25  # of the seconds, that is left for the run of the repaired program
-FIRST_CPU_SHARE, FIRST_WALL_SHARE = (
-    1 / 8,
-    1 / 6,
-)  # of the seconds, for a process of the first run; two may run out of time
+# of the seconds, for a process of the first run; two may run out of time
+FIRST_CPU_SHARE, FIRST_WALL_SHARE = (1 / 8, 1 / 6)
 MIN_FIRST_SECONDS = 0.5  # for such a process
 OUT_OF_TIME = ("out of time", "not run: the tests before it used up the time")
 MORE_RUNS = 40  # after a mutation that passes all tests, to find others that agree with it

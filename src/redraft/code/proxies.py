@@ -459,10 +459,8 @@ def forwarding_method(method: str, *, is_conversion: bool) -> Any:
     def forwarding(self: RemoteObject, *args: Any, **kwargs: Any) -> Any:
         if is_conversion:
             check_is_asked(self, method)
-        if method in ("__exit__", "__aexit__") and type(args[1]) in (
-            AssertionError,
-            CandidateEnd,
-        ):  # not for it to suppress
+        # not for it to suppress
+        if method in ("__exit__", "__aexit__") and type(args[1]) in (AssertionError, CandidateEnd):
             raise parts_of(self)[0].fail(f"AssertionError: {args[1]}".removesuffix(": "))
         return forward(self, method, *args, **kwargs)
 
@@ -492,9 +490,10 @@ def coroutine_method(name: str) -> Any:
 
 COROUTINE_METHODS = {
     **{name: coroutine_method(name) for name in ("send", "throw", "close")},
+    # not asked for
     **dict.fromkeys(
         f"{kind}_{part}" for kind in ("cr", "gi") for part in ("frame", "code", "await", "running")
-    ),  # not asked for
+    ),
 }
 
 

@@ -20,9 +20,8 @@ from ..sandbox import Execution, Limits, Sandbox
 from .findings import FILE_NAME, MAX_MESSAGE_CHARS, Finding, unexpected_end
 
 LIMITS = Limits(cpu_seconds=10, memory_bytes=2 * 2**30, output_bytes=4 * 2**20)
-RULE = re.compile(
-    r"[A-Z]{1,10}[0-9]{0,5}"
-)  # a rule of ruff, or the beginning of the names of several
+# a rule of ruff, or the beginning of the names of several
+RULE = re.compile(r"[A-Z]{1,10}[0-9]{0,5}")
 SYNTAX_RULE = "invalid-syntax"
 NEWEST_TARGET = (3, 14)  # of the versions of Python that all supported versions of ruff know
 

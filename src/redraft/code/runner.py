@@ -98,9 +98,8 @@ def _executor() -> LastingThreadPool:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_executor.cache_clear
-    )  # the threads of the parent are not there
+    # the threads of the parent are not there
+    os.register_at_fork(after_in_child=_executor.cache_clear)
 
 
 def _run(

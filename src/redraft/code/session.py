@@ -26,10 +26,8 @@ from .values import Decoder, ValueCodecError, encode
 MAX_TIMEOUTS = 2  # processes that may use up their time; the tests after that are not run
 MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
-IMPORTED = {
-    "candidate": ("values",),
-    "driver_runner": ("values", "proxies"),
-}  # by the modules that start in a sandbox
+# by the modules that start in a sandbox
+IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "proxies")}
 TIMEOUTS = ("cpu", "wall")
 SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
@@ -202,9 +200,8 @@ class CandidateSession:
             answer = self._exchange(load_message(self.code), Decoder())
             if isinstance(answer, CallFailure):
                 self._end()
-                self.load_failure = replace(
-                    answer, types=(), seconds=None
-                )  # it raised before any call
+                # it raised before any call
+                self.load_failure = replace(answer, types=(), seconds=None)
         return self.load_failure
 
     def run(self, stdin: str) -> tuple[Answer, Execution | None]:

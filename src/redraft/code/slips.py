@@ -35,9 +35,8 @@ BEAM_WIDTH = 4  # of the changed codes that do not compile yet, how many are fol
 TOKENIZER_ERROR = re.compile(
     r"never closed|unmatched|does not match|unterminated|invalid (character|non-printable|\w+ literal)|tabs"  # noqa: E501
 )
-AFTER_KEYWORD = re.compile(
-    rf"\b({'|'.join(set(keyword.kwlist) - {'None', 'True', 'False'})})$"
-)  # no value ends there
+# no value ends there
+AFTER_KEYWORD = re.compile(rf"\b({'|'.join(set(keyword.kwlist) - {'None', 'True', 'False'})})$")
 MAX_LOST_LINES = 0.5  # share of the lines that may be removed
 OPENING = {"(": ")", "[": "]", "{": "}"}
 CLOSING = {closer: opener for opener, closer in OPENING.items()}

@@ -46,10 +46,8 @@ CALL_FIELDS = (
     "name",
 )
 STDIO_FIELDS = ("stdin", "stdout", "compare", "tolerance", "weight", "hidden", "name")
-PAIRED_FIELDS = (
-    ("inputs", "outputs"),
-    ("input", "output"),
-)  # of APPS and TACO, and of CodeContests
+# of APPS and TACO, and of CodeContests
+PAIRED_FIELDS = (("inputs", "outputs"), ("input", "output"))
 CONTEST_FIELDS = ("public_tests", "private_tests", "generated_tests")  # of CodeContests
 WRAPPER_FIELDS = (
     "entry_point", "fn_name", "tests", "hidden", "test_list", "test_setup_code", "test_imports", *CONTEST_FIELDS,
@@ -293,15 +291,13 @@ class _Reader:
         """
         if tests.get("fn_name") is not None:
             return True
-        if (
-            self.entry_point is not None or tests.get("function") is not None
-        ):  # the arguments of one call
+        # the arguments of one call
+        if self.entry_point is not None or tests.get("function") is not None:
             return False
         if not _are_texts(inputs) or not _are_texts(outputs):
             return False
-        return len(inputs) == len(outputs) or any(
-            "\n" in text for text in (*inputs, *outputs)
-        )  # refused if unequal
+        # refused if unequal
+        return len(inputs) == len(outputs) or any("\n" in text for text in (*inputs, *outputs))
 
     def read_parts(self, visible: Any, hidden: Any) -> Tests:
         """Read visible and hidden tests. If some of them stay code, all do."""
@@ -316,9 +312,8 @@ class _Reader:
         pairs = _checked_pairs(inputs, outputs)
         if by_call:
             rows = [{"input": given, "output": output} for given, output in pairs]
-            texts = all(
-                isinstance(each, str) for pair in pairs for each in pair
-            )  # JSON, a line for each argument
+            # JSON, a line for each argument
+            texts = all(isinstance(each, str) for pair in pairs for each in pair)
             tests = self.read(
                 [{**row, "testtype": "functional"} for row in rows] if texts else rows
             )

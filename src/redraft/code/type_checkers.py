@@ -33,10 +33,8 @@ NODE_LIMITS = Limits(
     output_bytes=4 * 2**20,
     open_files=512,
 )  # V8 reserves address space far beyond what it uses
-MYPY_PACKAGES = (
-    "mypy",
-    "orjson",
-)  # mypy uses orjson where it is installed, which it is beside Redraft
+# mypy uses orjson where it is installed, which it is beside Redraft
+MYPY_PACKAGES = ("mypy", "orjson")
 SWITCH = re.compile(r"#\s*(?:type:\s*ignore|mypy:|pyright:)", re.IGNORECASE)
 MYPY_LINE = re.compile(r"solution\.py:(\d+): error: (.*?)(?:  \[([a-z0-9-]+)\])?$")
 IMPORT_RULES = (
@@ -131,9 +129,8 @@ def _run_mypy(files: Mapping[str, bytes], sandbox: Sandbox, strict: bool) -> lis
     if not summary.startswith("Found" if found else "Success") or (
         execution.exit_code == 0
     ) is bool(found):
-        raise unexpected_end(
-            "mypy", execution
-        )  # exit code 1 is also that of a mypy that could not start
+        # exit code 1 is also that of a mypy that could not start
+        raise unexpected_end("mypy", execution)
     return found
 
 

@@ -39,14 +39,8 @@ MAX_FRACTION_DIGITS = (
 )
 MAX_DECIMAL_CHARS = 10_000
 MAX_EQUAL_HASHES = 64  # keys of one set or dictionary
-CONTAINERS = (
-    "list",
-    "dict",
-    "set",
-    "bytearray",
-    "deque",
-    "array",
-)  # the kinds of values that a function can change
+# the kinds of values that a function can change
+CONTAINERS = ("list", "dict", "set", "bytearray", "deque", "array")
 # the types of the items of arrays that are passed by value, and the classes of these items
 ARRAY_TYPES = {
     **dict.fromkeys(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"), (int,)),
@@ -269,9 +263,8 @@ def _python_number(value: Any) -> Any:
 
 
 def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
-    if encoder.refer and hasattr(
-        type(value), "__await__"
-    ):  # it is awaited, such as the next item of an async generator
+    # it is awaited, such as the next item of an async generator
+    if encoder.refer and hasattr(type(value), "__await__"):
         return encoder.refer(value)
     items = list(islice(value, MAX_ITERATOR_ITEMS + 1))
     if len(items) > MAX_ITERATOR_ITEMS:

@@ -62,9 +62,8 @@ def build_report(
     scores = PairedScores(results.pairs, settings)
     same_answers = all(pair.same_answer for pair in results.pairs)
     people = _people(scores, labels) if labels and not same_answers else None
-    in_shares = (
-        scores.are_shares or people is not None or wins is not None
-    )  # labels and win rates are from 0 to 1
+    # labels and win rates are from 0 to 1
+    in_shares = scores.are_shares or people is not None or wins is not None
     margin = DEFAULT_MARGIN if settings.margin is None and in_shares else settings.margin
     return ComparisonReport(
         results.a.name,

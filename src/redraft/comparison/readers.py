@@ -57,14 +57,8 @@ from .foreign_results import (
 from .results import ResultRow, RunResults, check_size, task_key
 
 SCORE_NAMES = ("best_score", "score", "reward", "rating")
-PASS_NAMES = (
-    "passed",
-    "pass",
-    "is_correct",
-    "correct",
-    "resolved",
-    "success",
-)  # if they hold scores, and no correct answers
+# if they hold scores, and no correct answers
+PASS_NAMES = ("passed", "pass", "is_correct", "correct", "resolved", "success")
 ID_NAMES = (
     "id",
     "row_id",
@@ -79,18 +73,13 @@ ID_NAMES = (
     "doc_id",
 )
 ANSWER_NAMES = ("best", *RESPONSE_NAMES)
-OWN_COLUMNS = {
-    "best",
-    "best_score",
-    "initial_score",
-    "stop",
-}  # those of an output of `redraft batch`
+# those of an output of `redraft batch`
+OWN_COLUMNS = {"best", "best_score", "initial_score", "stop"}
 ROLES = ("id", "prompt", "messages", "response", "score")
 MAX_SAMPLE_BYTES = 2 * MAX_LINE_BYTES  # bytes of one sample in an archive, unpacked
 MAX_SAMPLES = 200_000
-MAX_DIRECTORY_BYTES = (
-    64 * 2**20
-)  # of an archive: the list of its files, which takes ten times as much memory
+# of an archive: the list of its files, which takes ten times as much memory
+MAX_DIRECTORY_BYTES = 64 * 2**20
 MAX_ZIP_END = 2**16 + 100  # bytes in which the record is that ends a ZIP archive, with a comment
 MAX_SKIPPED = 20  # reasons that are kept
 SAMPLES = "samples_*.jsonl"
@@ -154,9 +143,8 @@ def _read_path(source: str, named: Mapping[str, str]) -> RunResults:
             if form.matches(document):
                 found = form.read(document, choice)
                 return RunResults(path.name, form.name, found.rows, found.score_name)
-    if path.is_dir() and next(
-        path.rglob(SAMPLES), None
-    ):  # beside the summaries of lm-evaluation-harness, which hold no rows
+    # beside the summaries of lm-evaluation-harness, which hold no rows
+    if path.is_dir() and next(path.rglob(SAMPLES), None):
         file = f"{escape(file.rstrip('/'))}/**/{SAMPLES}"
     rows = _Rows.of(open_source(file).rows, path.name)
     for form in ROW_FORMS:
@@ -292,9 +280,8 @@ def _directory_bytes(end: bytes) -> int:
     )
     if place < 0:
         return 0
-    if end[max(0, place - 20) :].startswith(
-        b"PK\6\7"
-    ):  # of a large archive, another record before it has the size
+    # of a large archive, another record before it has the size
+    if end[max(0, place - 20) :].startswith(b"PK\6\7"):
         return int.from_bytes(end[max(0, place - 36) : max(0, place - 28)], "little")
     return int.from_bytes(end[place + 12 : place + 16], "little")
 
@@ -323,9 +310,8 @@ def _is_sample(name: str) -> bool:
 
 def _archive_sample(path: Path, archive: Any, info: Any) -> Any:
     with archive.open(info) as member:
-        data = member.read(
-            MAX_SAMPLE_BYTES + 1
-        )  # the size in the directory of a hostile archive may be wrong
+        # the size in the directory of a hostile archive may be wrong
+        data = member.read(MAX_SAMPLE_BYTES + 1)
     if len(data) > MAX_SAMPLE_BYTES:
         raise ConfigError(
             f"{str(path)!r}: sample {format_value(info.filename, 80)} is larger than "

@@ -63,9 +63,8 @@ class ComparisonRun:
     judge: Any
     settings: BatchSettings
     usage: Usage = NO_USAGE
-    shares_of_wins: dict[str, float] = field(
-        default_factory=dict, init=False
-    )  # of B, by the key of the pair
+    # of B, by the key of the pair
+    shares_of_wins: dict[str, float] = field(default_factory=dict, init=False)
     _began: float = field(default_factory=monotonic, init=False)
     _names: list[str] = field(default_factory=list, init=False)
 

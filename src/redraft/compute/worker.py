@@ -25,9 +25,8 @@ from typing import Any, BinaryIO
 IS_COMPUTE_WORKER = (
     True  # read from `__main__`: a job that computes something else does so in this process
 )
-WALL_PER_CPU_SECOND = (
-    20.0 if hasattr(signal, "setitimer") else 3.0
-)  # without a timer of the CPU this is the limit
+# without a timer of the CPU this is the limit
+WALL_PER_CPU_SECOND = 20.0 if hasattr(signal, "setitimer") else 3.0
 WATCHDOG_SECONDS = 5.0  # seconds after which the worker ends by itself if its parent did not end it
 
 

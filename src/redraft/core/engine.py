@@ -46,9 +46,8 @@ class Engine:
         self._by_rounds, self._awaits_round = by_rounds, False
         self._running: dict[Slot, asyncio.Future[Record]] = {}
         self._ended: set[Slot] = set()
-        self._has_ended = (
-            asyncio.Event()
-        )  # asyncio.wait would add a callback to every running task after each record
+        # asyncio.wait would add a callback to every running task after each record
+        self._has_ended = asyncio.Event()
         self._arrived: list[
             Slot
         ] = []  # slots whose records are not in the trace yet, in the order of the plan

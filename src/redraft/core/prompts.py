@@ -229,9 +229,8 @@ def _feedback_lines(feedback: Feedback) -> list[str]:
 
 def _action_lines(grader: str, actions: Sequence[str]) -> list[str]:
     lines = [action for action in actions if action] or ["not fully met yet"]
-    name = grader.partition(":{")[
-        0
-    ]  # a grader's name may hold JSON, such as a whole schema, which is left out
+    # a grader's name may hold JSON, such as a whole schema, which is left out
+    name = grader.partition(":{")[0]
     return (
         [f"- {name}: {lines[0]}"]
         if len(lines) == 1

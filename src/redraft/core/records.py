@@ -386,9 +386,10 @@ def as_score(value: Any, what: str = "a score") -> float:
     float. Raises ValueError.
     """
     number = plain_scalar(value)
+    # the latter: Decimal
     is_real = isinstance(number, Real) or (
         isinstance(number, Number) and not isinstance(number, Complex)
-    )  # the latter: Decimal
+    )
     if is_real and not isinstance(number, bool):
         with suppress(ArithmeticError, TypeError, ValueError):
             score = float(cast("float", number))

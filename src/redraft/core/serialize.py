@@ -47,9 +47,8 @@ RECORD_TYPES: dict[str, type] = {
     "failure": Failure,
     "outcome": Outcome,
 }
-PLAIN_TYPES = frozenset(
-    (str, int, float, bool, type(None))
-)  # those of most values, which JSON has as they are
+# those of most values, which JSON has as they are
+PLAIN_TYPES = frozenset((str, int, float, bool, type(None)))
 DECODER = json.JSONDecoder()
 RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
@@ -90,9 +89,8 @@ def _fields_of(kind: Any) -> tuple[list[tuple[str, Any]], Callable[[Any], tuple[
         (f.name, f.default_factory() if f.default_factory is not MISSING else f.default)
         for f in fields(kind)
     ]
-    return defaults, attrgetter(
-        *(name for name, _ in defaults), "__class__"
-    )  # of a single name it would return no tuple
+    # of a single name it would return no tuple
+    return defaults, attrgetter(*(name for name, _ in defaults), "__class__")
 
 
 def _to_jsonable(value: Any) -> Any:
@@ -271,9 +269,8 @@ VALIDATORS: dict[Any, Validator] = {
     type(None): lambda v: v is None,
     bool: lambda v: isinstance(v, bool),
     int: lambda v: v.__class__ is int and -INT64_LIMIT <= v < INT64_LIMIT,
-    float: lambda v: (
-        v.__class__ in NUMBER_TYPES and -INT64_LIMIT <= v < INT64_LIMIT
-    ),  # False for NaN
+    # False for NaN
+    float: lambda v: v.__class__ in NUMBER_TYPES and -INT64_LIMIT <= v < INT64_LIMIT,
     str: lambda v: isinstance(v, str),
 }
 

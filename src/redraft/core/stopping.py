@@ -190,9 +190,8 @@ def repairs_only() -> StopRule:
 
 @fingerprint_name("stop.repairs_only")
 def _repairs_only(trace: Trace) -> StopDecision | None:
-    if not any(
-        grader.editable for grader in trace.panel
-    ):  # no editor, or nothing that it could repair
+    # no editor, or nothing that it could repair
+    if not any(grader.editable for grader in trace.panel):
         return StopDecision(
             StopReason.MAX_ITERATIONS, "there are no automatic repairs; the rest needs a model"
         )

@@ -209,9 +209,8 @@ class Trace:
                 id: (float(not extended.graders.has_musts), None),
             }
             views["scores"] = {**self.scores, id: None}
-            if (
-                "graded_candidates" in cached and self.scorers and not self.outcome
-            ):  # it is none of them yet
+            # it is none of them yet
+            if "graded_candidates" in cached and self.scorers and not self.outcome:
                 views["graded_candidates"] = self.graded_candidates
                 if "best" in cached and self.graded_candidates:
                     views["best"] = self.best
@@ -224,9 +223,8 @@ class Trace:
         if "says_done" in self.__dict__:
             views["says_done"] = self.says_done or bool(feedback.done)
         if feedback.grader in self.graders.may_call_model:
-            views.pop(
-                "graders", None
-            )  # the usage of the feedback shows whether the grader calls a model
+            # the usage of the feedback shows whether the grader calls a model
+            views.pop("graders", None)
             return
         if "aggregates" not in self.__dict__ or self.unchanged_ids or id not in self.by_id:
             return

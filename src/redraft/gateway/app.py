@@ -170,9 +170,8 @@ class Gateway:
             await self.app(scope, receive, send_last)
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(
-                REFUSAL_SECONDS
-            ):  # a body that is not read would break the connection before the reply
+            # a body that is not read would break the connection before the reply
+            async with asyncio.timeout(REFUSAL_SECONDS):
                 while (await receive()).get("more_body"):
                     pass
         self.metrics.request_started()

@@ -100,9 +100,8 @@ async def _start_process() -> asyncio.subprocess.Process:
             env={**environment, "PYTHONPATH": str(Path(orjson.__file__).parents[1])},
         )
     except OSError as error:
-        if not (
-            is_shortage(error) or isinstance(error, BlockingIOError)
-        ):  # (EAGAIN: there are too many processes)
+        # EAGAIN: there are too many processes
+        if not (is_shortage(error) or isinstance(error, BlockingIOError)):
             raise
         message = "the gateway is busy: no process can be started to read a large body"
         raise GatewayError(503, "overloaded", message, retry_after=SHORTAGE_RETRY_AFTER) from error

@@ -71,9 +71,8 @@ EFFORTS = ("low", "medium", "high", "xhigh")
 IGNORED_MESSAGE_FIELDS = frozenset(
     ("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal")
 )
-NULL_MESSAGE_FIELDS = frozenset(
-    ("annotations", "audio", "function_call", "name")
-)  # of replies, which clients send back
+# of replies, which clients send back
+NULL_MESSAGE_FIELDS = frozenset(("annotations", "audio", "function_call", "name"))
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.ASCII | re.DOTALL)
 
 

@@ -430,9 +430,8 @@ class ClientExchange:
             if isinstance(item, Answer):
                 self._note_content(item.text)
                 body = dumps(self.wire.answer_body(request, item, int(time())))
-                body = bytes(
-                    memoryview(body)
-                )  # a copy: `dumps` returns bytes that hold several times their length
+                # a copy: `dumps` returns bytes that hold several times their length
+                body = bytes(memoryview(body))
                 headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
@@ -506,9 +505,8 @@ class ClientExchange:
     ) -> None:
         await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
         last = max(0, len(body) - 1) // SENT_BYTES * SENT_BYTES
-        for start in range(
-            0, last, SENT_BYTES
-        ):  # each waits until the client has read most of those before
+        # each waits until the client has read most of those before
+        for start in range(0, last, SENT_BYTES):
             await self._send_part(body[start : start + SENT_BYTES])
             await asyncio.sleep(
                 0
@@ -554,9 +552,8 @@ class ClientExchange:
 
     def _hold(self, size: int) -> None:
         """Count bytes of an answer until the request has ended. Raises GatewayError 503."""
-        if (
-            self.caller and not self._is_over
-        ):  # (a run that other requests have joined may go on for longer)
+        # a run that other requests have joined may go on for longer
+        if self.caller and not self._is_over:
             self.gateway.answers.hold(self.caller.id, size)
             self._held += size
 

@@ -83,9 +83,8 @@ def http_protocol() -> Any:
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
-        from uvicorn.protocols.http.h11_impl import (
-            H11Protocol,
-        )  # (which limits headers and trailers itself)
+        # which limits headers and trailers itself
+        from uvicorn.protocols.http.h11_impl import H11Protocol
 
         return type("LimitedH11", (ConnectionTimers, H11Protocol), {})
 
@@ -113,9 +112,8 @@ def http_protocol() -> Any:
         def data_received(self, data: bytes) -> None:
             self.has_progress = False
             super().data_received(data)
-            if (
-                not self.has_progress and not self.transport.is_closing()
-            ):  # (a part of a line, without its end)
+            # a part of a line, without its end
+            if not self.has_progress and not self.transport.is_closing():
                 self.head_bytes += len(data)
                 if self.head_bytes > MAX_HEADER_BYTES:
                     self.send_400_response("")
@@ -129,8 +127,7 @@ def http_protocol() -> Any:
             self.has_progress = True
             self.head_bytes += size + HEADER_COST
             if self.head_bytes > MAX_HEADER_BYTES:
-                raise ValueError(
-                    "the headers are too long"
-                )  # (the parser stops, and a 400 is sent)
+                # the parser stops, and a 400 is sent
+                raise ValueError("the headers are too long")
 
     return LimitedHttpTools

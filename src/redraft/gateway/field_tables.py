@@ -48,12 +48,8 @@ OUTPUT_LIMITS: Mapping[str, tuple[str, ...]] = {
 """The fields of each protocol that limit the tokens of an answer."""
 OUTPUT_FIELDS = (
     *("max_completion_tokens", "max_tokens", "max_output_tokens"),
-    *(
-        "n_predict",
-        "num_predict",
-        "max_new_tokens",
-        "min_tokens",
-    ),  # of servers that OpenAI's protocol is not enough for
+    # of servers that OpenAI's protocol is not enough for
+    *("n_predict", "num_predict", "max_new_tokens", "min_tokens"),
 )
 """All fields that change the tokens of an answer. Which of them a model obeys is not known, nor
 what it makes of one below 1.

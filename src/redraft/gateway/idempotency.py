@@ -112,9 +112,8 @@ class SharedRun(Generic[T]):
         holds is released.
         """
         self.is_cancelled = True
-        asyncio.get_running_loop().call_soon(
-            self._task.cancel
-        )  # after the first step of the task, which is scheduled already
+        # after the first step of the task, which is scheduled already
+        asyncio.get_running_loop().call_soon(self._task.cancel)
         await asyncio.wait({self._task})
 
     def _cancel_if_unread(self) -> None:

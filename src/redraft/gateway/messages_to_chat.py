@@ -65,10 +65,8 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 refused.
 """
 KNOWN = frozenset((*READ, *REFUSED))
-THINKING_EFFORTS = (
-    (4096, "low"),
-    (16_384, "medium"),
-)  # up to how many tokens of thinking; "high" for more
+# up to how many tokens of thinking; "high" for more
+THINKING_EFFORTS = ((4096, "low"), (16_384, "medium"))
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
 THINKING_KINDS = ("enabled", "disabled", "adaptive")
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)

@@ -49,10 +49,8 @@ PATHS: Mapping[str, str] = {
 }
 COUNT_PATH = "/messages/count_tokens"
 ANTHROPIC_VERSION = "2023-06-01"
-FORWARDED_HEADERS = (
-    "anthropic-beta",
-    "anthropic-version",
-)  # of a client, to a model that speaks Anthropic's protocol
+# of a client, to a model that speaks Anthropic's protocol
+FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version")
 RETURNED_HEADERS = ("request-id", "x-request-id")  # of a model
 MAX_IDLE_SECONDS = 300.0
 ROOM_SECONDS = (
@@ -177,10 +175,8 @@ class Upstream:
         target = RequestTarget(
             join_url(self._base, path), self._headers | extra, self._timeouts, self._proxy
         )
-        ledger, is_new = (
-            current_ledger(),
-            stream and self._base.scheme == "http",
-        )  # (a new connection, cheap without TLS)
+        # a new connection, cheap without TLS
+        ledger, is_new = (current_ledger(), stream and self._base.scheme == "http")
         exchange = HttpExchange(target, stream=is_new, entry=ledger.new_entry() if ledger else None)
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange
@@ -570,9 +566,8 @@ class StreamReading:
             part += self._finish()
         except GatewayError as error:
             failure = error
-            part = (
-                part if self._ends.has_answer else b""
-            )  # an end of the stream would be read as an empty answer
+            # an end of the stream would be read as an empty answer
+            part = part if self._ends.has_answer else b""
         except (OSError, ModelError) as error:
             failure = self._upstream.failure(self._exchange, error)
         finally:

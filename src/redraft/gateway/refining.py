@@ -191,9 +191,8 @@ class ProfileRefiner:
     profile: Profile
     models: ConnectedModels
     limits: GatewayLimits = GatewayLimits()
-    default_judge_note: str = field(
-        default="", init=False
-    )  # "" if the profile names what grades, or nothing is graded
+    # "" if the profile names what grades, or nothing is graded
+    default_judge_note: str = field(default="", init=False)
     _prices: Mapping[str, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:

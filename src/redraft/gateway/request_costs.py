@@ -58,13 +58,8 @@ MAX_PARTS = 20_000
 MAX_SHOWN = 8  # types of tools in one notice
 MAX_TYPE_CHARS = 40
 NUMBERS = frozenset((*ANSWER_COUNTS, *OUTPUT_FIELDS))
-OPEN_CHOICES = (
-    None,
-    "auto",
-    "none",
-    {"type": "auto"},
-    {"type": "none"},
-)  # of a tool, which need none
+# of a tool, which need none
+OPEN_CHOICES = (None, "auto", "none", {"type": "auto"}, {"type": "none"})
 Place: TypeAlias = tuple[Any, str | int]
 """A place in a request: the place that holds it (None: the request), and its name or its number
 there.
@@ -322,9 +317,8 @@ def _with_tools(
         if isinstance(name, str)
     }
     changed = {**body, "tools": kept}
-    if isinstance(choice, Mapping) and isinstance(
-        choice.get("tools"), list
-    ):  # of type "allowed_tools"
+    # of type "allowed_tools"
+    if isinstance(choice, Mapping) and isinstance(choice.get("tools"), list):
         allowed = [
             tool
             for tool in choice["tools"]

@@ -139,9 +139,8 @@ class RequestStore:
             self._open_requests: dict[str, RequestRecorder] = {}
             runs = self._journal.runs()
             self._positions = {run.name: _last_position(self._journal, run.name) for run in runs}
-            self._remains = {
-                run.name: at for run in runs if (at := run.metadata.get(REMAINS))
-            }  # by model
+            # by model
+            self._remains = {run.name: at for run in runs if (at := run.metadata.get(REMAINS))}
             self._compact_after = -inf
             self._close_interrupted()
             opened.pop_all()
@@ -187,10 +186,8 @@ class RequestStore:
         """Wait until what was recorded before is committed, so that it survives `kill -9`. Returns
         even if that fails.
         """
-        for part in (
-            self._journal,
-            self._table,
-        ):  # in this order: the commit of one puts rows in the other
+        # in this order: the commit of one puts rows in the other
+        for part in (self._journal, self._table):
             try:
                 await part.wait_for_commit()
             except StoreError as error:
@@ -241,9 +238,8 @@ class RequestStore:
         )
         count = 0
         while (excess := self._bytes_without_logs() - limit) > 0:
-            oldest = self._table.oldest_ids(
-                max(excess, limit / 100)
-            )  # few rounds: what is freed is whole pages
+            # few rounds: what is freed is whole pages
+            oldest = self._table.oldest_ids(max(excess, limit / 100))
             if not oldest:
                 break
             for model, ids in oldest.items():
@@ -365,9 +361,8 @@ class RequestStore:
         self._on_error()
         if (now := time.monotonic()) >= self._warned_at + WARNING_SECONDS:
             self._warned_at, self._is_warned = now, True
-            store_log.warning(
-                "%s", str(error).partition("; ")[0]
-            )  # the rest of an error of a journal is about batches
+            # the rest of an error of a journal is about batches
+            store_log.warning("%s", str(error).partition("; ")[0])
         self._wake_maintenance()
 
     def _reopen_journal(self) -> None:
@@ -379,9 +374,8 @@ class RequestStore:
         if self._journal.write_error:
             self._journal.close()
             self._journal = _open_journal(self.folder / JOURNAL)
-            for model in list(self._positions)[
-                :1
-            ]:  # (the run of the first request may not have been written)
+            # the run of the first request may not have been written
+            for model in list(self._positions)[:1]:
                 _write_run(self._journal, model)
             self._journal.flush()
 

@@ -396,9 +396,8 @@ class RequestTable:
                     f"DELETE FROM requests WHERE trace_id IN ({', '.join('?' * len(part))})",  # noqa: S608
                     part,
                 )
-            connection.executescript(
-                "PRAGMA incremental_vacuum"
-            )  # `execute` would free a single page
+            # `execute` would free a single page
+            connection.executescript("PRAGMA incremental_vacuum")
             empty_log(connection)
 
     @contextmanager

@@ -197,9 +197,8 @@ class Routing:
             for name in roles.values()
         ]
         for client, limit in prepared.grading_calls:
-            price = (
-                client.price if isinstance(client.price, Price) else None
-            )  # of a grader that names a model of its own, too
+            # of a grader that names a model of its own, too
+            price = client.price if isinstance(client.price, Price) else None
             verdict = 0 if only_images else ASSUMED_OUTPUT_TOKENS if limit is None else limit
             calls.append((roles.get(client.endpoint, client.name), price, verdict))
         costs: list[float] = []

@@ -134,9 +134,8 @@ class GatewayServer:
         loop = asyncio.get_running_loop()
 
         def end() -> None:
-            server.force_exit = server.should_exit = (
-                self._end.is_set()
-            )  # a second signal ends at once
+            # a second signal ends at once
+            server.force_exit = server.should_exit = self._end.is_set()
             self._end.set()
 
         handlers: dict[Any, Callable[[], object]] = {signal.SIGTERM: end, signal.SIGINT: end}
@@ -144,9 +143,8 @@ class GatewayServer:
             handlers[signal.SIGHUP] = partial(self._start_task, gateway)
         before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
-            with suppress(
-                NotImplementedError, RuntimeError, ValueError
-            ):  # not in a thread, and not on Windows
+            # not in a thread, and not on Windows
+            with suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, handler)
         try:
             yield
@@ -203,9 +201,8 @@ def return_free_memory() -> None:
     time for 64 MB.
     """
     if sys.platform == "linux":
-        with suppress(
-            ImportError, AttributeError, OSError
-        ):  # a Python without ctypes, another library, a static one
+        # a Python without ctypes, another library, a static one
+        with suppress(ImportError, AttributeError, OSError):
             from ctypes import CDLL
 
             CDLL(None).malloc_trim(0)

@@ -18,13 +18,11 @@ from ..jsontext import loads
 from ..models.openai_responses import read_count
 from .exchange import WireName
 
-KEPT_BYTES = (
-    16 * 1024
-)  # at most as many of the first bytes are kept, and at least as many of the last
+# at most as many of the first bytes are kept, and at least as many of the last
+KEPT_BYTES = 16 * 1024
 MAX_USAGE_BYTES = 4096
-_USAGE = re.compile(
-    rb'"usage"\s*:\s*(?=\{)'
-)  # (text in an answer has a backslash before its quotes)
+# text in an answer has a backslash before its quotes
+_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _ERROR = rb'event:\s*error\b|data:\s*\{\s*"error"\s*:\s*[{"]|data:\s*\{\s*"type"\s*:\s*"error"'
 
 
@@ -49,9 +47,8 @@ _ANSWER = {
 """What a stream has if it is an answer, even an empty one; the last event of a stream of responses
 has the whole answer.
 """
-_FINISH = re.compile(
-    rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)'
-)  # a stream of chat completions may end after it without [DONE]
+# a stream of chat completions may end after it without [DONE]
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)')
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
 

@@ -18,9 +18,8 @@ from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 
 KEPT_STATUSES = frozenset({400, 404, 413, 422})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
-_CODE = re.compile(
-    r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
-)  # of a model's error: it is logged and stored, too
+# of a model's error: it is logged and stored, too
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 KNOWN_CODES = frozenset(
     {"context_length_exceeded", "content_filter", "content_policy_violation", "model_not_found"}
 )
@@ -113,9 +112,8 @@ def error_from_reply(
 
 def _code(status: int, body: ErrorBody, mask: Mask) -> str:
     codes = sorted(code for code in body.codes if _CODE.fullmatch(code))
-    own = [
-        code for code in codes if not code.endswith("_error")
-    ]  # (a code says more than a type such as invalid_request_error)
+    # a code says more than a type such as invalid_request_error
+    own = [code for code in codes if not code.endswith("_error")]
     return mask(own[0]) if own else _CODES[status]
 
 

@@ -109,10 +109,8 @@ def message_of(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     choice = choices[0] if isinstance(choices, list) and choices else None
     finish = finish_of(choice) if isinstance(choice, dict) else None
     message = choice.get("message") if isinstance(choice, dict) else None
-    if message is None and finish in {
-        "length",
-        "content_filter",
-    }:  # (nothing was written, or nothing may be shown)
+    # nothing was written, or nothing may be shown
+    if message is None and finish in {"length", "content_filter"}:
         message = {}
     if stated_error(data) or not isinstance(message, dict):
         raise bad_reply(ErrorBody(data).text or "sent an answer without a message")

@@ -47,21 +47,10 @@ from ..threads import run_in_thread
 T = TypeVar("T")
 MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
-RESULT_FIELDS = (
-    "score",
-    "reason",
-    "actions",
-    "done",
-    "criteria",
-    "nearness",
-    "metadata",
-)  # of a mapping that a function returns
-REASON_KEYS = (
-    "comment",
-    "explanation",
-    "rationale",
-    "reasoning",
-)  # in which evaluators of other libraries give the reason
+# of a mapping that a function returns
+RESULT_FIELDS = ("score", "reason", "actions", "done", "criteria", "nearness", "metadata")
+# in which evaluators of other libraries give the reason
+REASON_KEYS = ("comment", "explanation", "rationale", "reasoning")
 # of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; all but the reason are
 # left out
 FOREIGN_KEYS = {
@@ -72,10 +61,8 @@ MAX_REPEATS = 1000
 RETURNED_NONE = (
     "it returned None"  # reason of a score that a function does not know; a critic returns Feedback
 )
-CLI_OPTIONS = {
-    "context": ", --context FILE",
-    "reference": ", --reference FILE",
-}  # options that set a field
+# options that set a field
+CLI_OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}
 MESSAGE_NEEDS = {  # what graders need of the messages of a task
     "history": (
         "earlier turns of the conversation: give Task([...]) or a column 'messages' with messages "

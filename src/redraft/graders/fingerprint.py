@@ -88,10 +88,8 @@ class Hasher:
             return sha256_json([type(value).__name__, value])
         key = id(value), self.strict
         if key not in self.digests:
-            self.digests[key] = (
-                value,
-                CYCLE_MARKER,
-            )  # the cache keeps the value alive: no other object gets its id
+            # the cache keeps the value alive: no other object gets its id
+            self.digests[key] = (value, CYCLE_MARKER)
             self.digests[key] = value, replace(self, depth=self.depth + 1).compute_digest(value)
         digest = self.digests[key][1]
         if digest is None or (digest is CYCLE_MARKER and self.in_set):
@@ -198,9 +196,8 @@ class Hasher:
 
     def _instance_components(self, value: Any, *, lenient: bool = False) -> list[Any]:
         kind = type(value)
-        if is_own(kind) and isinstance(
-            getattr(value, "spec", None), str
-        ):  # a requirement or a rubric
+        # a requirement or a rubric
+        if is_own(kind) and isinstance(getattr(value, "spec", None), str):
             return ["spec", value.spec]
         if isinstance(value, Model):
             return ["model", self.digest(value.identity)]

@@ -20,10 +20,8 @@ from .rubric import aliased_rubric, is_gallery_rubric
 
 MAX_SPEC = 2000  # characters
 MAX_VOTERS = 9  # graders of a jury
-ALLOWED_OPTIONS = (
-    "scoring",
-    "criteria_mode",
-)  # what else may cost more is for whoever runs the program to choose
+# what else may cost more is for whoever runs the program to choose
+ALLOWED_OPTIONS = ("scoring", "criteria_mode")
 OWN = "redraft"  # the origin of Redraft's own graders
 
 

@@ -160,9 +160,8 @@ def entry_point_graders() -> dict[str, list[EntryPoint]]:
     """Return the entry points of other packages by name; several for a name that more than one
     package uses.
     """
-    from importlib.metadata import (
-        entry_points,
-    )  # 8 ms, and few runs use a grader of another package
+    # 8 ms, and few runs use a grader of another package
+    from importlib.metadata import entry_points
 
     points_by_name: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):

@@ -223,9 +223,8 @@ class Rubric:
                 "writing a rubric needs an extra: pip install 'redraft[validate]'"
             ) from error
         data = self.to_data()
-        text = tomli_w.dumps(
-            data, multiline_strings="\\r" not in json.dumps(data)
-        )  # a multi-line string loses a \r
+        # a multi-line string loses a \r
+        text = tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))
         return SURROGATE.sub(lambda lone: f"\\\\u{ord(lone[0]):04x}", text)
 
 

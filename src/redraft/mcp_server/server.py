@@ -136,9 +136,8 @@ def _read(kind: type[ToolInput], arguments: dict[str, Any]) -> ToolInput:
     try:
         check_bounds(arguments, MAX_VALUES)
         call = read_arguments(kind, arguments)
-        check_bounds(
-            getattr(call, "answer_schema", None), MAX_VALUES
-        )  # the one field whose values are not limited otherwise
+        # the one field whose values are not limited otherwise
+        check_bounds(getattr(call, "answer_schema", None), MAX_VALUES)
     except ValidationError:
         raise
     except ValueError as error:

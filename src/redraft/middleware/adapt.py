@@ -268,9 +268,8 @@ class EndpointCapabilities:
 
     def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
         """Return those of the model with this identity. `name` is used in the log."""
-        key = sha256(identity.encode()).hexdigest()[
-            :16
-        ]  # an identity may contain an address that is private
+        # an identity may contain an address that is private
+        key = sha256(identity.encode()).hexdigest()[:16]
         known = self._models.setdefault(key, ModelCapabilities(key, name, self._notify_change))
         known.name = known.name or name
         return known
@@ -424,9 +423,8 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
                 applied.append((key, error))
             else:
                 for key, refusal in applied:
-                    if key != "images" or rejects_images(
-                        refusal
-                    ):  # (else the endpoint may accept other images)
+                    # else the endpoint may accept other images
+                    if key != "images" or rejects_images(refusal):
                         capabilities.add_adaptation(key)
                 return (
                     reply.with_usage((spent + reply.usage).as_single_answer()) if applied else reply

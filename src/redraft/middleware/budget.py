@@ -306,9 +306,8 @@ class BudgetTracker:
         Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will
         not be enough.
         """
-        if grant := BudgetTracker.grant_at_once(
-            self, lambda: need().expected_amounts
-        ):  # a subclass may grant nothing at once
+        # a subclass may grant nothing at once
+        if grant := BudgetTracker.grant_at_once(self, lambda: need().expected_amounts):
             return grant
         queue = self._queue if reservation is None or reservation.is_pending else self._urgent
         if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):

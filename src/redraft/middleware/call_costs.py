@@ -56,10 +56,8 @@ IMAGE_TOKENS_OF: Mapping[str, int] = {
     "claude-": 4_784,  # at the highest resolution
 }
 """The most tokens of an image, by how the name of a model begins."""
-MARGIN, FEW_MARGIN = (
-    1.25,
-    2,
-)  # factor on the highest reported ratio: the next text may have a higher one
+# factor on the highest reported ratio: the next text may have a higher one
+MARGIN, FEW_MARGIN = (1.25, 2)
 FEW_REPORTS = 8  # up to so many reports count as few
 # bytes of a prompt whose ratio says something about longer ones: its template is a small part of it
 LONG = 200
@@ -325,9 +323,8 @@ class TokenEstimator:
         if size.images:
             self._note_image(usage.input_tokens / size.images)
         excess = usage.input_tokens - (size.bytes + size.schema) - self._overhead(size)
-        if (
-            excess > 0 and not size.images
-        ):  # of its template or of its tokenizer: prompts may be longer, or have more messages
+        # of its template or of its tokenizer: prompts may be longer, or have more messages
+        if excess > 0 and not size.images:
             self.template_tokens += ceil(excess / (size.messages + 1))
             if excess < size.bytes:
                 self.tokens_per_byte = max(self.tokens_per_byte, 1 + excess / size.bytes)

@@ -128,9 +128,8 @@ PARAMETERS: tuple[RequestPart, ...] = (
 )
 
 REFUSAL_STATUSES = frozenset({400, 404, 415, 422, 500, 501})
-MALFORMED_STATUSES = frozenset(
-    {400, 422, 501}
-)  # the request is not understood, even if the message does not say why
+# the request is not understood, even if the message does not say why
+MALFORMED_STATUSES = frozenset({400, 422, 501})
 MAX_ERROR_CHARS = 2000  # characters of a message that are searched
 
 

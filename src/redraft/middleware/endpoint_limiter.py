@@ -179,9 +179,8 @@ class EndpointLimiter:
         )
         if self.queue_length or seconds > 0:
             free = ready - self.queue_length
-            return (
-                free if 2 * free > ready else min(free, 0)
-            )  # several at a time take less CPU than one by one
+            # several at a time take less CPU than one by one
+            return free if 2 * free > ready else min(free, 0)
         return 1 if is_limited else self.limit - self.in_flight
 
     @property

@@ -27,14 +27,10 @@ from ..protocols import Call, Reply, Request
 from ..text import utf8_size
 
 WORDS, PACKED_BYTES = 2.0, 7.0  # for each token: no text has more
-WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = (
-    1.1,
-    3.5,
-)  # no usual text has more; enough if the count is that of a window
-WINDOW_STEP, WINDOW_SLACK = (
-    512,
-    8,
-)  # windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
+# no usual text has more; enough if the count is that of a window
+WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = (1.1, 3.5)
+# windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
+WINDOW_STEP, WINDOW_SLACK = (512, 8)
 # a lower count is not that of a window: some servers count what their cache did not hold, or
 # nothing
 MIN_TOKENS = 128
@@ -86,9 +82,8 @@ def sent_texts(request: Request) -> str:
         for message in request.messages
         if message["role"] in {"system", "developer", "user", "assistant"}
     ]
-    return "\n".join(
-        message_text(message).rpartition("</think>")[2] for message in messages
-    )  # (some leave reasoning out)
+    # some leave reasoning out
+    return "\n".join(message_text(message).rpartition("</think>")[2] for message in messages)
 
 
 def is_cut(text: str, tokens: int) -> bool:

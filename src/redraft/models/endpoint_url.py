@@ -147,9 +147,8 @@ def redacted_url(url: str) -> str:
         if slashes
         else re.split(r"[?#]", url.rpartition("@")[2])[0]
     )
-    return shorten(
-        f"{scheme}{slashes}..." if "@" in shown else shown, 200
-    )  # (a part before an @ may be a password)
+    # a part before an @ may be a password
+    return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)
 
 
 def path_hint(url: str, suffix: str = CHAT_PATH) -> str:

@@ -15,9 +15,8 @@ from .http_errors import InvalidRequestError
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _NOT_IN_HOSTS = frozenset({*map(chr, range(33)), *"<>\\^`{|}", "\x7f"})
-_AMBIGUOUS = frozenset(
-    "\u00df\u03c2\u200c\u200d"
-)  # (IDNA 2003, which Python has, and IDNA 2008 differ)
+# IDNA 2003, which Python has, and IDNA 2008 differ
+_AMBIGUOUS = frozenset("\u00df\u03c2\u200c\u200d")
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,8 @@ class LocalModel(ExtraBodyTools):
         """Free the model once the running calls are done. A later call loads it again."""
         servers, self._server = [self._server], None
         if servers[0] is not None:
-            await asyncio.to_thread(
-                servers.clear
-            )  # (dropping the last reference waits for its calls)
+            # dropping the last reference waits for its calls
+            await asyncio.to_thread(servers.clear)
 
     def _generate(self, body: dict[str, Any], stop: Event) -> Reply:
         if stop.is_set():

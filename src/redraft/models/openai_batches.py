@@ -38,9 +38,8 @@ ENDPOINT = "/v1/chat/completions"
 COMPLETION_WINDOW = "24h"
 TERMINAL_STATUSES = frozenset({"completed", "failed", "expired", "cancelled"})
 STATUSES = TERMINAL_STATUSES | {"validating", "in_progress", "finalizing", "cancelling"}
-NOT_PROCESSED_CODES = frozenset(
-    {"batch_expired", "batch_cancelled"}
-)  # codes of requests that were never processed
+# codes of requests that were never processed
+NOT_PROCESSED_CODES = frozenset({"batch_expired", "batch_cancelled"})
 REQUEST_TIMEOUTS, TRANSFER_TIMEOUTS = Timeouts(total=120.0), Timeouts(total=3600.0)
 MAX_RESULT_BYTES = 4 * 2**30  # bytes that are read of one file of answers
 MAX_LIST_PAGES = 50  # pages of 100 batches that are searched for one

@@ -317,9 +317,8 @@ class Chat(ExtraBodyTools):
         """
         if 200 <= status < 300:
             mask = self.target.mask
-            if (
-                body[:64].lstrip().startswith(b"data:")
-            ):  # (some servers stream whether asked or not)
+            # some servers stream whether asked or not
+            if body[:64].lstrip().startswith(b"data:"):
                 return _with_rate_limits(masked_reply(_reply_in_events(body), mask), headers)
             reply = read_reply(
                 parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers)

@@ -256,9 +256,8 @@ def reply_from_message(
         )
     tool_calls = read_tool_calls(message, finish, usage)
     if is_blank(text) and not tool_calls:
-        text, thoughts, form = split_reasoning(
-            message[field] if field else ""
-        )  # (a server may take the answer for reasoning)
+        # a server may take the answer for reasoning
+        text, thoughts, form = split_reasoning(message[field] if field else "")
         if form is None or is_blank(text):
             raise _empty_answer_error(finish, usage, field, has_reasoning=bool(reasoning))
         reasoning = [thoughts]
@@ -451,12 +450,8 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
 # ---- errors
 
 
-_CODE_FIELDS = (
-    "code",
-    "type",
-    "error_type",
-    "error_code",
-)  # OpenAI and most others; TGI; Databricks
+# OpenAI and most others; TGI; Databricks
+_CODE_FIELDS = ("code", "type", "error_type", "error_code")
 
 
 def _error_fields(data: Any) -> Mapping[str, Any]:

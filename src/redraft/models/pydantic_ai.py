@@ -219,9 +219,8 @@ class ProviderModel(ExtraBodyTools):
             own = merge_parameters(own, self._settings_of(request.params))
         choice: Any = request.tool_choice
         if isinstance(choice, Mapping) and "function" in choice:
-            choice = [
-                choice["function"]["name"]
-            ]  # pydantic-ai's form of a function that must be called
+            # pydantic-ai's form of a function that must be called
+            choice = [choice["function"]["name"]]
         return without_none(
             {"max_retries": 0}
             | supported

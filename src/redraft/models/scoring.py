@@ -41,13 +41,10 @@ from .registry import VENDORS, connect, connect_endpoint
 ServerApi: TypeAlias = Literal[
     "classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"
 ]
-OPENAI_APIS: tuple[ServerApi, ...] = (
-    "moderations",
-    "embeddings",
-)  # whose path is below the base URL of chat models
-REWARD_APIS = tuple(
-    name for name in get_args(ServerApi) if name not in OPENAI_APIS
-)  # of reward models
+# whose path is below the base URL of chat models
+OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings")
+# of reward models
+REWARD_APIS = tuple(name for name in get_args(ServerApi) if name not in OPENAI_APIS)
 MAX_CATEGORIES = 200  # of a moderation endpoint
 
 

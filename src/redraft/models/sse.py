@@ -144,9 +144,8 @@ class StreamAssembler:
             self._reasoning_field = field
             reasoning.append(delta[field])
         text = self._half_surrogate + text
-        end = len(text) - (
-            "\ud800" <= text[-1:] <= "\udbff"
-        )  # the other half of a surrogate pair may come next
+        # the other half of a surrogate pair may come next
+        end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")
         text, self._half_surrogate = join_surrogate_pairs(text[:end]), text[end:]
         refusal, call_parts = delta.get("refusal"), delta.get("tool_calls")
         refusal = refusal if isinstance(refusal, str) else ""

@@ -28,10 +28,8 @@ MAX_SECONDS = 366 * 86_400.0  # of a wait that is believed, but for Retry-After
 # seconds after which a call may succeed although its quota is that of a day: some are refilled all
 # the time
 SHORT_WAIT = 60.0
-MIN_EPOCH, MIN_EPOCH_MS = (
-    1e9,
-    1e11,
-)  # from these on, a number is a time in seconds, or in milliseconds, since 1970
+# from these on, a number is a time in seconds, or in milliseconds, since 1970
+MIN_EPOCH, MIN_EPOCH_MS = (1e9, 1e11)
 
 
 def stated_wait(status: int, headers: Mapping[str, str], body: Any = None) -> float | None:
@@ -168,9 +166,8 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """
     if (ms := _number(headers.get("retry-after-ms"))) is not None:
         return ms / 1000
-    header = headers.get("retry-after") or headers.get(
-        "llm_provider-retry-after"
-    )  # (the prefix is of LiteLLM)
+    # the prefix is of LiteLLM
+    header = headers.get("retry-after") or headers.get("llm_provider-retry-after")
     seconds = _number(header)
     if seconds is not None or not header:
         return seconds

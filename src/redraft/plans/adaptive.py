@@ -171,9 +171,8 @@ class Adaptive(NoiseAwarePlan):
             or trace.only_critics
             or (not llm_graders(trace.scorers) and llm_graders(trace.panel))
         ):
-            return PlanDecision(
-                self.base_plan(trace)
-            )  # no grader measures quality, or scores are computed and have no noise
+            # no grader measures quality, or scores are computed and have no noise
+            return PlanDecision(self.base_plan(trace))
         missing = self.base_plan.missing_steps(trace)
         if missing and self.is_to_stay_unseen(trace, left):
             missing = without_judges(trace, missing)
@@ -418,9 +417,8 @@ class Adaptive(NoiseAwarePlan):
         if can_write:
             p_refined = p_counts(trace, "refine")
             for c in top:
-                if c not in refined and open_actions(
-                    trace, c
-                ):  # without advice, a refinement has nothing to change
+                # without advice, a refinement has nothing to change
+                if c not in refined and open_actions(trace, c):
                     gain = posterior.value_of_candidate("refine", c.id, rival) * p_refined
                     choices.append(PlanChoice("a refinement", c, gain, costs.candidate))
             if self.can_draft(trace):

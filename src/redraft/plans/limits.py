@@ -147,9 +147,8 @@ def mean_need(records: Sequence[Candidate | Feedback], amounts: Collection[str] 
     calls = [usage.calls + usage.cached_calls - usage.retried_calls for usage in usages]
     if tuple(amounts) == ("calls",):  # most plans count calls only
         return Left(max(1.0, sum(calls) / len(calls)))
-    uncached = [
-        usage for usage in usages if not usage.cached_calls
-    ]  # of cached answers, only the sum of tokens is known
+    # of cached answers, only the sum of tokens is known
+    uncached = [usage for usage in usages if not usage.cached_calls]
     return Left(
         max(1.0, sum(calls) / len(calls)),
         mean([usage.answer_tokens for usage in usages]) if "tokens" in amounts else None,

@@ -71,9 +71,8 @@ def candidate_steps(trace: Trace, plan: Plan | None) -> tuple[CandidateStep, ...
 def _candidate_step(trace: Trace, plan: Plan | None, candidate: Candidate) -> CandidateStep:
     parent = None if candidate.parent is None else trace.by_id.get(candidate.parent)
     grades = trace.feedback[candidate.id]
-    own = (
-        () if trace.is_unchanged(candidate) else grades
-    )  # a copy shares the grades of its parent, which were paid once
+    # a copy shares the grades of its parent, which were paid once
+    own = () if trace.is_unchanged(candidate) else grades
     rankings = [c for c in trace.comparisons if max(c.ranking, default=None) == candidate.id]
     first = {
         (c.grader, c.repeat): c for c in reversed(trace.comparisons) if candidate.id in c.ranking

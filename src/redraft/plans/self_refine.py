@@ -17,10 +17,8 @@ from ..errors import EXTERNAL_ERRORS
 from ..own_code import fingerprint_name
 from .prompts import DraftPrompt, Prompts, RefinePrompt
 
-GIVE_UP_REASONS = {
-    StopReason.PATIENCE,
-    StopReason.MAX_ITERATIONS,
-}  # a budget or deadline that ended the run takes precedence
+# a budget or deadline that ended the run takes precedence
+GIVE_UP_REASONS = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}
 GRADING = {"grade", "compare"}  # the roles of steps that grade
 UNREADABLE_ERROR = "BadResponseError"  # the error of a judge whose answer cannot be read
 MAX_DRAFTS = 1000

@@ -15,11 +15,8 @@ from ..quality.likelihood import Z_95
 from ..quality.posterior import DIGITS, Posterior
 from .limits import asks_model
 
-FORECAST_REASONS = {
-    StopReason.BUDGET,
-    StopReason.DEADLINE,
-    StopReason.GAIN,
-}  # for which such a text may be returned
+# for which such a text may be returned
+FORECAST_REASONS = {StopReason.BUDGET, StopReason.DEADLINE, StopReason.GAIN}
 
 
 def unjudged_refinement(trace: Trace) -> Candidate | None:

@@ -276,9 +276,8 @@ class Search:
             )
 
         ups, downs = ({name: height((name, sign)) for name in self.names} for sign in (1, -1))
-        inner = [
-            name for name in self.names if ups[name] > -inf and downs[name] > -inf
-        ]  # the others are at a bound
+        # the others are at a bound
+        inner = [name for name in self.names if ups[name] > -inf and downs[name] > -inf]
         information = [[-ups[a] - downs[a] if a == b else 0.0 for b in inner] for a in inner]
         for (i, a), (j, b) in combinations(enumerate(inner), 2):
             mixed = (

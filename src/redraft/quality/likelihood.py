@@ -121,9 +121,8 @@ def interval_moments(low: float, high: float) -> tuple[float, float, float]:
         low, high, sign = -high, -low, -1.0
     probability, at_high = normal_cdf(high), density(high) if high < inf else 0.0
     if low == -inf:
-        if (
-            probability < 1e-300
-        ):  # beyond 37 standard deviations: all of the mass is at the nearer bound
+        # beyond 37 standard deviations: all of the mass is at the nearer bound
+        if probability < 1e-300:
             return 0.0, sign * high, 1.0
         mean = -at_high / probability
         return (

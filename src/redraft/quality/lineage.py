@@ -134,12 +134,13 @@ def observe(trace: Trace) -> Observations:
         if score is None or id in unchanged:
             continue
         weight, given = single_weight, feedback[id]
+        # as most are
         if (
             is_single
             and len(given) == 1
             and not given[0].votes
             and (own := given[0].score) is not None
-        ):  # as most are
+        ):
             single_scores[index].append(own)
         else:
             repeats = [repeat_scores(given, grader) for grader, _ in noisy_graders]

@@ -20,10 +20,8 @@ from .priors import Priors
 # varies
 MIN_SD = 0.02
 NOISE_PSEUDO_COUNT = 4  # degrees of freedom that the previous noise counts for
-GRID_POINTS, GRID_SDS = (
-    25,
-    3.0,
-)  # of the integral over an impression: points, and standard deviations to either side of its mean
+# of the integral over an impression: points, and standard deviations to either side of its mean
+GRID_POINTS, GRID_SDS = (25, 3.0)
 SEARCH_STEPS = 24  # of the golden section, which then brackets the logarithm of the noise to .0001
 GOLDEN = (sqrt(5) - 1) / 2
 MIN_LIKELIHOOD = 1e-300

@@ -22,11 +22,8 @@ from .priors import Priors
 
 JITTER = 1e-12  # added to variances: keeps the Cholesky factor regular for scores without noise
 REPAIR_SD = 0.02  # standard deviation by which an editor's repair changes the quality
-DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = (
-    0,
-    1,
-    2,
-)  # in `qualities`: task level, task gain, then the texts
+# in `qualities`: task level, task gain, then the texts
+DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = (0, 1, 2)
 REPEAT = "another grade"  # in place of the role of a new text
 THRESHOLD_INDEX = -1  # of what all scores have in common, which is no quality, in `whitened_covs`
 
@@ -171,9 +168,8 @@ class GaussianTree:
         self.impression_means: Vector = [*prefix.impression_means] if prefix else []
         self.impression_rows: list[Vector] = [*prefix.impression_rows] if prefix else []
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
-        self.cholesky: list[CholeskyRow] = (
-            [*prefix.cholesky] if prefix else []
-        )  # L, of the score covariance
+        # L, of the score covariance
+        self.cholesky: list[CholeskyRow] = [*prefix.cholesky] if prefix else []
         # by index; those of the prefix lack the components of the new scores
         self.whitened_covs: dict[int, WhitenedCov] = {**prefix.whitened_covs} if prefix else {}
         self.whitened_impressions: dict[int, WhitenedCov] = (

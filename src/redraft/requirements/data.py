@@ -450,9 +450,8 @@ class _SchemaSize:
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
-        self._sizes: dict[str, float] = {
-            "#": inf
-        }  # infinite while a reference is followed: reaching it again is a cycle
+        # infinite while a reference is followed: reaching it again is a cycle
+        self._sizes: dict[str, float] = {"#": inf}
 
     def size(self) -> float:
         return self._node_size(self._root)

@@ -43,14 +43,8 @@ class RequirementKind(NamedTuple):
     reads_files: bool = False
 
 
-_MODULES = (
-    "length",
-    "content",
-    "data",
-    "language",
-    "layout",
-    "typography",
-)  # of the kinds, in the order of the lists of them
+# of the kinds, in the order of the lists of them
+_MODULES = ("length", "content", "data", "language", "layout", "typography")
 _registered: list[tuple[str, RequirementKind]] = []  # with their names
 
 

@@ -349,9 +349,10 @@ def _ends_sentence(word: str, text: str, end: int) -> bool:
     continues = following[:1].islower() or following in {";", ":", ",", ".", "!", "?"}
     capital = following[:1].isupper()
     if _INITIAL.fullmatch(whole):
+        # "A. Paris"
         label = following.isalpha() and bool(
             _LINE_START.search(text[max(0, end - MAX_WORD_CHARS) : end - len(word)])
-        )  # "A. Paris"
+        )
         common = following.lower() in SENTENCE_STARTERS | COMMON_WORDS or (
             following[1:].islower() and "\n" in rest[: len(rest) - len(rest.lstrip())]
         )

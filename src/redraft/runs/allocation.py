@@ -43,15 +43,10 @@ MAX_LOGS = 384  # the latest logs of finished rows from which the expected cost 
 MAX_DEPTH = 24  # decisions of a row that the estimate distinguishes
 PRICE_UPDATES, LAST_PRICE_UPDATES = 16, 64  # see BudgetAllocator.update
 HALVINGS = 10  # bisection steps in the search for the price, on a logarithmic scale
-SCALE: Mapping[CostUnit, int] = {
-    "usd": 1,
-    "tokens": 1000,
-    "calls": 1,
-}  # of a budget's limit in one cost unit
-SIMULATED_PRICE, MIN_PRICE = (
-    0.005,
-    1e-4,
-)  # the price of a call for simulated tasks, and the lowest price that is tried
+# of a budget's limit in one cost unit
+SCALE: Mapping[CostUnit, int] = {"usd": 1, "tokens": 1000, "calls": 1}
+# the price of a call for simulated tasks, and the lowest price that is tried
+SIMULATED_PRICE, MIN_PRICE = (0.005, 1e-4)
 FREE_RATE = 1e9  # the rate of gain of a free step, higher than any price
 
 

@@ -331,9 +331,8 @@ class BatchRun:
         await asyncio.to_thread(merge_shards, journal)
         endpoints = self._endpoints(journal)
         cache = journal.response_cache if config.options.cache is None else config.options.cache
-        budget = config.options.budget or (
-            Budget() if config.engine == "local" else None
-        )  # an empty one tracks what is spent
+        # an empty one tracks what is spent
+        budget = config.options.budget or (Budget() if config.engine == "local" else None)
         session, plan = await self._session(
             replace(config.options, cache=cache, budget=budget), endpoints
         )

@@ -421,9 +421,8 @@ class DatasetRows:
         seen: list[str] = []
         try:
             while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
-                await (
-                    self.journal.wait_for_room()
-                )  # reading must not run ahead of writing, even if all rows are finished
+                # reading must not run ahead of writing, even if all rows are finished
+                await self.journal.wait_for_room()
                 known = self.journal.rows_by_id(
                     self.run, [entry.id for entry in chunk], key_parts=False
                 )
@@ -435,9 +434,8 @@ class DatasetRows:
                     parts = self.keys.parts(entry.task)
                     yield PendingRow(entry, row_key(parts), parts, known.get(entry.id))
         finally:
-            with suppress(
-                StoreError
-            ):  # the journal has failed, which every other write reports, too
+            # the journal has failed, which every other write reports, too
+            with suppress(StoreError):
                 self.journal.mark_seen(self.run, seen)
 
 

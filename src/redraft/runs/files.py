@@ -30,9 +30,8 @@ from .report import BatchReport
 from .scheduler import Scheduler
 
 INTERVAL = 1.0  # seconds between two checks
-HANDLE = getattr(
-    os, "O_PATH", 0
-)  # closing such a handle does not release SQLite's locks; only Linux has it
+# closing such a handle does not release SQLite's locks; only Linux has it
+HANDLE = getattr(os, "O_PATH", 0)
 
 
 class NullOutput:
@@ -270,9 +269,8 @@ class RunFiles:
             moved = any(loss.change == "moved" for loss in self._losses)
             how = "; move it back, and" if moved else ": everything is in the journal, and"
             return replace(report, message=f"{report.message}{how} the same command resumes")
-        if (
-            deleted[0].path != path
-        ):  # SQLite's log beside the journal, which is written into the journal when that is closed
+        # SQLite's log beside the journal, which is written into the journal when that is closed
+        if deleted[0].path != path:
             return replace(
                 report,
                 message=(

@@ -159,9 +159,8 @@ class BatchJob:
             return await self._save_priors(report, say)
         except asyncio.CancelledError as error:
             if report is None:
-                self.scheduler.end(
-                    "interrupted", "", now=True
-                )  # if the cancellation came before the scheduler ran
+                # if the cancellation came before the scheduler ran
+                self.scheduler.end("interrupted", "", now=True)
                 report = self._finish(files, executor)
             error.result = report  # type: ignore[attr-defined]
             raise
@@ -299,9 +298,8 @@ class BatchJob:
             priors, saved, enabled=refits, source=source, first=OnlinePriors.first_refit
         )
         if refits and self.config.calibrate:
-            self._plan_second_looks(
-                schedule, (lambda _: None) if saved else say
-            )  # a run that goes on has announced them
+            # a run that goes on has announced them
+            self._plan_second_looks(schedule, (lambda _: None) if saved else say)
         scheduler = self.scheduler
         return OnlinePriors(
             schedule,
@@ -319,9 +317,8 @@ class BatchJob:
         computed scores need none.
         """
         panel, _ = self.session.common_panel()
-        if self.session.labelled_figures.noise_sd is not None or not llm_graders(
-            panel
-        ):  # the noise is known, or there is none
+        # the noise is known, or there is none
+        if self.session.labelled_figures.noise_sd is not None or not llm_graders(panel):
             schedule.first = OnlinePriors.first_calibrated_refit
         elif rows := second_look_rows(panel, schedule.start, self.summary.total):
             schedule.second_looks, schedule.first = rows, OnlinePriors.first_calibrated_refit
@@ -453,9 +450,8 @@ class RowProcessor:
     finished_now: Container[int] = ()
     runner: RowRunner = field(init=False)
     _columns: Mapping[str, None] = field(init=False)
-    _other_names: Mapping[str, str] = field(
-        init=False
-    )  # of result columns whose names the data have
+    # of result columns whose names the data have
+    _other_names: Mapping[str, str] = field(init=False)
     _policies: Sequence[RowPolicy] = field(init=False)
     _has_ids: bool = field(init=False)  # in a column of the data
 

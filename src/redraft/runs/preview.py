@@ -50,10 +50,8 @@ MIN_OUTPUT = 64  # tokens
 CALLS_PER_COMPARISON = 2  # two answers are compared in both orders
 BYTES_PER_TOKEN = 4
 ANSWER, VERDICT = 300, 250  # tokens that a writer writes, and a judge
-INSTRUCTIONS, ADVICE = (
-    300,
-    80,
-)  # tokens that a judge, and a refiner, reads in addition to the prompt and the answer
+# tokens that a judge, and a refiner, reads in addition to the prompt and the answer
+INSTRUCTIONS, ADVICE = (300, 80)
 
 Range = tuple[int, int]
 StepKind = tuple[str, str]
@@ -393,9 +391,8 @@ def estimate_usage(
         if count and (has_response or roles.writer):
             for kind, n in steps_per_row(session, plan, panel, with_response=has_response).items():
                 steps[kind] += count * n
-    for grader in (
-        panel if summary.responses else ()
-    ):  # the further responses of a row are graded, too
+    # the further responses of a row are graded, too
+    for grader in panel if summary.responses else ():
         if not grader.compares and makes_calls(roles.graders[grader.name]):
             more = (summary.responses - summary.with_response) / summary.total
             steps["grade", grader.name] += rows * more * grader.repeats
@@ -485,9 +482,8 @@ def expected_usage(kind: StepKind, n: float, session: Session, summary: DatasetS
     calls = (
         n * calls_per_grade(graders[grader]) * (CALLS_PER_COMPARISON if role == "compare" else 1)
     )
-    if getattr(
-        graders[grader], "model_free", False
-    ):  # a server of its own, which is sent no instructions and returns a number
+    # a server of its own, which is sent no instructions and returns a number
+    if getattr(graders[grader], "model_free", False):
         return _usage(calls, prompt + answer, 0)
     return _usage(calls, prompt + answer * (2 if role == "compare" else 1) + INSTRUCTIONS, VERDICT)
 

@@ -24,9 +24,8 @@ from ..plans.prompts import prompts_of
 from ..quality.priors import Priors
 from ..session import Session
 
-UNSPECIFIED = Priors(
-    **dict.fromkeys((f.name for f in fields(Priors)), 0)
-)  # replaces priors that the user did not give
+# replaces priors that the user did not give
+UNSPECIFIED = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))
 VERSION = 1  # a part of every key
 RESPONSES = ("response", "responses")
 TASK_FIELDS = (

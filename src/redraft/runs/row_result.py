@@ -55,9 +55,8 @@ HIDDEN = ("hidden_passed", "hidden_total")  # the columns of the hidden tests of
 KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps several
 # the column of the expected quality of an answer that no judge graded, with `unseen_last`
 FORECAST = "forecast"
-OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {
-    "judge_score"
-}  # no grader's column has these names
+# no grader's column has these names
+OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}
 NOT_STARTED = "not_started"
 NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun
 SHORTAGE = ShortageError.__name__
@@ -428,9 +427,8 @@ def score_change(trace: Trace) -> tuple[bool, bool, bool]:
     if len(trace.candidates) < 2:
         return False, False, False
     best, estimated = trace.best, trace.with_estimates
-    starts = max(
-        1, len(trace.task.given_responses)
-    )  # of several given answers the best is the starting point
+    # of several given answers the best is the starting point
+    starts = max(1, len(trace.task.given_responses))
     first, later = (
         _ranks(estimated, estimated.candidates[:starts]),
         _ranks(estimated, estimated.candidates[starts:]),

@@ -71,10 +71,8 @@ from .row_result import (
     row_result,
 )
 
-UNTRIED_ENDS = {
-    "fatal",
-    "outage",
-}  # if one of these ends the run, a row without an answer counts as not tried
+# if one of these ends the run, a row without an answer counts as not tried
+UNTRIED_ENDS = {"fatal", "outage"}
 
 
 class RowPolicy(Protocol):
@@ -158,12 +156,10 @@ class RowRunner:
     _grader_columns: Mapping[str, tuple[str, str]] = field(init=False)
     _reports_hidden_tests: bool = field(init=False)
     _headers: RowHeaders = field(init=False)
-    _recorded_plan: Plan | None = field(
-        default=None, init=False
-    )  # the plan of the last row that started
-    _plan_settings: Mapping[str, Any] = field(
-        default_factory=dict, init=False
-    )  # what its trace records of it
+    # the plan of the last row that started
+    _recorded_plan: Plan | None = field(default=None, init=False)
+    # what its trace records of it
+    _plan_settings: Mapping[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         panel, graders = self.session.common_grading
@@ -331,9 +327,8 @@ class RowRunner:
                 await self.journal.wait_for_commit()
                 store.committed = max(store.committed, paid)
             else:
-                await asyncio.sleep(
-                    0
-                )  # the other rows that start in this turn are prepared first: see `scheduler`
+                # the other rows that start in this turn are prepared first: see `scheduler`
+                await asyncio.sleep(0)
         return await perform(step)
 
     def _note_end(self, trace: Trace) -> None:

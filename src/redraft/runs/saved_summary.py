@@ -94,10 +94,8 @@ def _saved_summary(journal: Path, run: str, digest: str) -> DatasetSummary | Non
     """Return the summary in the journal; None if there is none with this digest."""
     if not journal.exists():
         return None
-    with (
-        suppress(StoreError),
-        closing(Journal(journal, create=False, read_only=True)) as opened,
-    ):  # the run itself reports it
+    # the run itself reports it
+    with suppress(StoreError), closing(Journal(journal, create=False, read_only=True)) as opened:
         data = opened.metadata(run).get("dataset")
         if (
             isinstance(data, Mapping)

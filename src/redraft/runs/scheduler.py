@@ -86,9 +86,8 @@ class Scheduler(Generic[R]):
     message: str = ""
     detail: str = ""
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
-    _change: asyncio.Event = field(
-        default_factory=asyncio.Event
-    )  # set when a row ends, or the run does
+    # set when a row ends, or the run does
+    _change: asyncio.Event = field(default_factory=asyncio.Event)
     _free_slots: int = 0  # for which rows start in this turn
 
     async def run(self, work: Awaitable[None]) -> None:

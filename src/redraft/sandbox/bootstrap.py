@@ -22,21 +22,11 @@ if TYPE_CHECKING:
 EXIT_SETUP = 125  # the sandbox could not be set up
 EXIT_MEMORY = 124  # the runner raised MemoryError
 
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = (
-    1,
-    24,
-    38,
-    22,
-)  # of <linux/prctl.h>
+# of <linux/prctl.h>
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = (1, 24, 38, 22)
 SECCOMP_MODE_FILTER, CLONE_NEWNS = 2, 0x20000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = (
-    1,
-    2,
-    4,
-    8,
-    32,
-    4096,
-)  # of <linux/mount.h>
+# of <linux/mount.h>
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = (1, 2, 4, 8, 32, 4096)
 CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 SIGKILL = 9
 
@@ -194,9 +184,8 @@ def _mount(libc: Any, setup: dict[str, Any]) -> None:
         MS_NOSUID | MS_NODEV,
         setup["mount"].encode(),
     )
-    for device in setup[
-        "devices"
-    ]:  # those of this machine: their owner could change their rights and times
+    # those of this machine: their owner could change their rights and times
+    for device in setup["devices"]:
         flags = os.statvfs(device).f_flag & (MS_NOSUID | MS_NOEXEC)
         _call(
             libc.mount, None, device.encode(), None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, None
@@ -254,9 +243,8 @@ def _drop_capabilities(libc: Any) -> None:
     import ctypes
 
     for capability in range(64):
-        libc.prctl(
-            PR_CAPBSET_DROP, capability, 0, 0, 0
-        )  # fails for those that do not exist, and without privileges
+        # fails for those that do not exist, and without privileges
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     _call(libc.capset, header, (ctypes.c_uint32 * 6)())
 

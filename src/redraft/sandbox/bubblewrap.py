@@ -34,12 +34,8 @@ NAMESPACES = (
 )
 LIFETIME = ("--die-with-parent", "--new-session", "--as-pid-1")
 NO_CAPABILITIES = ("--cap-drop", "ALL")
-BOOTSTRAP_CAPABILITIES = (
-    "--cap-add",
-    "CAP_SYS_ADMIN",
-    "--cap-add",
-    "CAP_SETPCAP",
-)  # it mounts a folder, then drops both
+# it mounts a folder, then drops both
+BOOTSTRAP_CAPABILITIES = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
 IDENTITY = ("--uid", "65534", "--gid", "65534", "--hostname", "sandbox")
 FOLDERS = (FOLDER, "/var/tmp", "/sandbox")  # noqa: S108  (inside: the working folder is the first that hides nothing)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")

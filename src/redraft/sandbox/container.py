@@ -107,9 +107,8 @@ def _carry_output(streams: dict[int, int], pid: int, settings: dict[str, Any]) -
     limit, or None.
     """
     poll = select.poll()
-    poll.register(
-        0, 0
-    )  # tells the end of the client even while the other thread waits for the program
+    # tells the end of the client even while the other thread waits for the program
+    poll.register(0, 0)
     for descriptor in streams:
         poll.register(descriptor, select.POLLIN)
     reason = None

@@ -49,14 +49,8 @@ PACKAGE_FOLDERS = (
     ),
     *("site-packages", "dist-packages", "ensurepip/_bundled", "python-wheels"),
 )
-FLAGS = (
-    "-P",
-    "-s",
-    "-S",
-    "-B",
-    "-X",
-    "utf8",
-)  # no packages, no script folder on the path, no cached byte code
+# no packages, no script folder on the path, no cached byte code
+FLAGS = ("-P", "-s", "-S", "-B", "-X", "utf8")
 ENVIRONMENT = {  # of the program: the same everywhere, so that it behaves the same everywhere
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/tmp",  # noqa: S108  (inside)

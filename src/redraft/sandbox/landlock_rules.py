@@ -31,31 +31,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = (
-    444,
-    445,
-    446,
-)  # numbers of the system calls, the same on every machine
+# numbers of the system calls, the same on every machine
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = (444, 445, 446)
 VERSION_FLAG = 1  # of create_ruleset: return the version of the interface
 PATH_BENEATH = 1  # the kind of rule that names a file or a folder
 PR_SET_NO_NEW_PRIVS = 38  # of <sys/prctl.h>
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-FILE_RIGHTS = (
-    EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-)  # those a rule for a file may name, not a folder
+# those a rule for a file may name, not a folder
+FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 FIRST_RIGHTS = (1 << 13) - 1  # execute, write, read, list, remove, make: what version 1 knows
 TCP_RIGHTS = 0b11  # bind and connect, since version 4
 SCOPES = 0b11  # abstract UNIX sockets and signals, since version 6
 TRUNCATE_SINCE = (
     3  # the version that brought that right; before it, the seccomp filter refuses to cut files
 )
-LATER_RIGHTS = (
-    (2, REFER),
-    (TRUNCATE_SINCE, TRUNCATE),
-    (5, IOCTL_DEV),
-)  # by the version that brought them
+# by the version that brought them
+LATER_RIGHTS = ((2, REFER), (TRUNCATE_SINCE, TRUNCATE), (5, IOCTL_DEV))
 
 
 def prepare(_libc: Any, setup: dict[str, Any]) -> None:
@@ -107,9 +100,8 @@ def _keep_listings(hidden: list[str], package_files: list[str]) -> None:
         if real in names or any(path.startswith(f"{real}/") for path in hidden):
             finders[folder] = make_finder(folder)
             listed = names.get(real) or {*os.listdir(folder)}  # noqa: PTH208
-            vars(finders[folder]).update(
-                _path_cache=listed, _fill_cache=lambda: None
-            )  # those of FileFinder, since Python 3.3
+            # those of FileFinder, since Python 3.3
+            vars(finders[folder]).update(_path_cache=listed, _fill_cache=lambda: None)
 
     def find(folder: str) -> Any:
         if folder in finders:

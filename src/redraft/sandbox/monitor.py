@@ -72,9 +72,8 @@ class Monitor:
             "stderr": CappedOutput(limits.output_bytes),
         }
         self._lock = Lock()
-        self._pid: int | None = (
-            None if info is not None else process.pid
-        )  # of the program itself; None: not known yet
+        # of the program itself; None: not known yet
+        self._pid: int | None = None if info is not None else process.pid
         self._reason: Status | None = None
         self._killed_at = 0.0
         self._peak_memory = 0  # bytes, by /proc

@@ -121,9 +121,8 @@ class SandboxedProcess:
         with self._lock:
             if self._input >= 0:
                 with suppress(OSError):
-                    os.write(
-                        self._input, END_FRAME
-                    )  # closing is not enough: a forked copy of this process may hold that end, too
+                    # closing is not enough: a forked copy of this process may hold that end, too
+                    os.write(self._input, END_FRAME)
             self._close_input()
         execution = self._monitor.join()
         with self._lock:

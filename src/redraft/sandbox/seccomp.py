@@ -75,22 +75,12 @@ clone 56 220; clone3 435 435; socketpair 53 199; sendto 44 206; kill 62 129; tgk
 prlimit64 302 261; ioctl 16 29; fcntl 72 25; open 2 -; openat 257 56; openat2 437 437
 """
 
-_LOAD, _AND, _RETURN = (
-    0x20,
-    0x54,
-    0x06,
-)  # BPF_LD|BPF_W|BPF_ABS, BPF_ALU|BPF_AND|BPF_K, BPF_RET|BPF_K
-_IF_EQUAL, _IF_GREATER, _IF_AT_LEAST, _IF_ANY_BIT = (
-    0x15,
-    0x25,
-    0x35,
-    0x45,
-)  # BPF_JMP|BPF_JEQ, BPF_JGT, BPF_JGE, BPF_JSET
-_ALLOW, _KILL, _ERROR = (
-    0x7FFF0000,
-    0x80000000,
-    0x00050000,
-)  # SECCOMP_RET_ALLOW, _KILL_PROCESS, _ERRNO
+# BPF_LD|BPF_W|BPF_ABS, BPF_ALU|BPF_AND|BPF_K, BPF_RET|BPF_K
+_LOAD, _AND, _RETURN = (0x20, 0x54, 0x06)
+# BPF_JMP|BPF_JEQ, BPF_JGT, BPF_JGE, BPF_JSET
+_IF_EQUAL, _IF_GREATER, _IF_AT_LEAST, _IF_ANY_BIT = (0x15, 0x25, 0x35, 0x45)
+# SECCOMP_RET_ALLOW, _KILL_PROCESS, _ERRNO
+_ALLOW, _KILL, _ERROR = (0x7FFF0000, 0x80000000, 0x00050000)
 _EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
 _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
 _X32_BIT = 0x40000000
@@ -98,36 +88,16 @@ _X32_BIT = 0x40000000
 _THREAD_FLAGS = 0x00010F00  # CLONE_THREAD, CLONE_VM, CLONE_FS, CLONE_FILES, CLONE_SIGHAND
 _NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW*
 _O_TRUNC = 0x200  # of <asm-generic/fcntl.h>
-_FCNTL_COMMANDS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    36,
-    37,
-    38,
-    1030,
-    1032,
-)  # descriptors, flags, locks; no owners, signals or leases
-_IOCTL_REQUESTS = (
-    0x5401,
-    0x5413,
-    0x541B,
-    0x5421,
-    0x5450,
-    0x5451,
-)  # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+# descriptors, flags, locks; no owners, signals or leases
+_FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
+# TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+_IOCTL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _PRCTL_OPTIONS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 
 Writing = Literal["files", "existing files", "untruncated files"]
 
-_Instruction = tuple[
-    int, int | str, int | str, int
-]  # code, targets of a jump if true and if false, operand
+# code, targets of a jump if true and if false, operand
+_Instruction = tuple[int, int | str, int | str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +188,14 @@ def _checked_calls(*, is_tool: bool, may_truncate: bool) -> dict[str, list[_Inst
     verdict.
     """
     own = (OWN_PID,)
-    stream_or_packets = [
-        (_AND, 0, 0, 0xF),
-        *_one_of((1, 5)),
-    ]  # SOCK_STREAM, SOCK_SEQPACKET: without addresses
+    # SOCK_STREAM, SOCK_SEQPACKET: without addresses
+    stream_or_packets = [(_AND, 0, 0, 0xF), *_one_of((1, 5))]
     return {
         "clone": _verdict(
             [_argument(0), *(_not_any(_NAMESPACE_FLAGS) if is_tool else _all_bits(_THREAD_FLAGS))]
         ),
-        "clone3": [
-            (_RETURN, 0, 0, _ERROR | _ENOSYS)
-        ],  # its flags are in memory; the C library falls back to `clone`
+        # its flags are in memory; the C library falls back to `clone`
+        "clone3": [(_RETURN, 0, 0, _ERROR | _ENOSYS)],
         "open": _verdict([_argument(1), *_not_any(0 if may_truncate else _O_TRUNC)]),
         "openat": _verdict([_argument(2), *_not_any(0 if may_truncate else _O_TRUNC)]),
         "openat2": [(_RETURN, 0, 0, _ERROR | _ENOSYS)],

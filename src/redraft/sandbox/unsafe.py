@@ -26,9 +26,8 @@ def launch(program: Program) -> Launch:
     setup = base_setup(program)
     if sys.platform == "darwin":  # macOS refuses this limit
         setup["resources"].pop("RLIMIT_AS")
-    if (
-        sys.platform == "linux"
-    ):  # the process makes its folder, with another that deletes it however this one ends
+    # the process makes its folder, with another that deletes it however this one ends
+    if sys.platform == "linux":
         folder = str(Path(temporary_folder(), f"redraft-unsafe-{secrets.token_hex(8)}"))
         own = {
             "temporary": folder,

@@ -71,9 +71,8 @@ class Writer:
         self._commit, self._explain = commit, explain
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)
-        self._work_available = (
-            threading.Event()
-        )  # has a lock of its own: callers never wait for a thread that is waking up
+        # has a lock of its own: callers never wait for a thread that is waking up
+        self._work_available = threading.Event()
         self._queue, self._current = Transaction(), Transaction()
         self._postponed: dict[RowKey, RowChanges] = {}
         self._postponed_at = self._committed_at = -inf
@@ -141,10 +140,8 @@ class Writer:
 
     def pending_reply(self, key: str, default: str) -> str | None:
         """Return a reply that is not committed yet (None: it is deleted), or the default."""
-        for transaction in (
-            self._queue,
-            self._current,
-        ):  # in this order: writes leave the queue only as the current ones
+        # in this order: writes leave the queue only as the current ones
+        for transaction in (self._queue, self._current):
             if key in (replies := transaction.replies):
                 return replies[key]
         return default
@@ -340,17 +337,15 @@ class Database:
             self._reader = stack.enter_context(closing(open_reader(path)))
             self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
             self._write_lock = threading.Lock()
-            if (
-                write_connection
-            ):  # registered last, so that its thread ends before the connections close
+            # registered last, so that its thread ends before the connections close
+            if write_connection:
                 self._writer = Writer(partial(self._commit, write_connection), self._to_store_error)
                 stack.callback(self._writer.close)
             self._resources = stack.pop_all()
 
     def _commit(self, connection: sqlite3.Connection, transaction: Transaction) -> None:
-        with (
-            self._write_lock
-        ):  # waits as long as `compact` takes, while SQLite would give up after 30 s
+        # waits as long as `compact` takes, while SQLite would give up after 30 s
+        with self._write_lock:
             transaction.commit(connection)
 
     def write_through(self, commit: Commit) -> None:
@@ -450,9 +445,8 @@ class Database:
                     for sql, values in deletions[start : start + DELETIONS_PER_TRANSACTION]:
                         connection.execute(sql, values)
                     connection.execute("COMMIT")
-                connection.executescript(
-                    "PRAGMA incremental_vacuum"
-                )  # `execute` would free a single page
+                # `execute` would free a single page
+                connection.executescript("PRAGMA incremental_vacuum")
                 empty_log(connection)
         except sqlite3.Error as error:
             raise to_store_error(self.path, error, action="written") from error

@@ -137,9 +137,8 @@ class RunMetadata(TypedDict, total=False):
     provider_batches: ProviderBatchesData | None
     capabilities: Mapping[str, CapabilitiesData]
     report: Mapping[str, Any] | None
-    completion: (
-        Mapping[str, Any] | None
-    )  # (figures that can be made again: another form of them is no damage)
+    # figures that can be made again: another form of them is no damage
+    completion: Mapping[str, Any] | None
     model: str | None
 
 
@@ -403,9 +402,8 @@ class Journal:
         )
         self._runs[name] = run = replace(run, metadata={**run.metadata, **metadata})
         values = (run.number, json.dumps(name), json.dumps(run.metadata), run.started_at, _now())
-        self._database.writer.execute(
-            UPSERT_RUN, *values, at_once=True
-        )  # such as the budget that a call is about to take
+        # such as the budget that a call is about to take
+        self._database.writer.execute(UPSERT_RUN, *values, at_once=True)
 
     def rows_by_id(
         self, run: str, ids: Sequence[str], *, key_parts: bool = True
@@ -460,9 +458,8 @@ class Journal:
         leave them out. The rows must exist.
         """
         seen = self.invocation(run) if invocation is None else invocation
-        if self._database.has_pending(
-            [(run, id) for id in ids]
-        ):  # statements are executed before changes of rows
+        # statements are executed before changes of rows
+        if self._database.has_pending([(run, id) for id in ids]):
             for id in ids:
                 self._change(run, id, RowChanges.see, seen)
         else:

@@ -351,9 +351,8 @@ def create_draft(target: Path, mode: int) -> tuple[Path, FileIO]:
         path = target.with_name(_draft_name(target))
         file = create_file(path, mode)
         with suppress(OSError):  # a file system without locks
-            if not try_lock(file) or not is_file_at(
-                file, path
-            ):  # another process removed it as stale
+            # another process removed it as stale
+            if not try_lock(file) or not is_file_at(file, path):
                 file.close()
                 continue
         return path, file

@@ -26,9 +26,8 @@ from ..errors import StoreError, StoreLockedError, WrongFileError
 from .secure_files import open_private, try_lock, write_error, write_whole
 
 READ_BYTES = 2**20  # bytes that are read at a time
-MAX_LINE_BYTES = (
-    2**27
-)  # bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
+# bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
+MAX_LINE_BYTES = 2**27
 MAX_TRACE_BYTES = 2**29  # bytes of a trace that is read
 
 

@@ -171,9 +171,8 @@ def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges
     found = _execute(connection, FIND_ROWS, [row.name for row in rows.values()])
     numbers = {(run, id): number for run, id, number in found}
     (highest,) = connection.execute("SELECT coalesce(max(row), 0) FROM rows").fetchone()
-    new_numbers = count(
-        highest + 1
-    )  # asked before rows are deleted: none that replaces another has its number
+    # asked before rows are deleted: none that replaces another has its number
+    new_numbers = count(highest + 1)
     _execute(
         connection,
         DELETE_ROWS,

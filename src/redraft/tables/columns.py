@@ -49,10 +49,8 @@ from .row_values import (
 )
 
 PROMPT_NAMES = ("prompt", "instruction", "question", "query", "input", "user_input")
-OTHER_PROMPT_NAMES = (
-    "instruct_prompt",
-    "question_content",
-)  # used if there is none of PROMPT_NAMES
+# used if there is none of PROMPT_NAMES
+OTHER_PROMPT_NAMES = ("instruct_prompt", "question_content")
 MESSAGES_NAMES = ("messages", "conversations", "conversation", "input")
 RESPONSE_NAMES = ("response", "completion", "answer", "output")
 OTHER_RESPONSE_NAMES = (
@@ -76,12 +74,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         "expected_output",
     ),
     "context": ("context", "document", "passage", "retrieved_contexts", "retrieval_context"),
-    "tests": (
-        "tests",
-        "test_list",
-        "test",
-        "input_output",
-    ),  # also those of MBPP, HumanEval and APPS
+    # also those of MBPP, HumanEval and APPS
+    "tests": ("tests", "test_list", "test", "input_output"),
     "requirements": ("requirements",),
     "tools": ("tools",),
     "tool_choice": ("tool_choice",),
@@ -101,9 +95,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "chosen": ("chosen",),
     "rejected": ("rejected",),
 }
-GIVEN_LIST_NAMES = tuple(
-    name for name in SYNONYMS["responses"] if name != "answers"
-)  # in many data sets the correct answers
+# in many data sets the correct answers
+GIVEN_LIST_NAMES = tuple(name for name in SYNONYMS["responses"] if name != "answers")
 MAX_LISTED_COLUMNS = 60
 MAX_LISTED_ROWS = 100  # rows whose columns are listed in error messages
 OTHER_ROLES = (
@@ -426,9 +419,8 @@ def infer_columns(
         for role in OTHER_ROLES
         if role not in {"id", "tests"}
     }
-    others["id"] = _find_other(
-        SampleColumns(sample), "id", columns.id
-    )  # also of a column that is named for a role
+    # also of a column that is named for a role
+    others["id"] = _find_other(SampleColumns(sample), "id", columns.id)
     others["tests"] = columns.tests or None if columns.tests is not None else table.tests_column()
     if columns.tool_choice is None and not others["tools"]:
         others["tool_choice"] = None  # it has no meaning without tools
@@ -456,9 +448,8 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
             else [table.matching([n], _is_text, ("input",)) for n in ("text", *OTHER_PROMPT_NAMES)]
         )
         texts = texts or next(filter(None, others), [])
-    if table.named and not (
-        texts or chats
-    ):  # one column may be both the prompt and, for example, the context
+    # one column may be both the prompt and, for example, the context
+    if table.named and not (texts or chats):
         return _find_prompt(SampleColumns(table.rows), columns)
     if {"instruction", "input"} == set(texts) and not chats:
         return TaskColumns(prompt="instruction"), "input"

@@ -21,14 +21,10 @@ from ..compute.pool import run_sync
 from ..errors import ComputeLimitError, ConfigError, StoreError
 from ..jsontext import first_duplicate
 
-READ_MODES = (
-    (2048, False),
-    (64, True),
-    (1, True),
-)  # rows at a time, whether texts stay dictionary-encoded; tried in order
-FIRST_MODE_MEMORY = (
-    512 * 2**20
-)  # bytes that the first mode may add to the worker's memory; the others get the worker's limit
+# rows at a time, whether texts stay dictionary-encoded; tried in order
+READ_MODES = ((2048, False), (64, True), (1, True))
+# bytes that the first mode may add to the worker's memory; the others get the worker's limit
+FIRST_MODE_MEMORY = 512 * 2**20
 PART_BYTES = 8 * 2**20  # bytes of a part, decoded
 MAX_ROW_BYTES = 64 * 2**20  # bytes of a row, decoded
 VALUE_BYTES = 16  # bytes of a value in a list, in addition to what Arrow counts
@@ -105,9 +101,8 @@ def prepare() -> None:
     arrow = import_module("pyarrow")
     import_module("pyarrow.parquet")
     import_module("pyarrow.compute")
-    arrow.set_memory_pool(
-        arrow.system_memory_pool()
-    )  # other pools reserve more than the limit allows
+    # other pools reserve more than the limit allows
+    arrow.set_memory_pool(arrow.system_memory_pool())
 
 
 def read_part(

@@ -45,9 +45,8 @@ from .text_format import (
 ZSTD = ("compression.zstd", "backports.zstd")  # the standard library has it since Python 3.14
 MAX_LINE_BYTES = 32 * 2**20  # bytes of a line, characters of a CSV field
 MAX_DOCUMENT_BYTES = 512 * 2**20  # bytes of a JSON document, unpacked
-MAX_DOCUMENT_MEMORY = (
-    2 * 2**30
-)  # bytes of memory for the values of a JSON document, without their texts
+# bytes of memory for the values of a JSON document, without their texts
+MAX_DOCUMENT_MEMORY = 2 * 2**30
 CHUNK_BYTES = 2**20  # bytes that are read at a time
 SPREADSHEET_SAFE = (
     "redraft_spreadsheet_safe"  # last column of a CSV whose texts may have an apostrophe in front
@@ -75,9 +74,8 @@ class BadRow(NamedTuple):
 
 
 RowStream: TypeAlias = Iterator[Row | BadRow]
-FileReader: TypeAlias = Callable[
-    [str, str, str], RowStream
-]  # of the name, the suffix of the compression and the encoding
+# of the name, the suffix of the compression and the encoding
+FileReader: TypeAlias = Callable[[str, str, str], RowStream]
 OnError: TypeAlias = Callable[[BadRow], None] | None
 
 
@@ -202,9 +200,8 @@ def _open_plain(name: str) -> Any:
 
 
 def _open_gzip(name: str) -> Any:
-    return io.BufferedReader(
-        gzip.GzipFile(name), CHUNK_BYTES
-    )  # several times as fast as GzipFile's own lines
+    # several times as fast as GzipFile's own lines
+    return io.BufferedReader(gzip.GzipFile(name), CHUNK_BYTES)
 
 
 def _open_zstd(name: str) -> Any:

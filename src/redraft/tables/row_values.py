@@ -19,13 +19,8 @@ from ..core.task import Message, message_text
 from ..jsontext import strict_loads
 from .cells import START, TextAfterValue, load_cell
 
-BOOKKEEPING_KEYS = {
-    "additional_kwargs",
-    "time_created",
-    "label",
-    "reward",
-    "metadata",
-}  # of stored messages, for no endpoint
+# of stored messages, for no endpoint
+BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}
 MISSING = object()
 TEST_CODE = re.compile(
     r"^[ \t]*(?:assert\b|def (?:check|test\w*)\(|class \w+\([\w.]*TestCase\))", re.MULTILINE
@@ -38,14 +33,8 @@ KEYS_OF_TESTS: tuple[frozenset[str], ...] = tuple(
     map(frozenset, (("input", "output"), ("input", "raises"), ("stdin", "stdout")))
 )
 SET_UP_OF_TESTS = ("test_setup_code", "test_imports")  # columns of MBPP
-RESPONSE_KEYS = (
-    "content",
-    "answer",
-    "response",
-    "completion",
-    "text",
-    "value",
-)  # keys of a response in an object
+# keys of a response in an object
+RESPONSE_KEYS = ("content", "answer", "response", "completion", "text", "value")
 ROLE_BY_SPEAKER: Mapping[str, str] = {
     "human": "user",
     "user": "user",
@@ -76,9 +65,8 @@ CHAT_TEXT = re.compile(  # it begins as messages do: a list, or an object as Pyt
     re.DOTALL,
 )
 PYTHON_KEY = re.compile(r"[^{]*\{\s*'")  # of the first object
-SPEC_PATTERN = re.compile(
-    r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+'
-)  # text up to a semicolon that is not in quotes
+# text up to a semicolon that is not in quotes
+SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')
 
 
 def value_at(values: Mapping[str, Any], path: str) -> Any:

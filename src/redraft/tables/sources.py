@@ -57,9 +57,8 @@ _FILE_FORMATS = (
     "imagefolder json lance meshfolder mmcif niftifolder pandas parquet pdb pdffolder spark sql "
     "text tsfile videofolder vortex webdataset xml"
 )
-FILE_FORMATS = frozenset(
-    _FILE_FORMATS.split()
-)  # names that the library takes for file formats, not for datasets
+# names that the library takes for file formats, not for datasets
+FILE_FORMATS = frozenset(_FILE_FORMATS.split())
 REMOTE_URL = re.compile(r"://|::")  # a URL, or the library's way to chain them
 HUB_PREFIX = "hf://datasets/"
 RUN_FILES = re.compile(
@@ -585,9 +584,8 @@ def _dataset_source(spec: Any, spool: _Spool, name: str = "") -> Source | None:
     anything else.
     """
     library: Any = sys.modules.get("datasets")
-    if not hasattr(
-        library, "IterableDatasetDict"
-    ):  # it is not imported, so `spec` is none of its objects
+    # it is not imported, so `spec` is none of its objects
+    if not hasattr(library, "IterableDatasetDict"):
         return None
     if isinstance(spec, library.DatasetDict | library.IterableDatasetDict):
         return _dataset_source(_split_of(spec, name or "given", ""), spool, name)

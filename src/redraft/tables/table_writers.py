@@ -61,9 +61,8 @@ class CsvWriter:
 
     def close(self) -> None:
         text = io.TextIOWrapper(self._draft.file, "utf-8", "backslashreplace", newline="")
-        names = sorted(
-            self._columns, key=lambda name: name != SPREADSHEET_SAFE
-        )  # as the last column it would mark the file
+        # as the last column it would mark the file
+        names = sorted(self._columns, key=lambda name: name != SPREADSHEET_SAFE)
         if self._spreadsheet_safe:
             self._write_rows(
                 csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL),

@@ -33,12 +33,10 @@ BYTE_ORDER_MARKS = (
 )
 UTF8 = "utf-8"
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-SEPARATOR_LINE = re.compile(
-    r"""\ufeff?["']?sep=(.)["']?[\r\n]""", re.IGNORECASE
-)  # Excel's first line
-BEYOND_ASCII = re.compile(
-    rb"[\x80-\x9f\xa1-\xff]+"
-)  # but for the space that does not break, in Windows-1252
+# Excel's first line
+SEPARATOR_LINE = re.compile(r"""\ufeff?["']?sep=(.)["']?[\r\n]""", re.IGNORECASE)
+# but for the space that does not break, in Windows-1252
+BEYOND_ASCII = re.compile(rb"[\x80-\x9f\xa1-\xff]+")
 # a handler of errors: what cannot be decoded becomes half of a pair, which is not UTF-8
 BAD_MARK = "redraft.bad_mark"
 
@@ -128,9 +126,8 @@ def _recognise_encoding(data: bytes, *, whole: bool) -> tuple[str, str]:
     bad = text.count("\ufffd")
     is_damaged = sum(map(len, re.findall(r"[^\x00-\x7f]+", text))) > 2 * bad  # most of it is UTF-8
     lengths = [len(run) for run in BEYOND_ASCII.findall(data)]
-    is_western = lengths.count(1) >= lengths.count(2) + 3 * sum(
-        length > 2 for length in lengths
-    )  # as in "coração"
+    # as in "coração"
+    is_western = lengths.count(1) >= lengths.count(2) + 3 * sum(length > 2 for length in lengths)
     return (UTF8, "") if is_damaged or not is_western else western
 
 

@@ -53,11 +53,8 @@ if TYPE_CHECKING:
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
 IN_EVENTS = frozenset({"event_only", "span_and_event"})
-API_PACKAGES = (
-    "opentelemetry.trace",
-    "opentelemetry.metrics",
-    "opentelemetry._logs",
-)  # the API's own providers record nothing
+# the API's own providers record nothing
+API_PACKAGES = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")
 PROVIDER_VARIABLES = (
     ("opentelemetry.trace", "_TRACER_PROVIDER"),
     ("opentelemetry.metrics._internal", "_METER_PROVIDER"),

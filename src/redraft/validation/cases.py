@@ -30,14 +30,12 @@ FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
 FIRST_BETTER, SECOND_BETTER, EQUAL = (0, 1), (1, 0), (0, 0)
 """The same as the ranks of the two responses."""
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", re.ASCII)
-DECIMAL_COMMA = re.compile(
-    r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII
-)  # 1,234 may be a thousand
+# 1,234 may be a thousand
+DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII)
 NO_TWO_LABELS = re.compile(r"[-+]?(?:0,\d{2,}|\d+,0\d+|\d+,\d{4,})", re.ASCII)  # as 3,4 may be
 ONE_DIGIT = re.compile(r"[-+]?\d,\d+", re.ASCII)
-MORE_DIGITS = re.compile(
-    r"[-+]?\d,(?!10)\d\d+", re.ASCII
-)  # no two labels, if all before the commas have one digit; 3,10 may be
+# no two labels, if all before the commas have one digit; 3,10 may be
+MORE_DIGITS = re.compile(r"[-+]?\d,(?!10)\d\d+", re.ASCII)
 SHARE_WITH_COMMA = re.compile(r"[-+]?(?:0,\d+|1,0+)", re.ASCII)
 SHARE = re.compile(
     r"(\d+(?:[.,]\d*)?|\.\d+)\s*(?:%|(?:/|(?:out )?of)\s*(\d+(?:\.\d*)?))", re.ASCII | re.IGNORECASE

@@ -82,9 +82,8 @@ def clustered_mean(sizes: Any, sums: Any) -> ClusteredMean:
     mean = sums.sum() / rows
     if k < 2:
         return ClusteredMean(float(mean), None, 0)
-    variance = jackknife_variance(
-        (sums - sizes * mean) / (rows - sizes)
-    )  # by so much the mean changes without a cluster
+    # by so much the mean changes without a cluster
+    variance = jackknife_variance((sums - sizes * mean) / (rows - sizes))
     return ClusteredMean(float(mean), variance, degrees_of_freedom(sizes))
 
 

@@ -272,9 +272,8 @@ def rows_to_decide(
     half, target = difference.half_width, max(difference.value + (margin or 0.0), -difference.value)
     if half is None or target <= 0:
         return None
-    power = (
-        2 if difference.standard_error else 1
-    )  # without any spread the interval shrinks with the number of rows, not its root
+    # without any spread the interval shrinks with the number of rows, not its root
+    power = 2 if difference.standard_error else 1
     needed = difference.rows * (half / target) ** power
     return None if needed > max_rows else max(difference.rows, ceil(needed))
 

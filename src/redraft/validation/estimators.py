@@ -223,9 +223,8 @@ def rogan_gladen_difference(
     Raises:
         ConfigError: As in `rogan_gladen`, or if A and B have not equally many verdicts.
     """
-    rogan_gladen(
-        labels, verdicts, verdicts_a, confidence=confidence
-    )  # checks the labels, the verdicts and the judge
+    # checks the labels, the verdicts and the judge
+    rogan_gladen(labels, verdicts, verdicts_a, confidence=confidence)
     a, b = _binary_numbers("verdicts_a", verdicts_a), _binary_numbers("verdicts_b", verdicts_b)
     if len(a) != len(b):
         raise ConfigError(
@@ -277,9 +276,8 @@ def labels_needed(
     checks.number("correlation", correlation, -1, 1)
     checks.whole_number("unlabelled", unlabelled, 0, optional=True)
     check_confidence(confidence)
-    classical = (
-        min(NormalDist().inv_cdf(0.5 + confidence / 2) * sd / half_width, 1e70) ** 2
-    )  # squares of it are no overflow
+    # squares of it are no overflow
+    classical = min(NormalDist().inv_cdf(0.5 + confidence / 2) * sd / half_width, 1e70) ** 2
     needed = classical * (1 - correlation**2)
     if unlabelled is not None:
         excess = unlabelled - classical
@@ -377,9 +375,8 @@ class _LabelledRows:
         rows are a single cluster.
         """
         equal = bool((self.labels == self.labels[0]).all())
-        middle = (
-            self.labels[0] if equal else self.labels.mean()
-        )  # sums of centred numbers lose no digits
+        # sums of centred numbers lose no digits
+        middle = self.labels[0] if equal else self.labels.mean()
         shift = (self.scores.sum() + self.others.sum()) / (len(self.scores) + len(self.others))
         labelled = _Sums.by_cluster(self.clusters, self.labels - middle, self.scores - shift)
         others = None

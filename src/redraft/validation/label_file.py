@@ -248,9 +248,8 @@ class LabelFile:
             new = [{"item": pack(item)}] if known is None else []
             checked.items[item.id] = known or item
             for line in (*new, {"label": pack(stamped)}):
-                _enter_line(
-                    checked, object_from_json(json.dumps(line))
-                )  # what cannot be read is not written
+                # what cannot be read is not written
+                _enter_line(checked, object_from_json(json.dumps(line)))
                 lines.append(line)
         self._write(*lines)
         self.labels.items |= checked.items

@@ -73,9 +73,8 @@ def _to_jsonl(labels: LabelSet) -> str:
 
 
 def _from_jsonl(text: str, question: LabelQuestion) -> Iterator[tuple[LabelItem, Label | None]]:
-    for n, line in enumerate(
-        text.split("\n"), 1
-    ):  # JSON may hold the other characters that `splitlines` splits at
+    # JSON may hold the other characters that `splitlines` splits at
+    for n, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         row = _object(strict_loads(line))

@@ -58,11 +58,8 @@ LABEL_NAMES: dict[LabelKind, tuple[str, ...]] = {
 }
 
 
-SCORE_LISTS = (
-    *SYNONYMS["ratings"],
-    "scores",
-    "rewards",
-)  # columns with a score of each of several answers
+# columns with a score of each of several answers
+SCORE_LISTS = (*SYNONYMS["ratings"], "scores", "rewards")
 SCORE_KEYS = ("overall_score", "score", "rating")  # the same in the objects that hold the answers
 ResponsesReader: TypeAlias = Callable[[Row], tuple[str, ...]]
 

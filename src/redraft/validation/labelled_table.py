@@ -53,15 +53,8 @@ LABEL_ROLES = (
     "parent",
     "cluster",
 )
-OUTPUT_ROLES = (
-    "case",
-    "repeat",
-    "output",
-    "output_ba",
-    "score_1",
-    "score_2",
-    "shown",
-)  # of recorded outputs
+# of recorded outputs
+OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")
 MARKING_ROLES = ("group", "id", "parent", "cluster")  # their column may have another role, too
 LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas
 CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "task_id", "uid", "unique_id")

@@ -104,9 +104,8 @@ def _betting_bounds(values: Sequence[float], alpha: float) -> list[tuple[float, 
         squares += (x - total / (n + 1)) ** 2
         variance = squares / (n + 1)
         kept = np.flatnonzero(alive)
-        if not len(
-            kept
-        ):  # the numbers contradict every mean, which happens with a probability of at most alpha
+        # the numbers contradict every mean, which happens with a probability of at most alpha
+        if not len(kept):
             ends.append(ends[-1])
             continue
         ends.append((max(0.0, (int(kept[0]) - 1) / GRID), min(1.0, (int(kept[-1]) + 1) / GRID)))

@@ -73,10 +73,8 @@ class PageServer:
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         self._server = uvicorn.Server(config)
-        with (
-            suppress(KeyboardInterrupt),
-            self._server.capture_signals(),
-        ):  # from before the address is known
+        # from before the address is known
+        with suppress(KeyboardInterrupt), self._server.capture_signals():
             on_start()
             self._server.run(sockets=[self._socket])
 

@@ -64,13 +64,8 @@ INTERNAL = (  # metadata of a run that is not shown as it is
     "report",
     "completion",
 )
-ELSEWHERE = (
-    "output",
-    "journal",
-    "run",
-    "rows",
-    "by_iteration",
-)  # of a report: shown above, or too long for a line
+# of a report: shown above, or too long for a line
+ELSEWHERE = ("output", "journal", "run", "rows", "by_iteration")
 
 
 @click.group(

@@ -87,9 +87,8 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     output.hide_waits()
     arguments = BatchArguments.from_values(values)
     _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
-    if (
-        arguments.batch.get("engine") == "ray"
-    ):  # Ray reports the death of a worker on stdout, where the rows may go
+    # Ray reports the death of a worker on stdout, where the rows may go
+    if arguments.batch.get("engine") == "ray":
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         report = run_on_uvloop(_run(arguments))

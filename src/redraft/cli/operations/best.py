@@ -171,9 +171,8 @@ def show_ranking(
         if comparison.reason:
             err.print(text_line(f"{comparison.grader}: {comparison.reason}", "dim"))
     lines = [_summary(result, ranking, arguments)]
-    if (
-        sys.stderr.isatty()
-    ):  # the live view does not keep failures; elsewhere they were reported when they happened
+    # the live view does not keep failures; elsewhere they were reported when they happened
+    if sys.stderr.isatty():
         lines += [f"failed: {failure}" for failure in dict.fromkeys(result.metadata["failures"])]
     else:
         lines.append(format_usage(result.usage, seconds))

@@ -22,9 +22,8 @@ from ..output import format_time, notice, warning
 from ..terminal import console, grid, plain_table, text_line
 
 MAX_WIDTH = 10_000  # characters of a table, before it is fitted into a terminal
-KeyEntry: TypeAlias = tuple[
-    StoredKey, Spending, Spending, float | None
-]  # what it used today and this month, and when last
+# what it used today and this month, and when last
+KeyEntry: TypeAlias = tuple[StoredKey, Spending, Spending, float | None]
 
 
 def gateway_folder(folder: str | None, config: str | None) -> Path:
@@ -169,9 +168,8 @@ def _print_table(entries: list[KeyEntry]) -> None:
     if not screen.is_terminal or screen.measure(table, options=unlimited).maximum <= screen.width:
         screen.print(table)
         return
-    for row in zip(
-        *(column.cells for column in table.columns), strict=True
-    ):  # a key takes several lines
+    # a key takes several lines
+    for row in zip(*(column.cells for column in table.columns), strict=True):
         lines = grid()
         for column, cell in zip(table.columns, row, strict=True):
             lines.add_row(column.header, cell)

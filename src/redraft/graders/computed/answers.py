@@ -102,9 +102,8 @@ _NOT_OWN_MARK = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _QUOTATION = re.compile(r'(?<!\w)"(?=[\w\\$])[^"\n]{1,300}"(?!\w)|\u201c[^\u201d\n]{1,300}\u201d')
-_ADDS = re.compile(
-    r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE
-)  # to the answer before
+# to the answer before
+_ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE)
 _SENTENCE = re.compile(  # not between letters of choices: "A; C", "A. B. C."
     r"[!?](?=\s|\Z)|[\u3002\uff01\uff1f]|[.;](?=\s|\Z)(?!(?:\W{1,4}(?:(?:and|or)\s)?[A-J](?!\w)){1,9}\W*\Z|\s\(?[A-J][:)=])"
 )

@@ -56,9 +56,8 @@ _LIKE_VARIABLES = re.compile(r"[a-z]{1,2}|[abc]{3}|[^aeiou]{3}")
 _WORDS = re.compile(
     "if|is|no|of|or|to|all|and|any|are|but|can|det|few|for|gcd|had|has|her|him|his|how|its|lcm|let|max|may|min|mod|new|not|now|off|one|our|out|per|she|six|ten|the|too|two|use|was|who|why|yes|yet|you"
 )
-_PARTICLES = re.compile(
-    "ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|so|up|us|we"
-)  # beside a sign, at is a times t
+# beside a sign, at is a times t
+_PARTICLES = re.compile("ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|so|up|us|we")
 
 
 @fingerprint_name("math")
@@ -100,9 +99,8 @@ class Math:
                 ok=False, reason="there is no final answer in the text", action=STATE_ANSWER_ACTION
             )
         equal = await self._is_equal(answer, expected)
-        if (
-            equal is False and 1 < len(answers) <= MAX_SPELLINGS
-        ):  # one answer in several spellings: 1/2 and 0.5
+        # one answer in several spellings: 1/2 and 0.5
+        if equal is False and 1 < len(answers) <= MAX_SPELLINGS:
             equals = [await self._is_equal(each, expected) for each in answers]
             equal = next((found for found in (False, None) if found in equals), True)
         if equal is None:

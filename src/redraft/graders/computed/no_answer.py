@@ -118,12 +118,8 @@ OPENERS = (
     "процесс мышления",
     "давайте решим эту задачу шаг за шагом",
 )
-SINGLE_WORD_OPENERS = {
-    "solution",
-    "解",
-    "かいせつ",
-    "respuesta",
-}  # any other single word is an opener only before a colon
+# any other single word is an opener only before a colon
+SINGLE_WORD_OPENERS = {"solution", "解", "かいせつ", "respuesta"}
 
 PUNCTUATION_MARKS = frozenset(
     ".,:\u2026\u3002\uff0c\u3001\uff0e\uff1a\ufe13\uff61\uff64\u060c\u06d4\u0964\u0589\u1362"
@@ -146,9 +142,8 @@ _COMMA = re.compile(r"[,;:()\uff0c\u3001\uff1a]")
 _BULLET = re.compile(r"^[ \t]*[-*+\u2022\u2013][ \t]+(\S.*)$", re.MULTILINE)
 _LETTERED_ITEM = re.compile(r"(?:^|\s)\(?[A-Za-z0-9]{1,2}[.):][ \t]+")
 _OPEN, _CLOSE = "\"'`\u201c\u2018\u201e\u00ab\u300c", "\"'`\u201c\u201d\u2019\u00bb\u300d"
-_QUOTE = re.compile(
-    rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)"
-)  # before a colon it is a JSON key
+# before a colon it is a JSON key
+_QUOTE = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)")
 
 
 async def find_no_answer_reason(text: str, task: Task) -> str | None:
@@ -180,9 +175,8 @@ def _emptiness_reason(text: str) -> str | None:
         return None
     bare = _EMPTY.sub(" ", text) if len(text) <= MAX_CHARS else text
     characters: set[str] = set()
-    for at in range(
-        0, len(bare), CHUNK_CHARS
-    ):  # the set of a long text would block the event loop even from a thread
+    # the set of a long text would block the event loop even from a thread
+    for at in range(0, len(bare), CHUNK_CHARS):
         characters.update(bare[at : at + CHUNK_CHARS])
     if not any(map(_is_visible, characters)):
         return "it is empty"

@@ -82,9 +82,8 @@ def expected_score(weights: Mapping[int, float]) -> tuple[float, float]:
     if covered < MIN_COVERED:
         raise NoExpectation(f"only {covered:.0%} of the probability is on scores of the scale")
     mean = sum(score * weight for score, weight in weights.items()) / covered
-    return min(max(mean, min(weights)), max(weights)), min(
-        covered, 1.0
-    )  # (sums of floats are not exact)
+    # sums of floats are not exact
+    return min(max(mean, min(weights)), max(weights)), min(covered, 1.0)
 
 
 class LocatedTokens:

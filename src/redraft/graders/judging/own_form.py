@@ -191,9 +191,8 @@ def short_metadata(data: Mapping[str, Any]) -> dict[str, Any]:
     they may hold.
     """
     text = json.dumps(data)
-    metadata: dict[str, Any] = (
-        json.loads(text) if len(text) <= MAX_METADATA // 2 else {}
-    )  # (this joins halves of characters)
+    # this joins halves of characters
+    metadata: dict[str, Any] = json.loads(text) if len(text) <= MAX_METADATA // 2 else {}
     return metadata
 
 

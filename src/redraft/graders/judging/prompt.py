@@ -63,9 +63,8 @@ def _random_hex() -> str:
 NONCE_BATCH_SIZE = 256
 _nonce_pool: list[str] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_nonce_pool.clear
-    )  # else two processes would use the same digits
+    # else two processes would use the same digits
+    os.register_at_fork(after_in_child=_nonce_pool.clear)
 
 
 def data_notice(nonce: str) -> str:
@@ -91,11 +90,8 @@ CONTROL_NOTICE = (
 )
 INVISIBLE_NOTICE = ' A "\ufffd" may stand for an invisible character.'
 _REPLACEMENTS = {"<": "\u2039", "\u25c1": "\u2039", "[": "\u2045", "]": "\u2046"}
-_ASCII_FORMS = {0xFF01 + n: 0x21 + n for n in range(94)} | {
-    0xFE64: "<",
-    0xFE65: ">",
-    0xFFE8: "|",
-}  # full-width and small
+# full-width and small
+_ASCII_FORMS = {0xFF01 + n: 0x21 + n for n in range(94)} | {0xFE64: "<", 0xFE65: ">", 0xFFE8: "|"}
 _CONTROL_TOKEN = re.compile(
     r"""
     <(?=\|(?!\s)[^<>\u2039|]{1,64}(?<!\s)\|>            # <|im_start|>, Llama 3, OpenAI's harmony, DeepSeek, Cohere
@@ -133,9 +129,10 @@ _INVISIBLE = (
     f"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff{_VARIATION}"
 )
 _INVISIBLE_CHARACTER = re.compile(f"[{_INVISIBLE}]")
+# of parts of Britain
 _FLAGS = "|".join(
     "".join(chr(0xE0000 + ord(c)) for c in name) for name in ("gbeng", "gbsct", "gbwls")
-)  # of parts of Britain
+)
 _HIDDEN_TEXT = re.compile(
     f"(\U0001f3f4(?:{_FLAGS})\U000e007f)|[{_INVISIBLE}]{{4,}}|[\U000e0000-\U000e00ff]|(?<=[{_VARIATION}])[{_VARIATION}]"
 )
@@ -152,15 +149,13 @@ def without_control_tokens(text: str) -> str:
     length stays the same.
     """
     if text.isascii():
-        if (
-            "<" not in text and "[" not in text and "]" not in text
-        ):  # most texts have none, and the search is slow
+        # most texts have none, and the search is slow
+        if "<" not in text and "[" not in text and "]" not in text:
             return text
         return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
     text = _HIDDEN_TEXT.sub(lambda match: match[1] or "\ufffd" * len(match[0]), text)
-    before = [
-        match.start() - n for n, match in enumerate(_INVISIBLE_CHARACTER.finditer(text))
-    ]  # as places in the visible text
+    # as places in the visible text
+    before = [match.start() - n for n, match in enumerate(_INVISIBLE_CHARACTER.finditer(text))]
     visible = (_INVISIBLE_CHARACTER.sub("", text) if before else text).translate(_ASCII_FORMS)
     tokens = [
         (match.start() + bisect_right(before, match.start()), match[0])
@@ -274,9 +269,8 @@ def render_answer(text: str) -> str:
 
 def without_data_urls(text: str) -> str:
     """Return the text with the bytes of data URLs replaced by the number of their characters."""
-    if (
-        ";" not in text or "64," not in text
-    ):  # most texts have none; a search that ignores case is slow
+    # most texts have none; a search that ignores case is slow
+    if ";" not in text or "64," not in text:
         return text
     return DATA_URL.sub(lambda m: f"{m[1]}[{len(m[2])} characters]", text)
 
@@ -330,9 +324,8 @@ def task_texts(task: Task, fields: Iterable[str]) -> dict[str, str]:
     tests those that may be seen.
     """
     first = task.messages[0]
-    if (
-        len(task.messages) == 1 and first["role"] == "user" and first["content"].__class__ is str
-    ):  # as in most tasks
+    # as in most tasks
+    if len(task.messages) == 1 and first["role"] == "user" and first["content"].__class__ is str:
         texts = {"task": without_data_urls(first["content"])}
     else:
         texts = dict(build_transcript(task).texts)

@@ -294,15 +294,8 @@ MAX_FLOAT_CHARS = 400
 BRACE = re.compile(r"[{}]")
 FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*(\S?)", re.MULTILINE)
 EMBEDDED_PREFIXES = ("[", "(", ",", "\\", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # before and
-EMBEDDED_SUFFIXES = (
-    "]",
-    ")",
-    "}",
-    ",",
-    ":",
-    *"\"'”’“‘»›」』",
-    *"，、；;–—",
-)  # after an object that is part of something else
+# after an object that is part of something else
+EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』", *"，、；;–—")
 NO_VERDICT = re.compile(
     r"\b(?:(?:for|an) (?:example|instance)|e\.g\.|such as|instead of|rather than|not|never)[\s,:`*]*(?:json\s+)?$",
     re.IGNORECASE,

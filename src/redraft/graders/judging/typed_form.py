@@ -114,9 +114,8 @@ class TypedForm:
 
         data = dict(spell_keys(read_object(text), list(self.answer.json_schema["properties"])))
         if "score" in dict(self.paths):
-            score_at(
-                data, "score", scale
-            )  # the model would take more for a number: a bool, or a text such as "4e0"
+            # the model would take more for a number: a bool, or a text such as "4e0"
+            score_at(data, "score", scale)
         try:
             value = self.answer.read(json.dumps(data))
         except InvalidAnswer as error:

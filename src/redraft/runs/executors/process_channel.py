@@ -120,10 +120,8 @@ async def receive(reader: StreamReader) -> Any:
 
 def messages(connection: socket) -> Iterator[bytes]:
     """Yield the messages that arrive, not decoded, until the other process has ended."""
-    with (
-        connection.makefile("rb") as file,
-        suppress(ConnectionError),
-    ):  # it has ended before it read everything
+    # it has ended before it read everything
+    with connection.makefile("rb") as file, suppress(ConnectionError):
         while len(head := file.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)
             if len(data := file.read(length)) < length:

@@ -304,8 +304,7 @@ def _leave_signals() -> Iterator[None]:
 
     with reset_in_children(restore):
         for number in usual:
-            signal.signal(
-                number, lambda *_: None
-            )  # which, unlike SIG_IGN, a program that is started does not inherit
+            # which, unlike SIG_IGN, a program that is started does not inherit
+            signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, usual)  # blocked until now
         yield

@@ -619,9 +619,8 @@ async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
     its rows.
     """
     seconds = 0
-    while (
-        seconds < STOPPED_TIMEOUT
-    ):  # counted here: while this process is stopped as well, as by Ctrl-Z, none passes
+    # counted here: while this process is stopped as well, as by Ctrl-Z, none passes
+    while seconds < STOPPED_TIMEOUT:
         await asyncio.sleep(1)
         seconds = seconds + 1 if is_stopped(process.pid) else 0
     process.kill()
@@ -643,13 +642,11 @@ def start_process() -> tuple[subprocess.Popen[bytes], socket]:
     loop = (
         "uvloop" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else "asyncio"
     )
-    path = json.dumps(
-        [folder or str(Path.cwd()) for folder in sys.path if isinstance(folder, str)]
-    )  # as an import reads it
+    # as an import reads it
+    path = json.dumps([folder or str(Path.cwd()) for folder in sys.path if isinstance(folder, str)])
     with theirs:
-        mask = signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM}
-        )  # until the process ignores them
+        # until the process ignores them
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             process = subprocess.Popen(  # noqa: S603  (our own code)
                 [sys.executable, "-P", "-c", START, loop, path], stdin=theirs.fileno()

@@ -48,11 +48,8 @@ from ..row_key import short_hash
 from .batch_queue import MAX_REQUESTS, ModelQueue, QueuedRequest, SubmissionLog, SubmittedBatch
 
 ROWS = 10_000  # rows under way at a time
-POLL, MAX_POLL, POLL_GROWTH = (
-    1.0,
-    60.0,
-    1.5,
-)  # seconds between two checks of a batch: at first, at most, and their growth factor
+# seconds between two checks of a batch: at first, at most, and their growth factor
+POLL, MAX_POLL, POLL_GROWTH = (1.0, 60.0, 1.5)
 MAX_IDLE = 60.0  # seconds after which a batch is submitted although a row makes no call
 
 T = TypeVar("T")
@@ -125,9 +122,8 @@ class BatchEndpoints:
 
     def session(self, session: Session) -> Session:
         """Return the session with models that call these endpoints."""
-        options = replace(
-            session.options, max_in_flight=ROWS // 2, timeout=None
-        )  # the job starts twice as many rows
+        # the job starts twice as many rows
+        options = replace(session.options, max_in_flight=ROWS // 2, timeout=None)
         return Session(
             options,
             session.writer,

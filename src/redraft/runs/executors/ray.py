@@ -53,9 +53,8 @@ class RayPool:
         ray = import_ray()
         self._started_here = not ray.is_initialized()
         if self._started_here:
-            await asyncio.to_thread(
-                self._connect
-            )  # a thread that lives on: Ray dies with the thread that starts it
+            # a thread that lives on: Ray dies with the thread that starts it
+            await asyncio.to_thread(self._connect)
         return self
 
     async def __aexit__(

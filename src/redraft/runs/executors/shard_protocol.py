@@ -30,15 +30,8 @@ from ..dataset import BatchDataset, PendingRow
 from ..online_priors import RefitSchedule
 from ..progress import Mean
 
-COUNTED = (
-    "done",
-    "failed",
-    "unfinished",
-    "not_started",
-    "under_way",
-    "in_flight",
-    "calls_made",
-)  # of the progress, in a status
+# of the progress, in a status
+COUNTED = ("done", "failed", "unfinished", "not_started", "under_way", "in_flight", "calls_made")
 MIN_WEIGHT = 0.1  # of a shard that uses none of its quota, where one that could use more has 1
 MIN_RATE_SHARE = 1e-6  # a rate cannot be 0
 
@@ -240,9 +233,8 @@ class QuotaSplitter:
             [Quota()] * self.of,
         )
         for k in range(self.of):
-            self.next(
-                k
-            )  # grant every shard its first quota before any of them can give something back
+            # grant every shard its first quota before any of them can give something back
+            self.next(k)
 
     @property
     def of(self) -> int:

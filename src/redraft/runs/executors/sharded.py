@@ -123,10 +123,8 @@ class ShardedExecutor:
         """Have shards process all rows, then merge their journals and write the output."""
         await job.scan_stopped_rows()
         await self._run_shards(job)
-        was_raised, job.budget.was_raised = (
-            job.budget.was_raised,
-            False,
-        )  # do not reopen rows again while writing
+        # do not reopen rows again while writing
+        was_raised, job.budget.was_raised = (job.budget.was_raised, False)
         await asyncio.to_thread(merge_shards, job.journal)
         await self._write_results(job)
         job.budget.was_raised = was_raised
@@ -211,9 +209,8 @@ class ShardedExecutor:
     def _shard_jobs(self, job: BatchJob, chunks: list[list[Chunk]]) -> list[ShardJob]:
         writer, graders, judge = self.models
         journal, attempt = job.journal.path.absolute(), uuid4().hex
-        dataset = replace(
-            job.dataset, source=Source(job.dataset.source.name, _no_rows)
-        )  # workers receive rows in chunks
+        # workers receive rows in chunks
+        dataset = replace(job.dataset, source=Source(job.dataset.source.name, _no_rows))
         return [
             ShardJob(
                 config=shard_config(job, len(chunks)),
