@@ -24,7 +24,7 @@ from redraft.masking import NO_SECRETS
 from redraft.middleware import shortage
 from redraft.middleware.circuit_breaker import FAILURE_THRESHOLD
 from redraft.middleware.endpoint_limiter import EndpointLimiter
-from redraft.models import Chat, http_connections
+from redraft.models import Chat, http_sessions
 from redraft.models.client_errors import model_error
 from redraft.models.http_client import HttpExchange, RequestTarget, Timeouts
 from redraft.protocols import Reply, Request
@@ -39,7 +39,7 @@ PLACES = ("socket", "lookup", "connect")
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(http_connections, "ROOM_SECONDS", 0.01)
+    monkeypatch.setattr(http_sessions, "ROOM_SECONDS", 0.01)
     monkeypatch.setattr(shortage, "SHORTAGE_PAUSES", (0.0,) * 3)
 
 
@@ -68,7 +68,8 @@ def fail(monkeypatch, place, number, times):
         return call
 
     if place == "socket":
-        monkeypatch.setattr(http_connections, "_new_socket", counted(http_connections._new_socket))
+        opened = http_sessions.HttpSession._open_socket
+        monkeypatch.setattr(http_sessions.HttpSession, "_open_socket", counted(opened))
     elif place == "lookup":
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "getaddrinfo", counted(loop.getaddrinfo))
@@ -84,7 +85,7 @@ async def test_a_call_waits_until_there_is_room(faults, monkeypatch, place, numb
     """The call is answered after a while, and was sent once."""
     faults.says(fs.good("fine"))
     made = fail(monkeypatch, place, number, 3)
-    reply = await Chat("m", faults.url).complete(REQUEST)
+    reply = await Chat("m", faults.url.replace("127.0.0.1", "localhost")).complete(REQUEST)
     assert (reply.text, reply.usage.calls, len(faults.requests), made[0]) == ("fine", 1, 1, 4)
 
 
@@ -92,7 +93,8 @@ async def test_a_call_waits_until_there_is_room(faults, monkeypatch, place, numb
 async def test_a_call_that_finds_no_room_says_so(faults, monkeypatch, place):
     """It has an error of its own, which no request was sent for."""
     fail(monkeypatch, place, errno.EMFILE, 10**6)
-    exchange = HttpExchange(RequestTarget(faults.url, timeouts=Timeouts(room=0.05)))
+    url = faults.url.replace("127.0.0.1", "localhost")
+    exchange = HttpExchange(RequestTarget(url, timeouts=Timeouts(room=0.05)))
     with pytest.raises(OSError) as caught:
         await exchange.read_all("GET", None)
     error = exchange.to_model_error(caught.value)
@@ -129,13 +131,13 @@ async def test_waiting_for_room_is_no_part_of_the_time_of_a_call(faults, monkeyp
     clock = [0.0]
     monkeypatch.setattr("redraft.models.http_client.monotonic", lambda: clock[0])
     fail(monkeypatch, "socket", errno.EMFILE, 1)
-    wait = http_connections.ConnectionPool.wait_for_room
+    wait = http_sessions.HttpSession.wait_for_room
 
     async def wait_long(self, error):
         await wait(self, error)
         clock[0] += 59.0
 
-    monkeypatch.setattr(http_connections.ConnectionPool, "wait_for_room", wait_long)
+    monkeypatch.setattr(http_sessions.HttpSession, "wait_for_room", wait_long)
     exchange = HttpExchange(RequestTarget(faults.url, timeouts=Timeouts(total=5.0)))
     assert (await exchange.read_all("GET", None))[0] == 200
 
@@ -152,7 +154,7 @@ async def test_no_free_port_is_a_shortage_unless_the_address_is_unknown(
     """A machine without IPv6 gives the same errno for an address of it."""
     fail(monkeypatch, "connect", errno.EADDRNOTAVAIL, 10**6)
     if not is_known:
-        monkeypatch.setattr(http_connections, "_is_known", lambda address: False)
+        monkeypatch.setattr(http_sessions, "_has_route", lambda address: False)
     exchange = HttpExchange(RequestTarget(faults.url, timeouts=Timeouts(room=0.0)))
     with pytest.raises(OSError) as caught:
         await exchange.read_all("GET", None)
@@ -160,8 +162,8 @@ async def test_no_free_port_is_a_shortage_unless_the_address_is_unknown(
 
 
 async def test_an_address_that_this_machine_can_reach_is_known():
-    assert http_connections._is_known((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 9)))
-    assert not http_connections._is_known(
+    assert http_sessions._has_route((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 9)))
+    assert not http_sessions._has_route(
         (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("240.0.0.1x", 9))
     )
 
@@ -428,7 +430,7 @@ async def test_rows_whose_calls_find_no_room_are_redone(faults, tmp_path, monkey
     async def give_up(self, error):
         raise error
 
-    monkeypatch.setattr(http_connections.ConnectionPool, "wait_for_room", give_up)
+    monkeypatch.setattr(http_sessions.HttpSession, "wait_for_room", give_up)
     fail(monkeypatch, "socket", errno.ENFILE, 10**6)
     rows = [{"prompt": f"q{n}"} for n in range(2 * FAILURE_THRESHOLD)]
     report = await batch(

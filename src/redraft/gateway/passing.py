@@ -19,14 +19,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from time import time
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigError, ModelError
 from ..jsontext import dumps, loads
 from ..masking import MASK, NO_SECRETS, Mask, secrets_in_proxy, secrets_in_url, without_cause
 from ..models.endpoint_url import check_proxy, clean_key, join_url, parse_base_url, with_version
 from ..models.http_client import REFUSED_USAGE, HttpExchange, RequestTarget, Timeouts
-from ..models.http_connections import Response
 from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
 from ..models.pricing import Price, price_of
 from ..models.registry import configured_proxy
@@ -39,6 +38,9 @@ from .stream_usage import StreamEnds, UsageRemover, cache_surcharge, token_count
 from .token_estimate import estimated_tokens
 from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
 from .wire_errors import error_event
+
+if TYPE_CHECKING:
+    from ..models.http_sessions import Response
 
 PATHS: Mapping[str, str] = {
     "chat": "/chat/completions",

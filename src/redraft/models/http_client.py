@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import (
@@ -28,8 +28,9 @@ from ..errors import (
 from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
-from .deadlines import Deadline, Deadlines
 from .http_errors import (
+    ConnectTimeoutError,
+    HttpError,
     InvalidRequestError,
     NoRoomError,
     ProtocolError,
@@ -37,10 +38,10 @@ from .http_errors import (
     TLSError,
     UnreachableError,
 )
-from .http_requests import Endpoint, Origin, Route, find_route, request_head
+from .http_requests import HttpRequest, without_framing
 
 if TYPE_CHECKING:
-    from .http_connections import Connection, ConnectionPool, Response
+    from .http_sessions import HttpSession, Response
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole
@@ -129,31 +130,26 @@ class LoopLocal(Generic[T]):
             await self._close(value)
 
 
-class Connections(NamedTuple):
-    """What the requests of one event loop share; the number of connections is not limited."""
-
-    pool: ConnectionPool
-    deadlines: Deadlines
-
-    async def close(self) -> None:
-        await self.pool.close()
-
-
-def _new_connections(keep_seconds: float) -> Connections:
-    from .http_connections import ConnectionPool
-
-    return Connections(ConnectionPool(keep_seconds), Deadlines())
-
-
 KEEP_SECONDS = 4.0
 """How long an idle connection is kept: many servers close one after 5 s, and a request that is sent
 at that moment is lost.
 """
 
-shared_connections = LoopLocal(lambda: _new_connections(KEEP_SECONDS), Connections.close)
-"""The connections of each event loop, which all clients share."""
 
-stream_connections = LoopLocal(lambda: _new_connections(0), Connections.close)
+def _new_session(keep_seconds: float) -> HttpSession:
+    from .http_sessions import HttpSession
+
+    return HttpSession(keep_seconds)
+
+
+async def _close_session(session: HttpSession) -> None:
+    await session.close()
+
+
+shared_sessions = LoopLocal(lambda: _new_session(KEEP_SECONDS), _close_session)
+"""The session of each event loop, which all clients share."""
+
+stream_sessions = LoopLocal(lambda: _new_session(0), _close_session)
 """The same for streams, with one connection each: llama.cpp closes the connection after a stream
 without announcing it.
 """
@@ -172,126 +168,66 @@ class HttpExchange:
         self.entry = entry or LedgerEntry()
         self.entry.start_counting()
         self.cap = 8 * MAX_BODY_BYTES if stream else MAX_BODY_BYTES
-        self.phase = "a connection"
-        self._proxy: Endpoint | None = None
+        self.phase = "an answer"
+        self._proxy = target.proxy and proxy_for(target.proxy, target.url)
         self._start = monotonic()
 
     async def open(self, method: str, body: bytes | None) -> Response:
-        """Send the request, and return when the headers of the response have arrived."""
-        connections = await self._connections()
-        route, head = self._prepare(connections.pool, method, body)
-        connection = await self._connect(connections, route.origin)
-        with Deadline(
-            connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)
-        ):
-            response = self._send(connection, head, body)
+        """Send the request, and return when the headers of the response have arrived. A wait for
+        room in this process costs the request none of its time.
+        """
+        timeouts = self.target.timeouts
+        headers = without_framing(outgoing_headers(self.target.headers))
+        request = HttpRequest(method, self.target.url, headers, body, self._proxy, timeouts.connect)
+        if body is not None:  # (which shows when the connection is open)
+            self.phase = "a connection"
+        session = await (stream_sessions if self.stream else shared_sessions).get()
+        room_until = self._start + timeouts.room
+        while True:
             try:
-                await response.wait_for_headers()
-            except BaseException:
-                response.close()
-                raise
+                async with asyncio.timeout(self._remaining_seconds(timeouts.first_byte)):
+                    response = await session.request(request, self._mark_sent)
+            except NoRoomError as error:
+                if monotonic() >= room_until:
+                    raise
+                await session.wait_for_room(error)
+                self._start = monotonic()
+            else:
+                break
+        if body is not None and not self.is_sent:
+            response.close()
+            raise HttpError("the server answered before it was asked")
         return response
 
     async def iter_body(self, response: Response) -> AsyncGenerator[bytes, None]:
         """Yield the decoded body as it arrives, up to the cap."""
-        deadlines = (await self._connections()).deadlines
-        decode, limit = (
-            _body_decoder(response, self.cap),
-            self._remaining_seconds(self.target.timeouts.first_byte),
-        )
-        while True:
-            with Deadline(deadlines, limit):
+        decode = _body_decoder(response, self.cap)
+        limit = self._remaining_seconds(self.target.timeouts.first_byte)
+        while not response.is_complete:
+            async with asyncio.timeout(None if response.has_arrived else limit):
                 raw = await response.read_part()
-            if not raw:
-                break
             part = decode(raw)
             self.phase = "the rest of the answer"
-            limit = self._part_timeout()
-            yield part
+            limit = min(self.target.timeouts.idle, self._remaining_seconds(None))
+            if part:
+                yield part
         decode(b"")
 
     async def read_all(self, method: str, body: bytes | None) -> HttpResponse:
-        """Send the request and read the whole response; one deadline is moved as parts arrive."""
-        parts: list[bytes] = []
-        # other tasks prepare requests first: those that are sent in one turn take less CPU
-        await asyncio.sleep(0)
-        connections = await self._connections()
-        route, head = self._prepare(connections.pool, method, body)
-        connection = await self._connect(connections, route.origin)
-        with Deadline(
-            connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)
-        ) as deadline:
-            response = self._send(connection, head, body)
-            try:
-                await response.wait_for_headers()
-                decode = _body_decoder(response, self.cap)
-                while raw := await response.read_part():
-                    parts.append(decode(raw))
-                    if response.at_end:
-                        break
-                    self.phase = "the rest of the answer"
-                    deadline.reschedule(self._part_timeout())
-                decode(b"")
-            finally:
-                response.close()
-        whole, mask = parts[0] if len(parts) == 1 else b"".join(parts), self.target.mask
-        if not mask:
-            return response.status, response.headers, whole
-        return response.status, masked_headers(response.headers, mask), mask.mask_bytes(whole)
-
-    def _connections(self) -> Awaitable[Connections]:
-        return (stream_connections if self.stream else shared_connections).get()
-
-    def _prepare(
-        self, pool: ConnectionPool, method: str, body: bytes | None
-    ) -> tuple[Route, bytes]:
-        """Return where the request goes, and its head."""
-        target = self.target
-        route = find_route(target.url, target.proxy and proxy_for(target.proxy, target.url))
-        self._proxy = route.origin.proxy
-        headers = outgoing_headers(target.headers)
-        return route, request_head(
-            method, route, headers, len(body or b""), is_last=not pool.keep_seconds
-        )
-
-    async def _connect(self, connections: Connections, origin: Origin) -> Connection:
-        """Return a free connection or a new one. A wait for room in this process costs the request
-        none of its time.
-        """
-        timeouts, pool, room_until = (
-            self.target.timeouts,
-            connections.pool,
-            self._start + self.target.timeouts.room,
-        )
-        while (connection := pool.take(origin)) is None:
-            try:
-                with Deadline(
-                    connections.deadlines,
-                    min(timeouts.connect, self._remaining_seconds(timeouts.first_byte)),
-                ):
-                    return await pool.connect(origin)
-            except NoRoomError as error:
-                if monotonic() >= room_until:
-                    raise
-                await pool.wait_for_room(error)
-                self._start = monotonic()
-        return connection
-
-    def _send(self, connection: Connection, head: bytes, body: bytes | None) -> Response:
-        """Send the request; return its response, of which nothing has arrived yet."""
-        self.phase = "an answer"
-        if body is not None:
-            self._mark_sent()
-        return connection.send(head, body or b"")
+        """Send the request and read the whole response."""
+        response = await self.open(method, body)
+        try:
+            content = b"".join([part async for part in self.iter_body(response)])
+        finally:
+            response.close()
+        mask = self.target.mask
+        return response.status, masked_headers(response.headers, mask), mask.mask_bytes(content)
 
     def _mark_sent(self) -> None:
         if not self.is_sent:
             self.entry.count_request()
         self.is_sent = True
-
-    def _part_timeout(self) -> float:
-        """Return how many seconds the next part may take."""
-        return min(self.target.timeouts.idle, self._remaining_seconds(None))
+        self.phase = "an answer"
 
     def _remaining_seconds(self, first_byte: float | None) -> float:
         total = self.target.timeouts.total
@@ -301,9 +237,10 @@ class HttpExchange:
 
     def to_model_error(self, error: Exception) -> ModelError:
         """Return the typed error for a failure of the network."""
-        via = f" through the proxy {self._proxy.authority}" if self._proxy else ""
+        proxy = urlsplit(self._proxy or "").netloc.rpartition("@")[2]
+        via = f" through the proxy {proxy}" if proxy else ""
         failure = (
-            self._timeout_error(via)
+            self._timeout_error(error, via)
             if isinstance(error, TimeoutError)
             else _network_error(error, self.target.mask, via)
         )
@@ -313,9 +250,9 @@ class HttpExchange:
             failure.usage = NO_USAGE
         return failure
 
-    def _timeout_error(self, via: str) -> ModelError:
+    def _timeout_error(self, error: TimeoutError, via: str) -> ModelError:
         seconds = monotonic() - self._start
-        if self.phase == "a connection":
+        if isinstance(error, ConnectTimeoutError) or self.phase == "a connection":
             return ModelTimeoutError(f"no connection{via} within {seconds:.3g} s")
         return ModelTimeoutError(
             f"still waiting for {self.phase} after {seconds:.3g} s", usage=UNKNOWN_USAGE

@@ -17,6 +17,10 @@ class UnreachableError(HttpError):
     """No connection to the server."""
 
 
+class ConnectTimeoutError(HttpError, TimeoutError):
+    """No connection in time."""
+
+
 class NoRoomError(HttpError):
     """This process cannot open a connection now, because it is short of descriptors, memory or
     ports.
