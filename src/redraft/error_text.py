@@ -1,4 +1,4 @@
-"""Exceptions as text, and recorded failures as exceptions.
+"""Exceptions as text.
 
 An exception from the user's code is described by its class, its message and the line that raised
 it. Redraft's own errors are shown as they are. Notes of an exception follow. Paths are cut to the
@@ -14,13 +14,10 @@ from pathlib import Path
 from traceback import walk_tb
 from types import CodeType
 
-from .core.records import Failure
-from .errors import ERROR_TYPES, ModelError, RedraftError
+from .errors import RedraftError
 from .masking import Mask, secrets_in_environment
-from .own_code import PACKAGE
-from .usage import Usage
+from .own_code import PACKAGE, PACKAGE_FOLDER
 
-PACKAGE_DIR = str(Path(__file__).parent)
 STDLIB_DIR = str(Path(asyncio.__file__).parents[1])
 SITE_DIRS = ("site-packages", "dist-packages")
 
@@ -67,17 +64,6 @@ def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
         )
         module = str(frame.f_globals.get("__name__", ""))
         # code that dataclasses generate is in no file
-        ours = file.startswith(PACKAGE_DIR) or module.partition(".")[0] == PACKAGE
+        ours = file.startswith(PACKAGE_FOLDER) or module.partition(".")[0] == PACKAGE
         if not (standard or ours):
             yield frame.f_code, number
-
-
-def error_from_failure(
-    failure: Failure, message: str = "", usage: Usage | None = None
-) -> RedraftError:
-    """Return the error that a failure records, with its attributes; a ModelError if it is none of
-    Redraft's errors.
-    """
-    kind = ERROR_TYPES.get(failure.error, ModelError)
-    details = {name: getattr(failure, name) for name in kind().details}
-    return kind(message or failure.message, usage=usage, **details)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 
-from .core.records import Candidate, Comparison, Feedback, Record
 from .errors import ConfigError, ModelError, StoreError, error_name
 
 log = logging.getLogger("redraft")
@@ -39,37 +38,3 @@ def error_summary(error: BaseException, endpoint: str = "") -> str:
         else (error_name(error), "")
     )
     return ": ".join(filter(None, [kind, endpoint, reason]))
-
-
-def log_record(record: Record, task_id: str | None) -> None:
-    """Log a draft, a repair or a grade in one line, without its text."""
-    if not record_log.isEnabledFor(logging.INFO) or not isinstance(
-        record, Candidate | Feedback | Comparison
-    ):
-        return
-    match record:
-        case Candidate():
-            what = f"candidate {record.id}: {record.role} by {record.by}"
-        case Feedback():
-            score = "no score" if record.score is None else f"{record.score:.2f}"
-            what = f"candidate {record.candidate}: {score} by {_grader_text(record)}"
-        case Comparison():
-            what = f"candidates {record.order_text} by {_grader_text(record)}"
-    tokens = "unknown" if record.usage.tokens is None else f"{record.usage.tokens:,}"
-    seconds = "" if record.seconds is None else f", {record.seconds:.2f} s"
-    record_log.info(
-        "%s; calls %d, tokens %s%s",
-        what,
-        record.usage.calls,
-        tokens,
-        seconds,
-        extra={"task": task_id},
-    )
-
-
-def _grader_text(record: Feedback | Comparison) -> str:
-    """Return the grader without its argument, which may quote a text, and the model that it
-    asked.
-    """
-    name = record.grader.partition(":")[0]
-    return f"{name} ({record.by})" if record.by else name

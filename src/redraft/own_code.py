@@ -8,9 +8,11 @@ that the code uses. Everything that can be part of a fingerprint gets a permanen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 PACKAGE = "redraft"
+PACKAGE_FOLDER = str(Path(__file__).parents[1])
 T = TypeVar("T")
 
 

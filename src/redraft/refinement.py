@@ -8,6 +8,7 @@ reopened.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
@@ -20,13 +21,13 @@ from .answers.forms import form_for_task
 from .checks import format_value, is_blank
 from .core.engine import Engine
 from .core.fields import FORM_SETTING, JSON_FORM
-from .core.records import Candidate, Outcome, Record, StopReason
+from .core.records import Candidate, Comparison, Feedback, Outcome, Record, StopReason
 from .core.steps import Stop
 from .core.task import Message, Task, message_text
 from .core.trace import PanelGrader, Trace
 from .errors import ConfigError, RedraftError
 from .graders.fingerprint import grader_fingerprint
-from .log import log, log_record
+from .log import log, record_log
 from .middleware.observe import CallbackErrors, observe
 from .options import SHIPPED, Options
 from .perform import make_performer
@@ -521,7 +522,7 @@ class RefinementRun:
         self._persist(trace)
         for record in trace.records[self._reported_count :]:
             self._reported_count += 1
-            log_record(record, trace.task.id)
+            _log_record(record, trace.task.id)
             if self._on_record:
                 await self._refinement.callback_errors.call("on_record", self._on_record, record)
 
@@ -624,3 +625,37 @@ def reproduces(plan: NoiseAwarePlan, trace: Trace) -> bool:
         and plan.outcome_if_stopped(without_outcome(trace).for_new_run(), end.reason, end.note)
         == end
     )
+
+
+def _log_record(record: Record, task_id: str | None) -> None:
+    """Log a draft, a repair or a grade in one line, without its text."""
+    if not record_log.isEnabledFor(logging.INFO) or not isinstance(
+        record, Candidate | Feedback | Comparison
+    ):
+        return
+    match record:
+        case Candidate():
+            what = f"candidate {record.id}: {record.role} by {record.by}"
+        case Feedback():
+            score = "no score" if record.score is None else f"{record.score:.2f}"
+            what = f"candidate {record.candidate}: {score} by {_grader_text(record)}"
+        case Comparison():
+            what = f"candidates {record.order_text} by {_grader_text(record)}"
+    tokens = "unknown" if record.usage.tokens is None else f"{record.usage.tokens:,}"
+    seconds = "" if record.seconds is None else f", {record.seconds:.2f} s"
+    record_log.info(
+        "%s; calls %d, tokens %s%s",
+        what,
+        record.usage.calls,
+        tokens,
+        seconds,
+        extra={"task": task_id},
+    )
+
+
+def _grader_text(record: Feedback | Comparison) -> str:
+    """Return the grader without its argument, which may quote a text, and the model that it
+    asked.
+    """
+    name = record.grader.partition(":")[0]
+    return f"{name} ({record.by})" if record.by else name

@@ -15,7 +15,6 @@ from .core.fields import FieldChange, unrequested_changes
 from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
 from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
-from .error_text import error_from_failure
 from .errors import (
     ERROR_TYPES,
     BudgetExhaustedError,
@@ -686,9 +685,9 @@ def _nothing_graded_error(result: Result[Any]) -> RedraftError:
             usage=trace.usage,
         )
         error.__cause__ = next(
-            (error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None
+            (f.as_error() for f in failures if f.error in ERROR_TYPES), None
         )
         return _with_result(error, result)
     if not failures:
         return ModelError("no answer could be obtained", usage=trace.usage)
-    return error_from_failure(failures[0], "; ".join(other_messages), trace.usage)
+    return failures[0].as_error("; ".join(other_messages), trace.usage)

@@ -114,14 +114,19 @@ def worker_command() -> list[str]:
 
 
 @cache
+def bootstrap_source() -> str:
+    """Return the source of what limits a process before it runs code that is not trusted."""
+    return Path(__file__).with_name("bootstrap.py").read_text("utf-8")
+
+
+@cache
 def _restrictions() -> dict[str, Any]:
-    """Return the sandbox's bootstrap and, where there is one for this machine, its filter of system
+    """Return the bootstrap and, where there is one for this machine, its filter of system
     calls.
     """
-    from ..sandbox.launch import source_of
-    from ..sandbox.seccomp import OWN_PID, filter_program
+    from .seccomp import OWN_PID, filter_program
 
-    bootstrap = source_of("bootstrap.py")
+    bootstrap = bootstrap_source()
     try:
         return {
             "bootstrap": bootstrap,

@@ -18,6 +18,7 @@ from numbers import Complex, Number, Real
 from typing import Any, TypeAlias, cast
 
 from .. import checks
+from ..errors import ERROR_TYPES, ModelError, RedraftError
 from ..jsontext import MAX_DEPTH, nesting_depth, strict_loads
 from ..usage import NO_USAGE, Usage
 
@@ -607,6 +608,14 @@ class Failure:
     @property
     def slot(self) -> Slot:
         return ("failure", *self.step_slot)
+
+    def as_error(self, message: str = "", usage: Usage | None = None) -> RedraftError:
+        """Return the error that the failure records, with its attributes; a ModelError if it is
+        none of Redraft's errors.
+        """
+        kind = ERROR_TYPES.get(self.error, ModelError)
+        details = {name: getattr(self, name) for name in kind().details}
+        return kind(message or self.message, usage=usage, **details)
 
 
 @dataclass(frozen=True, slots=True)

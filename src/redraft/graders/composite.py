@@ -21,7 +21,7 @@ from .. import checks
 from ..core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Record
 from ..core.task import Task
 from ..descriptors import is_shortage
-from ..error_text import error_from_failure, error_text
+from ..error_text import error_text
 from ..errors import (
     EXTERNAL_ERRORS,
     BudgetExhaustedError,
@@ -466,7 +466,7 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
             :2000
         ]
     )
-    raise error_from_failure(external[0], message) if external else GradingError(message)
+    raise external[0].as_error(message) if external else GradingError(message)
 
 
 # ---- parts

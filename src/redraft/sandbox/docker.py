@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..checks import invalid_argument
+from ..compute.pool import bootstrap_source
 from ..errors import SandboxUnavailableError
 from .interpreter import ENVIRONMENT
 from .launch import FOLDER, Launch, Program, base_setup, restricted_setup, source_of
@@ -67,7 +68,7 @@ def launch(image: str, program: Program) -> Launch:
     """
     client = _find_client()
     settings = {
-        "bootstrap": source_of("bootstrap.py"),
+        "bootstrap": bootstrap_source(),
         "flags": FLAGS if program.packages.search_path else (*FLAGS, "-S"),
         "environment": {**ENVIRONMENT, "PYTHONSAFEPATH": "1"},
         "cpu_seconds": program.limits.cpu_seconds,

@@ -11,6 +11,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from ..compute.pool import bootstrap_source
 from ..errors import SandboxUnavailableError
 from .interpreter import FLAGS, Packages, current_interpreter
 from .limits import Limits
@@ -101,7 +102,7 @@ def python_command(descriptor: int) -> list[str]:
         current_interpreter().executable,
         *FLAGS,
         "-c",
-        source_of("bootstrap.py"),
+        bootstrap_source(),
         str(descriptor),
     ]
 
@@ -118,5 +119,5 @@ def temporary_folder() -> str:
 
 @lru_cache(maxsize=8)
 def source_of(name: str) -> str:
-    """Return the source of a module of this package, for the bootstrap."""
+    """Return the source of a module of this package."""
     return resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text("utf-8")
