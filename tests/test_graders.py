@@ -6,6 +6,7 @@ from typing import Annotated
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from redraft.session.session.perform import ModelClient, StepClient
 
 from each_row import each_row
 from places import changed_at
@@ -16,7 +17,6 @@ from redraft.graders.judging.prompt import fresh_nonce, truncate_middle
 from redraft.graders.judging.structured import UnreadableOutput, bool_at, score_at
 from redraft.graders.reply_form import Scale
 from redraft.graders.template import Template
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
 
 GOOD = {

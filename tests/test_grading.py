@@ -13,6 +13,7 @@ import pytest
 import typing_extensions
 from hypothesis import given
 from hypothesis import strategies as st
+from redraft.session.session.grading import GradeReport, GradeSettings, grade_many
 
 import redraft
 from each_row import each_row
@@ -28,9 +29,13 @@ from redraft import (
     must,
     with_weight,
 )
-from redraft.errors import BudgetExhaustedError, ConfigError, GradingError, ModelTimeoutError
+from redraft.errors import (
+    BudgetExhaustedError,
+    ConfigError,
+    GradingError,
+    ModelTimeoutError,
+)
 from redraft.graders import Minimum
-from redraft.grading import GradeReport, GradeSettings, grade_many
 from redraft.settings import OptionFields, names_of
 
 NAMES = ("instructions", "correctness", "completeness", "clarity")
@@ -204,7 +209,7 @@ async def test_a_report_has_the_feedback_of_each_grader_in_order():
 
 async def test_requirements_alone_need_no_model(monkeypatch):
     """No model is looked for, neither for them nor for functions."""
-    monkeypatch.setattr("redraft.grading.resolve_model", no_search)
+    monkeypatch.setattr("redraft.session.grading.resolve_model", no_search)
     assert (await grade(Task("Name a river.", "The Rhine.", requirements=["words:1-5"]))).score == 1
     assert (
         await grade(SAMPLES[0], [half, "words:1-5", redraft.graders.Jury([half], name="own")])

@@ -14,8 +14,9 @@ from textwrap import dedent
 import pytest
 
 import redraft
-from redraft import comparison, grading, validation
+from redraft import comparison, validation
 from redraft.errors import RedraftError
+from redraft.session.session import grading
 
 HERE = Path(__file__).parent
 
@@ -329,8 +330,8 @@ def test_a_thread_that_python_waits_for_works_on(tmp_path, kind):
 SAME_THREAD = """
 import json, threading, time
 from concurrent.futures import thread
-from redraft.code import runner
-from redraft.compute import pool
+from redraft.sandbox.code import runner
+from redraft.workers import pool
 from redraft.sandbox import process
 pools = [runner._executor(), pool._thread_pool(), process._spawner()]
 

@@ -5,13 +5,13 @@ from typing import get_args
 
 import click
 import pytest
+from redraft.session.session.options import Options
 
 from redraft.cli import COMMANDS, program
 from redraft.cli.commands.batch import batch
 from redraft.cli.commands.run import run
 from redraft.cli.options import SettingOption, setting_keys
 from redraft.errors import ConfigError
-from redraft.options import Options
 from redraft.plans.adaptive import CostUnit
 from redraft.runs import BatchSettings
 from redraft.runs.config import BatchCallbacks, BatchConfig

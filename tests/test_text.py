@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redraft
-from redraft.money import format_usd, usd_amount
+from redraft.base.money import format_usd, usd_amount
+from redraft.base.text import format_duration, format_time_in
 from redraft.protocols import Reply
-from redraft.text import format_duration, format_time_in
 from redraft.usage import Usage
 
 
@@ -169,7 +169,7 @@ def usage_of_a_tool(usd):
 
 
 def page_of_a_card(usd):
-    from redraft.cards import Card, Measure
+    from redraft.graders.cards import Card, Measure
     from redraft.validation.card_page import card_facts
 
     fields = dict.fromkeys(("grader", "fingerprint", "model", "date", "data", "sha256"), "x")
@@ -244,7 +244,7 @@ def test_no_place_formats_money_by_itself():
         re.IGNORECASE,
     )
     sources = [
-        path for path in Path(redraft.__file__).parent.rglob("*.py") if path.name != "money.py"
+        path for path in Path(redraft.__file__).parent.rglob("*.py") if path.name != "base/money.py"
     ]
     found = [
         f"{path}: {line.strip()}"

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from . import comparison as comparison
     from . import errors as errors
     from . import graders as graders
-    from . import grading as grading
     from . import validation as validation
     from .api import refine, refine_many, refine_sync, stream
-    from .core.records import Candidate, CriterionScore, Feedback, StopReason
-    from .core.task import Task
-    from .core.trace import Trace
     from .graders import Judge, must, with_weight
-    from .grading import grade, grade_sync
+    from .loop.records import Candidate, CriterionScore, Feedback, StopReason
+    from .loop.task import Task
+    from .loop.trace import Trace
     from .middleware import Budget
     from .models import ScriptedModel, connect
     from .plans.adaptive import Adaptive
     from .plans.self_refine import BestOfN, SelfRefine
     from .result import Result
     from .runs import batch, batch_sync, calibrate, calibrate_sync
+    from .session import grading as grading
+    from .session.grading import grade, grade_sync
     from .usage import Usage
 
 __version__ = "0.2.0"
@@ -35,24 +35,24 @@ _LAZY_MODULES = {
     "Adaptive": "plans.adaptive",
     "BestOfN": "plans.self_refine",
     "Budget": "middleware",
-    "Candidate": "core.records",
-    "CriterionScore": "core.records",
-    "Feedback": "core.records",
+    "Candidate": "loop.records",
+    "CriterionScore": "loop.records",
+    "Feedback": "loop.records",
     "Judge": "graders",
     "Result": "result",
     "ScriptedModel": "models",
     "SelfRefine": "plans.self_refine",
-    "StopReason": "core.records",
-    "Task": "core.task",
-    "Trace": "core.trace",
+    "StopReason": "loop.records",
+    "Task": "loop.task",
+    "Trace": "loop.trace",
     "Usage": "usage",
     "batch": "runs.api",
     "batch_sync": "runs.api",
     "calibrate": "runs.learning",
     "calibrate_sync": "runs.learning",
     "connect": "models",
-    "grade": "grading",
-    "grade_sync": "grading",
+    "grade": "session.grading",
+    "grade_sync": "session.grading",
     "must": "graders",
     "refine": "api",
     "refine_many": "api",
@@ -62,13 +62,13 @@ _LAZY_MODULES = {
 }
 
 # available without an import of their own
-_MODULES = ("comparison", "errors", "graders", "grading", "validation")
+_MODULES = ("comparison", "errors", "graders", "session.grading", "validation")
 
 _MOVED_NAMES = {
-    "Comparison": "core.records",
-    "Failure": "core.records",
-    "Outcome": "core.records",
-    "Priors": "quality.priors",
+    "Comparison": "loop.records",
+    "Failure": "loop.records",
+    "Outcome": "loop.records",
+    "Priors": "plans.quality.priors",
     "Ranker": "graders",
     "plan_from_generator": "plans",
 }
@@ -109,7 +109,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name in _MOVED_NAMES:
         raise AttributeError(f"redraft.{name} is in redraft.{_MOVED_NAMES[name]}")
-    from .lazy_imports import attribute_loader
+    from .base.lazy_imports import attribute_loader
 
     return attribute_loader(__name__, _LAZY_MODULES)(name)
 

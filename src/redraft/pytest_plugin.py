@@ -46,8 +46,8 @@ class RedraftGate:
         unless `journal` names a file, so that only what has changed is called again. Each test has
         a journal of its own there.
         """
+        from .base.text import strip_control_sequences
         from .comparison import compare_sync
-        from .text import strip_control_sequences
 
         self.report = report = compare_sync(a, b, tasks, **{**self.settings, **settings})
         line, *figures = [

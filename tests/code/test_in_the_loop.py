@@ -8,18 +8,18 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redraft.session.session.options import Options
+from redraft.session.session.session import Session
 
 import redraft
 from redraft import Task
-from redraft.core.visible_tests import visible_tests
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.graders import Checklist, Gate, Jury, WeightedMean, as_grader, router
 from redraft.graders.computed.code_tests import CodeTests
 from redraft.graders.execution import EXECUTION_FIELDS, CodeExecution
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.options import Options
+from redraft.loop.visible_tests import visible_tests
 from redraft.sandbox import Sandbox, tiers
-from redraft.session import Session
 from redraft.validation import validate_sync
 
 pytestmark = pytest.mark.usefixtures("sandbox")

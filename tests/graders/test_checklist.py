@@ -12,6 +12,7 @@ from string import ascii_letters
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from redraft.session.session.perform import ModelClient, StepClient
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import BadResponseError, ConfigError
@@ -19,7 +20,6 @@ from redraft.graders.catalog import JUDGES
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.judging.checklist import MAX_CACHED_TASKS, Checklist, Question, parse_answers
 from redraft.graders.judging.structured import UnreadableOutput
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
 
 TWO = Checklist([("Is it short?", 3), "Is it kind?"])

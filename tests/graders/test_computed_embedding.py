@@ -5,16 +5,21 @@ import sys
 
 import pytest
 from aiohttp import web
+from redraft.session.session.grading import grade_many
+from redraft.session.session.options import Options
+from redraft.session.session.perform import StepClient
+from redraft.session.session.session import Session
 
 import redraft
 from redraft import Budget, Candidate, Task
-from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
+from redraft.errors import (
+    BadResponseError,
+    ConfigError,
+    ModelError,
+    ModelUnavailableError,
+)
 from redraft.graders.computed.embedding import Embedding
-from redraft.grading import grade_many
 from redraft.models.scoring import cosine_similarity
-from redraft.options import Options
-from redraft.perform import StepClient
-from redraft.session import Session
 
 SERVE = """
 import sys, time, xllamacpp

@@ -9,13 +9,13 @@ import unicodedata
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from redraft.session.session.perform import ModelClient, StepClient
 
 from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task
 from redraft.errors import BadResponseError
 from redraft.graders import Checklist, Pairwise, Ranker, Rubric
 from redraft.graders.judging.prompt import enclose, without_control_tokens
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Comparer
 
 TOKENS = (

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
+from redraft.session.session.options import Options
+from redraft.session.session.session import Session
 
 import redraft
 from redraft import Budget, ScriptedModel, Task, refine
@@ -17,9 +19,7 @@ from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.reward import Moderation, Reward
 from redraft.models.pricing import Price, price_of
 from redraft.models.scoring import connect_embeddings, connect_moderation
-from redraft.options import Options
 from redraft.runs import BatchRun
-from redraft.session import Session
 from redraft.validation import validate
 
 TOKENS = 7

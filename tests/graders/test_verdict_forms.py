@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redraft.session.session.perform import ModelClient, StepClient
 
 import redraft
 from each_row import each_row
 from redraft import Judge, ScriptedModel, Task
-from redraft.core.records import Candidate
 from redraft.errors import BadResponseError, GradingError
 from redraft.graders import Pairwise, Ranker
 from redraft.graders.judging import checklist, ranking
 from redraft.graders.judging.checklist import Checklist
 from redraft.graders.judging.structured import UnreadableOutput, read_object
-from redraft.perform import ModelClient, StepClient
+from redraft.loop.records import Candidate
 from redraft.protocols import Reply
 
 TASK = Task("Name two colours.")
@@ -56,7 +56,7 @@ async def verdict(grader, *replies):
 
 def result(made):
     """Return the verdict itself: the scores, or the order with what ties."""
-    if isinstance(made, redraft.core.records.Comparison):
+    if isinstance(made, redraft.loop.records.Comparison):
         return made.presentation_order.index(made.ranking[0]) if not made.ties else "tie"
     return tuple(c.score for c in made.criteria) or made.score
 

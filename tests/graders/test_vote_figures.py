@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redraft.session.session.perform import StepClient
 from scipy import stats
 
-from redraft.core.records import Candidate, Comparison, Feedback
-from redraft.core.task import Task
+from redraft.base.sync import run_sync
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import FunctionGrader
 from redraft.graders.base import consensus, copeland
@@ -24,8 +24,8 @@ from redraft.graders.judging.expectation import (
     expected_score,
 )
 from redraft.graders.reward import MIN_SAMPLE, fit_logistic, logistic
-from redraft.perform import StepClient
-from redraft.sync import run_sync
+from redraft.loop.records import Candidate, Comparison, Feedback
+from redraft.loop.task import Task
 
 NAMES = [FunctionGrader(lambda text: 1.0, f"f{n}") for n in range(7)]
 SCORES = st.lists(

@@ -7,9 +7,6 @@ import pytest
 
 from each_row import each_row
 from redraft import Budget, ScriptedModel, grade, refine, refine_many, stream
-from redraft.core.records import Failure
-from redraft.core.task import Task
-from redraft.core.trace import Trace
 from redraft.errors import (
     ERROR_TYPES,
     BudgetExhaustedError,
@@ -18,6 +15,9 @@ from redraft.errors import (
     RateLimitError,
 )
 from redraft.graders import Jury
+from redraft.loop.records import Failure
+from redraft.loop.task import Task
+from redraft.loop.trace import Trace
 from redraft.models import Chat
 
 from . import fault_server as fs

@@ -5,6 +5,8 @@ import logging
 from contextlib import suppress
 
 import pytest
+from redraft.session.session.options import Options
+from redraft.session.session.session import Session
 
 import redraft
 import vendors
@@ -12,9 +14,7 @@ from redraft import BestOfN, Budget, Judge, grade, refine
 from redraft.errors import ConfigError, GradingError, ModelError
 from redraft.graders import Checklist, Pairwise, Ranker
 from redraft.models import Chat, ScriptedModel, connect
-from redraft.options import Options
 from redraft.runs import batch
-from redraft.session import Session
 
 from . import fault_server as fs
 

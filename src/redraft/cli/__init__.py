@@ -19,8 +19,8 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..checks import unknown_name_message
-from ..descriptors import prepare_process
+from ..base.checks import unknown_name_message
+from ..base.descriptors import prepare_process
 
 COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
     "run": "Refine one answer.",

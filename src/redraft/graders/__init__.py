@@ -12,10 +12,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
-    from .base import FunctionGrader, GraderSpec, RequirementGrader, must, with_weight
+    from .base import (
+        FunctionGrader,
+        GraderSpec,
+        RequirementGrader,
+        must,
+        with_weight,
+    )
     from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
     from .judging.checklist import Checklist
     from .judging.pointwise import Judge

@@ -17,11 +17,10 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, Literal, TypeVar, get_args
 
-from .. import checks
-from ..core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Record
-from ..core.task import Task
-from ..descriptors import is_shortage
-from ..error_text import error_text
+from ..base import checks
+from ..base.descriptors import is_shortage
+from ..base.error_text import error_text
+from ..base.own_code import fingerprint_name
 from ..errors import (
     EXTERNAL_ERRORS,
     BudgetExhaustedError,
@@ -30,7 +29,15 @@ from ..errors import (
     RedraftError,
     error_name,
 )
-from ..own_code import fingerprint_name
+from ..loop.records import (
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Record,
+)
+from ..loop.task import Task
 from ..protocols import Comparer, Grader, JudgeClient
 from ..usage import NO_USAGE, Usage
 from .base import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.engine import Plan
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
+from ..loop.engine import Plan
 
 if TYPE_CHECKING:
     from .base import (

@@ -20,11 +20,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..checks import invalid_argument
-from ..compute.pool import bootstrap_source
+from ..base.checks import invalid_argument
 from ..errors import SandboxUnavailableError
+from ..workers.pool import bootstrap_source
 from .interpreter import ENVIRONMENT
-from .launch import FOLDER, Launch, Program, base_setup, restricted_setup, source_of
+from .launch import (
+    FOLDER,
+    Launch,
+    Program,
+    base_setup,
+    restricted_setup,
+    source_of,
+)
 from .limits import Limits
 
 PREFIX = "docker:"

@@ -11,11 +11,11 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from ..compute.pool import bootstrap_source
 from ..errors import SandboxUnavailableError
+from ..workers.pool import bootstrap_source
+from ..workers.seccomp import OWN_PID, Writing, filter_program
 from .interpreter import FLAGS, Packages, current_interpreter
 from .limits import Limits
-from .seccomp import OWN_PID, Writing, filter_program
 
 FOLDER = "/tmp"  # noqa: S108  (inside: the working folder of a program)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .api import validate, validate_sync
@@ -44,7 +44,14 @@ if TYPE_CHECKING:
         compare_graders_sync,
         judge_drift,
     )
-    from .label_file import Label, LabelFile, LabelItem, LabelQuestion, LabelSet, read_labels
+    from .label_file import (
+        Label,
+        LabelFile,
+        LabelItem,
+        LabelQuestion,
+        LabelSet,
+        read_labels,
+    )
     from .labelled import read_cases
     from .rubric_proposal import propose_rubric
     from .run import ValidationResult
