@@ -396,7 +396,7 @@ def test_the_settings_are_fields_of_the_grader():
     defaults = {each.name: each.default for each in fields(CodeTests)}
     for each in fields(CodeExecution):
         assert each.name in EXECUTION_FIELDS and defaults[each.name] == each.default == getattr(
-            Options().execution, each.name
+            Options().code_execution(), each.name
         )
 
 
