@@ -32,8 +32,6 @@ from pathlib import Path
 from statistics import fmean
 from zlib import crc32
 
-from redraft.session.session.options import SHIPPED, Options
-
 from redraft.loop.engine import advance
 from redraft.loop.records import Candidate, Failure, Feedback
 from redraft.loop.steps import Generate, Grade, Refine, Stop
@@ -41,6 +39,7 @@ from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.quality.fit import fit_priors
 from redraft.plans.quality.lineage import observe
+from redraft.session.options import SHIPPED, Options
 from redraft.usage import Usage
 from tables import table, write
 

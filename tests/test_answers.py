@@ -28,7 +28,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from redraft.session.session.grading import grade_many
 from typing_extensions import TypedDict
 
 import redraft
@@ -47,6 +46,7 @@ from redraft.errors import ConfigError, GradingError, ValidatorError
 from redraft.loop.prompts import SCHEMA_HEADING
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
+from redraft.session.grading import grade_many
 
 
 class Item(BaseModel):

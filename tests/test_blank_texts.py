@@ -7,7 +7,6 @@ import io
 import json
 
 import pytest
-from redraft.session.session.grading import grade_many
 
 from redraft import ScriptedModel, Task, batch_sync, grade_sync, refine_sync
 from redraft.base.checks import is_blank
@@ -16,6 +15,7 @@ from redraft.comparison import compare
 from redraft.errors import ConfigError
 from redraft.protocols import Reply
 from redraft.requirements.spec import check_foreign_spec
+from redraft.session.grading import grade_many
 from redraft.tables.columns import infer_columns
 from redraft.tables.readers import iter_rows
 from redraft.tables.table_writers import ParquetWriter

@@ -8,9 +8,6 @@ from contextlib import aclosing, suppress
 import pytest
 from chat_server import is_judging, verdict
 from fault_server import FaultServer, completion, error, http
-from redraft.session.session.clients import SessionClients
-from redraft.session.session.refinement import Refinement
-from redraft.session.session.reservations import Reservations
 from redraft.session.session.session import Session
 
 from freed import no_collection, objects_in_cycles, objects_of
@@ -21,6 +18,9 @@ from redraft.loop.engine import Engine
 from redraft.loop.trace import Trace
 from redraft.models.http_client import HttpExchange
 from redraft.result import Result
+from redraft.session.clients import SessionClients
+from redraft.session.refinement import Refinement
+from redraft.session.reservations import Reservations
 
 OF_CALLS = (Session, SessionClients, Refinement, Reservations, Engine, Trace, Result, HttpExchange)
 FAILURES = BudgetExhaustedError, ConfigError, GradingError, ModelError

@@ -4,11 +4,11 @@ import asyncio
 import json
 
 import pytest
-from redraft.session.session.grading import grade_many
 
 import redraft
 from redraft import graders
 from redraft.errors import BudgetExhaustedError
+from redraft.session.grading import grade_many
 
 CRITERIA = {"a": "A", "b": "B", "c": "C"}
 

@@ -6,7 +6,6 @@ from typing import Annotated
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from redraft.session.session.perform import ModelClient, StepClient
 
 from each_row import each_row
 from places import changed_at
@@ -18,6 +17,7 @@ from redraft.graders.judging.structured import UnreadableOutput, bool_at, score_
 from redraft.graders.reply_form import Scale
 from redraft.graders.template import Template
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 GOOD = {
     "reason": "It is so.",

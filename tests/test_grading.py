@@ -13,7 +13,6 @@ import pytest
 import typing_extensions
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.grading import GradeReport, GradeSettings, grade_many
 
 import redraft
 from each_row import each_row
@@ -36,6 +35,7 @@ from redraft.errors import (
     ModelTimeoutError,
 )
 from redraft.graders import Minimum
+from redraft.session.grading import GradeReport, GradeSettings, grade_many
 from redraft.settings import OptionFields, names_of
 
 NAMES = ("instructions", "correctness", "completeness", "clarity")

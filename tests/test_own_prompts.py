@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.options import Options
-from redraft.session.session.refinement import PROMPT_KEYS
 from redraft.session.session.session import Session
 
 import redraft
@@ -31,6 +29,8 @@ from redraft.loop.trace import Trace
 from redraft.plans.prompts import FIELDS, Prompts, prompt_fields
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
+from redraft.session.options import Options
+from redraft.session.refinement import PROMPT_KEYS
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 CHAT = [

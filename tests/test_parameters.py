@@ -6,7 +6,6 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.options import Options
 
 from each_row import each_row
 from redraft import Judge
@@ -20,6 +19,7 @@ from redraft.errors import ConfigError, ModelError
 from redraft.graders import Checklist, Pairwise, Ranker, as_grader
 from redraft.middleware.endpoint_errors import stated_max_tokens
 from redraft.models import connect
+from redraft.session.options import Options
 
 WRITTEN = {
     "reasoning_effort=low": {"reasoning_effort": "low"},

@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from redraft.session.session.perform import ModelClient, Roles, Sampling, StepClient, make_performer
 
 from redraft import Feedback, Task
 from redraft.errors import ConfigError
@@ -15,6 +14,7 @@ from redraft.graders.traits import traits_of
 from redraft.loop.records import Candidate, CriterionScore, Failure
 from redraft.loop.steps import Generate, Grade
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, Roles, Sampling, StepClient, make_performer
 from redraft.usage import Usage
 
 

@@ -5,11 +5,11 @@
 import re
 
 import pytest
-from redraft.session.session.grading import grade_many
 
 import redraft
 from redraft import ScriptedModel, Task
 from redraft.errors import ConfigError
+from redraft.session.grading import grade_many
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "q"}]
 ROW = {

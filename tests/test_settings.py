@@ -5,7 +5,6 @@ from typing import get_args
 
 import click
 import pytest
-from redraft.session.session.options import Options
 
 from redraft.cli import COMMANDS, program
 from redraft.cli.commands.batch import batch
@@ -15,6 +14,7 @@ from redraft.errors import ConfigError
 from redraft.plans.adaptive import CostUnit
 from redraft.runs import BatchSettings
 from redraft.runs.config import BatchCallbacks, BatchConfig
+from redraft.session.options import Options
 from redraft.settings import (
     BatchFields,
     CalibrationSettings,

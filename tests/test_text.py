@@ -244,7 +244,7 @@ def test_no_place_formats_money_by_itself():
         re.IGNORECASE,
     )
     sources = [
-        path for path in Path(redraft.__file__).parent.rglob("*.py") if path.name != "base/money.py"
+        path for path in Path(redraft.__file__).parent.rglob("*.py") if path.name != "money.py"
     ]
     found = [
         f"{path}: {line.strip()}"

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_type
 
-from redraft.session.session.grading import GradeReport, GraderFeedback, grade_many
-
 import redraft
 from redraft import (
     Budget,
@@ -28,6 +26,7 @@ from redraft.loop.task import Message
 from redraft.protocols import Grader, JudgeClient, Model
 from redraft.pytest_plugin import RedraftGate
 from redraft.runs import BatchReport, LearnedPriors, RunForecast
+from redraft.session.grading import GradeReport, GraderFeedback, grade_many
 from redraft.validation import (
     Calibration,
     GraderComparison,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from redraft.session.session.options import Options
-
 from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import BestOfN
+from redraft.session.options import Options
 
 from .beliefs import DEFAULT_PRICE, adaptive
 from .lessons import default_plan

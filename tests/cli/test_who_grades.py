@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import pytest
-from redraft.session.session.grading import grade_many
 
 import redraft
 from redraft.errors import ConfigError
@@ -23,6 +22,7 @@ from redraft.mcp_server.arguments import CompareInput, GradeInput, RefineInput
 from redraft.mcp_server.progress import CallProgress
 from redraft.mcp_server.tools import compare_answers, grade_answer, refine_answer
 from redraft.mcp_server.workbench import Workbench
+from redraft.session.grading import grade_many
 from redraft.storage import read_trace
 from redraft.storage.journal import Journal
 

@@ -12,7 +12,6 @@ from string import ascii_letters
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from redraft.session.session.perform import ModelClient, StepClient
 
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import BadResponseError, ConfigError
@@ -21,6 +20,7 @@ from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.judging.checklist import MAX_CACHED_TASKS, Checklist, Question, parse_answers
 from redraft.graders.judging.structured import UnreadableOutput
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 TWO = Checklist([("Is it short?", 3), "Is it kind?"])
 TASK, ANSWER = Task("Write to Ann."), Candidate(0, "Dear Ann, yes.")

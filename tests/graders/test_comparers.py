@@ -8,7 +8,6 @@ from itertools import combinations, repeat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redraft.session.session.perform import ModelClient, StepClient
 
 from redraft import BestOfN, Candidate, ScriptedModel, Task, Trace, refine
 from redraft.errors import ConfigError
@@ -25,6 +24,7 @@ from redraft.graders.judging.ranking import (
 from redraft.graders.rubric import Criterion, Rubric
 from redraft.loop.records import Comparison, Failure
 from redraft.middleware.messages import IMAGES_OMITTED_NOTE
+from redraft.session.perform import ModelClient, StepClient
 
 SHOWN = re.compile(
     r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL

@@ -5,9 +5,6 @@ import sys
 
 import pytest
 from aiohttp import web
-from redraft.session.session.grading import grade_many
-from redraft.session.session.options import Options
-from redraft.session.session.perform import StepClient
 from redraft.session.session.session import Session
 
 import redraft
@@ -20,6 +17,9 @@ from redraft.errors import (
 )
 from redraft.graders.computed.embedding import Embedding
 from redraft.models.scoring import cosine_similarity
+from redraft.session.grading import grade_many
+from redraft.session.options import Options
+from redraft.session.perform import StepClient
 
 SERVE = """
 import sys, time, xllamacpp

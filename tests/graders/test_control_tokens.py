@@ -9,7 +9,6 @@ import unicodedata
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from redraft.session.session.perform import ModelClient, StepClient
 
 from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task
@@ -17,6 +16,7 @@ from redraft.errors import BadResponseError
 from redraft.graders import Checklist, Pairwise, Ranker, Rubric
 from redraft.graders.judging.prompt import enclose, without_control_tokens
 from redraft.protocols import Comparer
+from redraft.session.perform import ModelClient, StepClient
 
 TOKENS = (
     # OpenAI, Qwen, Llama 3 and 4, Cohere, Phi, Granite, GLM, Kimi, Gemma 4

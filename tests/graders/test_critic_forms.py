@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
-from redraft.session.session.perform import ModelClient, StepClient
 
 from redraft import Judge, ScriptedModel, Task, refine
 from redraft.errors import BadResponseError, ConfigError, GradingError
@@ -24,6 +23,7 @@ from redraft.graders.judging.structured import UnreadableOutput
 from redraft.graders.registry import as_grader
 from redraft.loop.records import Candidate
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 TEMPLATE = 'What would make {response} better? JSON: {"actions": ["..."], "done": true or false}'
 FORM = {"actions": "actions", "done": "done"}

@@ -8,7 +8,6 @@ from math import log
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from redraft.session.session.perform import ModelClient, StepClient
 
 from redraft import Candidate, Judge, Task
 from redraft.errors import ConfigError
@@ -21,6 +20,7 @@ from redraft.graders.judging.expectation import (
 from redraft.graders.reply_form import Scale
 from redraft.models.logprobs import MAX_TOP_TOKENS, read_logprobs
 from redraft.protocols import Reply, TokenLogprobs
+from redraft.session.perform import ModelClient, StepClient
 from redraft.storage.journal import Journal
 
 TEMPLATE = "Rate {response}."

@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.perform import ModelClient, StepClient
 
 import redraft
 from redraft import Judge, ScriptedModel, Task
@@ -20,6 +19,7 @@ from redraft.graders.judging.own_form import WINNER_WORDS, form_schema
 from redraft.graders.reply_form import FORM_PARTS, Scale
 from redraft.loop.records import Candidate
 from redraft.protocols import FORMATS, Reply
+from redraft.session.perform import ModelClient, StepClient
 
 SCALES = [(1, 10), (0.0, 1.0), (-5, 5), (0, 1000), (1, 5.0)]
 PAIR = [Candidate(0, "x"), Candidate(1, "y")]

@@ -12,7 +12,6 @@ from statistics import fmean, median
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redraft.session.session.perform import StepClient
 
 from each_row import each_row
 from redraft import (
@@ -31,6 +30,7 @@ from redraft.graders import FunctionGrader, Ranker, router
 from redraft.graders.composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.loop.records import Comparison, Failure
+from redraft.session.perform import StepClient
 from redraft.usage import Usage
 
 JUDGE = Judge({"truth": "It is true."})

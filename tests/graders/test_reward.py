@@ -14,8 +14,6 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.options import Options
-from redraft.session.session.perform import make_performer
 from redraft.session.session.session import Session
 
 import redraft
@@ -26,6 +24,8 @@ from redraft.graders import Jury, Moderation, Reward, as_grader
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.traits import traits_of
 from redraft.loop.steps import Grade
+from redraft.session.options import Options
+from redraft.session.perform import make_performer
 from redraft.validation.reward_scale import learn_scale
 
 RAW = 3.0  # what the strict server's model says before its activation function

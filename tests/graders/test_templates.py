@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from redraft.session.session.perform import ModelClient, StepClient
 
 from each_row import each_row
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
@@ -12,6 +11,7 @@ from redraft.errors import BadResponseError, ConfigError
 from redraft.graders import Pairwise, Ranker, Rubric
 from redraft.graders.registry import as_grader
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 OWN = 'Rate {response} for {query}. Answer as JSON {"score": 1-10, "reason": ...}.'
 READ = {"score": "score", "reason": "reason"}

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.perform import ModelClient, StepClient
 
 import redraft
 from each_row import each_row
@@ -23,6 +22,7 @@ from redraft.graders.judging.checklist import Checklist
 from redraft.graders.judging.structured import UnreadableOutput, read_object
 from redraft.loop.records import Candidate
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 TASK = Task("Name two colours.")
 ANSWER, OTHER = Candidate(0, "Red and blue."), Candidate(1, "Red.")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redraft.session.session.perform import StepClient
 from scipy import stats
 
 from redraft.base.sync import run_sync
@@ -26,6 +25,7 @@ from redraft.graders.judging.expectation import (
 from redraft.graders.reward import MIN_SAMPLE, fit_logistic, logistic
 from redraft.loop.records import Candidate, Comparison, Feedback
 from redraft.loop.task import Task
+from redraft.session.perform import StepClient
 
 NAMES = [FunctionGrader(lambda text: 1.0, f"f{n}") for n in range(7)]
 SCORES = st.lists(

@@ -11,14 +11,14 @@ import pytest
 from fault_server import FaultServer
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
-from redraft.session.session.options import Options
-from redraft.session.session.refinement import prepare_refinement
 
 import redraft
 from redraft.errors import GradingError, ModelError, RateLimitError
 from redraft.loop.records import Feedback
 from redraft.models import Chat, ScriptedModel
 from redraft.protocols import Reply
+from redraft.session.options import Options
+from redraft.session.refinement import prepare_refinement
 from redraft.telemetry import with_remote_context
 from redraft.usage import Usage
 

@@ -16,7 +16,6 @@ from statistics import fmean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.options import Options
 from redraft.session.session.session import Session
 
 import redraft
@@ -24,6 +23,7 @@ from redraft.cli import main
 from redraft.errors import ConfigError
 from redraft.models import CallableModel
 from redraft.plans.quality.priors import Priors
+from redraft.session.options import Options
 from redraft.validation import read_cases
 from redraft.validation.label_file import LabelFile, LabelItem, LabelQuestion, read_labels
 from redraft.viewer.label_items import (

@@ -1,13 +1,13 @@
 """Log-probabilities of a real llama.cpp server, and endpoints that refuse to give them."""
 
 import pytest
-from redraft.session.session.perform import ModelClient, StepClient
 
 from redraft import Candidate, Judge, Task
 from redraft.errors import AuthenticationError, ModelError
 from redraft.middleware.adapt import EndpointCapabilities, adapt
 from redraft.models.openai_chat import Chat
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 JUDGE = Judge({"truth": "It is true."}, scoring="expectation")
 

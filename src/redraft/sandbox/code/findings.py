@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import Execution
+from ..execution import Execution
 
 FILE_NAME = "solution.py"  # under which a tool reads the program
 MAX_MESSAGE_CHARS = 300

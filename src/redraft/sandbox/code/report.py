@@ -8,7 +8,7 @@ from math import fsum
 from typing import Any, ClassVar
 
 from ...base.checks import format_value
-from .. import Execution
+from ..execution import Execution
 
 PROGRAM = "the program"  # what fails if it does not even start, or has no function
 IN_PROCESS_METHOD = "in_process: forgeable"

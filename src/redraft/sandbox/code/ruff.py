@@ -16,7 +16,9 @@ from importlib import metadata
 from typing import Any
 
 from ...errors import ConfigError
-from .. import Execution, Limits, Sandbox
+from ..execution import Execution
+from ..limits import Limits
+from ..tiers import Sandbox
 from .findings import FILE_NAME, MAX_MESSAGE_CHARS, Finding, unexpected_end
 
 LIMITS = Limits(cpu_seconds=10, memory_bytes=2 * 2**30, output_bytes=4 * 2**20)

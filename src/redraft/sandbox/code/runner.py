@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import cache, partial
 
 from ...base.threads import LastingThreadPool
-from .. import Limits, Sandbox
+from ..limits import Limits
+from ..tiers import Sandbox
 from .calls import Checker, run_calls
 from .driver import NotApartError, run_driver, run_in_process
 from .names import defined_names

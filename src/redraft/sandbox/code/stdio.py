@@ -4,7 +4,7 @@ here.
 
 from __future__ import annotations
 
-from .. import Execution
+from ..execution import Execution
 from .calls import Checker, call_checker
 from .compare import equal_output
 from .report import TestReport, TestResult, make_report, show

@@ -19,7 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .. import Limits, Sandbox
+from ..limits import Limits
+from ..tiers import Sandbox
 from .findings import (
     FILE_NAME,
     MAX_MESSAGE_CHARS,
