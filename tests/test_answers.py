@@ -43,10 +43,10 @@ from redraft.answers.json_text import read_json, repaired_json
 from redraft.base.json_repair import double_backslashes
 from redraft.cli.answer_option import canonical_schema
 from redraft.errors import ConfigError, GradingError, ValidatorError
+from redraft.grading import grade_many
 from redraft.loop.prompts import SCHEMA_HEADING
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
-from redraft.session.grading import grade_many
 
 
 class Item(BaseModel):

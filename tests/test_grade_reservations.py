@@ -8,7 +8,7 @@ import pytest
 import redraft
 from redraft import graders
 from redraft.errors import BudgetExhaustedError
-from redraft.session.grading import grade_many
+from redraft.grading import grade_many
 
 CRITERIA = {"a": "A", "b": "B", "c": "C"}
 

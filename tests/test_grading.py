@@ -35,7 +35,7 @@ from redraft.errors import (
     ModelTimeoutError,
 )
 from redraft.graders import Minimum
-from redraft.session.grading import GradeReport, GradeSettings, grade_many
+from redraft.grading import GradeReport, GradeSettings, grade_many
 from redraft.settings import OptionFields, names_of
 
 NAMES = ("instructions", "correctness", "completeness", "clarity")
@@ -209,7 +209,7 @@ async def test_a_report_has_the_feedback_of_each_grader_in_order():
 
 async def test_requirements_alone_need_no_model(monkeypatch):
     """No model is looked for, neither for them nor for functions."""
-    monkeypatch.setattr("redraft.session.grading.resolve_model", no_search)
+    monkeypatch.setattr("redraft.grading.resolve_model", no_search)
     assert (await grade(Task("Name a river.", "The Rhine.", requirements=["words:1-5"]))).score == 1
     assert (
         await grade(SAMPLES[0], [half, "words:1-5", redraft.graders.Jury([half], name="own")])

@@ -14,9 +14,8 @@ from textwrap import dedent
 import pytest
 
 import redraft
-from redraft import comparison, validation
+from redraft import comparison, grading, validation
 from redraft.errors import RedraftError
-from redraft.session.session import grading
 
 HERE = Path(__file__).parent
 

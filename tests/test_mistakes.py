@@ -602,7 +602,7 @@ SKIPPED = {
 ELSEWHERE = {  # public callables that are not at the top level
     "redraft.answers": ["as_answer_form"],
     "redraft.loop.records": ["Comparison", "Failure", "Outcome"],
-    "redraft.session.grading": ["grade_many"],
+    "redraft.grading": ["grade_many"],
     "redraft.plans": ["best_of", "plan_from_generator"],
     "redraft.plans.quality.priors": ["Priors"],
     "redraft.validation": ["validate"],

@@ -9,7 +9,7 @@ import pytest
 import redraft
 from redraft import ScriptedModel, Task
 from redraft.errors import ConfigError
-from redraft.session.grading import grade_many
+from redraft.grading import grade_many
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "q"}]
 ROW = {

@@ -21,12 +21,12 @@ from redraft import (
 )
 from redraft.comparison import ComparisonReport, RunResults, read_results
 from redraft.errors import RedraftError
+from redraft.grading import GradeReport, GraderFeedback, grade_many
 from redraft.loop.stopping import patience, target
 from redraft.loop.task import Message
 from redraft.protocols import Grader, JudgeClient, Model
 from redraft.pytest_plugin import RedraftGate
 from redraft.runs import BatchReport, LearnedPriors, RunForecast
-from redraft.session.grading import GradeReport, GraderFeedback, grade_many
 from redraft.validation import (
     Calibration,
     GraderComparison,

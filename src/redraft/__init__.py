@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import validation as validation
     from .api import refine, refine_many, refine_sync, stream
     from .graders import Judge, must, with_weight
+    from .grading import grade, grade_sync
     from .loop.records import Candidate, CriterionScore, Feedback, StopReason
     from .loop.task import Task
     from .loop.trace import Trace
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from .plans.self_refine import BestOfN, SelfRefine
     from .result import Result
     from .runs import batch, batch_sync, calibrate, calibrate_sync
-    from .session import grading as grading
-    from .session.grading import grade, grade_sync
     from .usage import Usage
 
 __version__ = "0.2.0"
@@ -51,8 +50,8 @@ _LAZY_MODULES = {
     "calibrate": "runs.learning",
     "calibrate_sync": "runs.learning",
     "connect": "models",
-    "grade": "session.grading",
-    "grade_sync": "session.grading",
+    "grade": "grading",
+    "grade_sync": "grading",
     "must": "graders",
     "refine": "api",
     "refine_many": "api",
@@ -62,7 +61,7 @@ _LAZY_MODULES = {
 }
 
 # available without an import of their own
-_MODULES = ("comparison", "errors", "graders", "session.grading", "validation")
+_MODULES = ("comparison", "errors", "graders", "grading", "validation")
 
 _MOVED_NAMES = {
     "Comparison": "loop.records",

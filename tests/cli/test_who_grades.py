@@ -17,12 +17,12 @@ from redraft.gateway.config import Profile
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.profile_models import ConnectedModels
 from redraft.gateway.refining import ProfileRefiner, answer_request
+from redraft.grading import grade_many
 from redraft.loop.task import Task
 from redraft.mcp_server.arguments import CompareInput, GradeInput, RefineInput
 from redraft.mcp_server.progress import CallProgress
 from redraft.mcp_server.tools import compare_answers, grade_answer, refine_answer
 from redraft.mcp_server.workbench import Workbench
-from redraft.session.grading import grade_many
 from redraft.storage import read_trace
 from redraft.storage.journal import Journal
 

@@ -16,8 +16,8 @@ from redraft.errors import (
     ModelUnavailableError,
 )
 from redraft.graders.computed.embedding import Embedding
+from redraft.grading import grade_many
 from redraft.models.scoring import cosine_similarity
-from redraft.session.grading import grade_many
 from redraft.session.options import Options
 from redraft.session.perform import StepClient
 

@@ -11,12 +11,12 @@ from typing import Any, cast
 from ..base.checks import is_blank
 from ..errors import ConfigError
 from ..graders import Judge
+from ..grading import grade
 from ..loop.records import Candidate
 from ..loop.task import Message, Task
 from ..loop.trace import Trace
 from ..plans.self_refine import BestOfN
 from ..result import Result, conclusion_error, is_graded
-from ..session.grading import grade
 from ..session.options import Options
 from ..session.refinement import Refinement, prepare_refinement, run_refinement
 from ..session.session import graders_for_tasks, needs_judge, traits_of_named

@@ -16,12 +16,12 @@ from rich.text import Text
 from ...answers import as_answer_form
 from ...base.sync import run_sync
 from ...errors import ConfigError
+from ...grading import GradeReport, GraderFeedback, grade, grade_tasks
 from ...loop.task import Task
 from ...loop.visible_tests import hidden_results
 from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
-from ...session.grading import GradeReport, GraderFeedback, grade, grade_tasks
 from ...session.session import default_judge_note, graders_for_tasks, needs_judge
 from ...settings import GradeSettings, settings_for
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows

@@ -12,19 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Unpack, cast
 
-from ..base import checks
-from ..base.sync import async_to_sync
-from ..errors import ConfigError, RedraftError
-from ..graders.base import gather_or_cancel
-from ..loop.records import Feedback
-from ..loop.task import Task
-from ..loop.trace import Trace
-from ..result import Result, conclusion_error
-from ..settings import GradeSettings, Settings, check_names
-from ..tables.columns import with_one_response
-from .grade_report import GradeReport, GraderFeedback
-from .options import Options
-from .refinement import (
+from .base import checks
+from .base.sync import async_to_sync
+from .errors import ConfigError, RedraftError
+from .graders.base import gather_or_cancel
+from .loop.records import Feedback
+from .loop.task import Task
+from .loop.trace import Trace
+from .result import Result, conclusion_error
+from .session.grade_report import GradeReport, GraderFeedback
+from .session.options import Options
+from .session.refinement import (
     Refinement,
     Sample,
     as_task,
@@ -34,7 +32,9 @@ from .refinement import (
     make_refinement,
     resolve_model,
 )
-from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
+from .session.session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
+from .settings import GradeSettings, Settings, check_names
+from .tables.columns import with_one_response
 
 __all__ = [
     "GradeReport",
