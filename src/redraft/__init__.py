@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from . import comparison as comparison
     from . import errors as errors
     from . import graders as graders
+    from . import grading as grading
     from . import validation as validation
     from .api import refine, refine_many, refine_sync, stream
     from .graders import Judge, must, with_weight
