@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 import pytest
 from chat_server import is_judging, verdict
 from fault_server import FaultServer, completion, error, http
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from freed import no_collection, objects_in_cycles, objects_of
 from redraft import Budget, grade, refine, refine_many, stream

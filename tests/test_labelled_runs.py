@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 import redraft
 from redraft import Feedback, ScriptedModel, batch, refine, refine_sync

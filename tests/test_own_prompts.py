@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 import redraft
 from in_process import run_in_process

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from redraft.graders.cards import Card, CardStore, Measure
 from redraft.models import connect

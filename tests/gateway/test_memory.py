@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from chat_server import ChatServer, is_judging, verdict
 from fault_server import FaultServer, call, chunk, completion, error, http, sse
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from freed import no_collection, objects_in_cycles, objects_of
 from redraft.base.sync import uvloop_factory

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from aiohttp import web
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 import redraft
 from redraft import Budget, Candidate, Task

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 import redraft
 from redraft import Budget, Candidate, Task

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 import redraft
 from redraft import Budget, ScriptedModel, Task, refine

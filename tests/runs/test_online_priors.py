@@ -11,7 +11,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from redraft import Feedback, Result, Task
 from redraft.loop.records import Candidate

@@ -11,7 +11,7 @@ from threading import Lock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from redraft import (
     Result,

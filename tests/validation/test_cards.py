@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from redraft import Feedback, Judge, ScriptedModel, Task, refine, with_weight
 from redraft.errors import ConfigError, StoreError

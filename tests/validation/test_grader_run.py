@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from redraft import Budget, Judge, Task
 from redraft.errors import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 from fake_clock import pass_time
 from redraft import Budget, ScriptedModel, Task

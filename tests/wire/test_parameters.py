@@ -5,7 +5,7 @@ import logging
 from contextlib import suppress
 
 import pytest
-from redraft.session.session.session import Session
+from redraft.session.session import Session
 
 import redraft
 import vendors
