@@ -59,8 +59,8 @@ class GraderTraits(NamedTuple):
     - `reads_metadata`: it reads the task's metadata. Graders that are not Redraft's are assumed to.
     - `reads_tool_calls`: it grades candidates that call tools. Without any such grader they are
       returned ungraded.
-    - `sandbox`, `packages`: where it runs the code of answers (None: it runs none), and what that
-      may import. `runs_installed_tool`: it only runs a tool that is installed beside Redraft.
+    - `sandbox`: where it runs the code of answers; None: it runs none. `runs_installed_tool`: it
+      only runs a tool that is installed beside Redraft.
 
     What its scores and its repairs are:
 
@@ -97,7 +97,6 @@ class GraderTraits(NamedTuple):
     reads_metadata: bool
     reads_tool_calls: bool
     sandbox: str | None
-    packages: tuple[str, ...]
     runs_installed_tool: bool
     score_step: float | None
     reports_hidden_tests: bool
@@ -214,7 +213,6 @@ def traits_of(grader: Any) -> GraderTraits:
         reads_metadata=bool(attribute("reads_metadata", not own)),
         reads_tool_calls=attribute("reads_tool_calls") is True,
         sandbox=tier if isinstance(tier := attribute("sandbox"), str) else None,
-        packages=attribute("packages", ()),
         runs_installed_tool=bool(attribute("runs_installed_tool")),
         score_step=attribute("score_step"),
         reports_hidden_tests=bool(attribute("reports_hidden_tests")),
@@ -278,13 +276,9 @@ def check_task(traits: GraderTraits, task: Task) -> None:
 
 
 def check_environment(traits: GraderTraits) -> None:
-    """Raise SandboxUnavailableError if a grader runs code and no sandbox works here, and what its
-    own check raises. Its parts are not checked.
+    """Raise what the check of a grader raises that can grade nothing on this machine. Its parts are
+    not checked.
     """
-    if traits.is_own and traits.sandbox is not None:
-        from ..sandbox import Sandbox  # few runs need it
-
-        Sandbox(traits.sandbox, packages=traits.packages).tier  # noqa: B018  (raises)
     if traits.check_environment:
         traits.check_environment()
 

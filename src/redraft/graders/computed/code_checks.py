@@ -199,6 +199,10 @@ class _ToolCheck(_CodeCheck):
 
     runs_installed_tool = True
 
+    def check_environment(self) -> None:
+        """Raise SandboxUnavailableError if no sandbox works here."""
+        self._sandbox().tier  # noqa: B018  (raises)
+
     async def _check(self, code: str) -> Feedback:
         found, version = await run_in_thread(self._find, code)
         return _feedback_of(found, version, self._sandbox())
@@ -261,6 +265,7 @@ class Lint(_ToolCheck):
         """Raise ConfigError if ruff is not installed or does not know a rule,
         SandboxUnavailableError if nothing can run it.
         """
+        super().check_environment()
         ruff.check_rules(self.rules, self.ignore, self._sandbox())
 
     def _find(self, code: str) -> tuple[list[Finding], str]:
@@ -370,7 +375,10 @@ class Types(_ToolCheck):
         self._sandbox()
 
     def check_environment(self) -> None:
-        """Raise ConfigError if the named checker is not installed."""
+        """Raise ConfigError if the named checker is not installed, SandboxUnavailableError if
+        nothing can run it.
+        """
+        super().check_environment()
         self._find_checker()
 
     async def _check(self, code: str) -> Feedback:

@@ -25,47 +25,9 @@ MIN_MEMORY_MB = 64  # the minimum of `Limits`
 PYTHON = CodeAnswer("python")
 
 
-class RunsTests:
-    """What graders share that run code on the task's tests; a dataclass with these fields."""
-
-    sandbox: str
-    packages: tuple[str, ...]
-    cpu_seconds: float
-    memory_mb: int
-    entry_point: str | None
-    name: str
-
-    def _check_execution(self) -> None:
-        """Raise ConfigError for fields that are out of range, a tier that there is not, and
-        packages that are not installed.
-        """
-        object.__setattr__(self, "packages", tuple(self.packages))
-        checks.positive("cpu_seconds", self.cpu_seconds)
-        checks.whole_number("memory_mb", self.memory_mb, MIN_MEMORY_MB)
-        checks.text("entry_point", self.entry_point, optional=True)
-        self._sandbox()
-        self._limits()
-
-    def check_task(self, task: Task) -> None:
-        """Raise ConfigError for tests that cannot be read."""
-        self._tests(task)
-
-    def _tests(self, task: Task) -> Tests:
-        try:
-            return task_tests(task, self.entry_point)
-        except ConfigError as error:
-            raise ConfigError(f"grader {self.name!r}: {error}") from None
-
-    def _sandbox(self) -> Sandbox:
-        return Sandbox(self.sandbox, packages=self.packages)
-
-    def _limits(self) -> Limits:
-        return Limits(cpu_seconds=self.cpu_seconds, memory_bytes=self.memory_mb * 2**20)
-
-
 @fingerprint_name("tests")
 @dataclass(frozen=True)
-class CodeTests(RunsTests):
+class CodeTests:
     """The share of the task's tests that the code passes, by weight; it runs in a sandbox, and the
     verdict is made outside.
 
@@ -107,13 +69,38 @@ class CodeTests(RunsTests):
     reads_metadata = True
 
     def __post_init__(self) -> None:
-        self._check_execution()
+        object.__setattr__(self, "packages", tuple(self.packages))
+        checks.positive("cpu_seconds", self.cpu_seconds)
+        checks.whole_number("memory_mb", self.memory_mb, MIN_MEMORY_MB)
+        checks.text("entry_point", self.entry_point, optional=True)
+        self._sandbox()
+        self._limits()
         checks.flag("trust_in_process", self.trust_in_process)
         checks.flag("show_expected", self.show_expected)
         if self.checker is not None and not callable(self.checker):
             raise checks.invalid_argument(
                 "checker", "a function (input, expected, got) -> bool, or None", self.checker
             )
+
+    def check_task(self, task: Task) -> None:
+        """Raise ConfigError for tests that cannot be read."""
+        self._tests(task)
+
+    def check_environment(self) -> None:
+        """Raise SandboxUnavailableError if no sandbox works here."""
+        self._sandbox().tier  # noqa: B018  (raises)
+
+    def _tests(self, task: Task) -> Tests:
+        try:
+            return task_tests(task, self.entry_point)
+        except ConfigError as error:
+            raise ConfigError(f"grader {self.name!r}: {error}") from None
+
+    def _sandbox(self) -> Sandbox:
+        return Sandbox(self.sandbox, packages=self.packages)
+
+    def _limits(self) -> Limits:
+        return Limits(cpu_seconds=self.cpu_seconds, memory_bytes=self.memory_mb * 2**20)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1, or None."""
