@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import redraft
+import redraft.telemetry
 from redraft import (
     Budget,
     Feedback,
@@ -24,7 +25,7 @@ from redraft.errors import RedraftError
 from redraft.grading import GradeReport, GraderFeedback, grade_many
 from redraft.loop.stopping import patience, target
 from redraft.loop.task import Message
-from redraft.protocols import Grader, JudgeClient, Model
+from redraft.protocols import Grader, JudgeClient, Model, Observer
 from redraft.pytest_plugin import RedraftGate
 from redraft.runs import BatchReport, LearnedPriors, RunForecast
 from redraft.validation import (
@@ -149,3 +150,7 @@ async def comparisons() -> None:
 
 def gate(redraft_gate: RedraftGate) -> None:
     assert_type(redraft_gate("a.jsonl", "b.jsonl", margin=0.05), ComparisonReport)
+
+
+def observer() -> Observer:
+    return redraft.telemetry

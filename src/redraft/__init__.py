@@ -64,6 +64,9 @@ _LAZY_MODULES = {
 # available without an import of their own
 _MODULES = ("comparison", "errors", "graders", "grading", "validation")
 
+# of the rooms above the core, the modules that it uses and does not import (see `extension`)
+EXTENSIONS = {"observer": "telemetry"}
+
 _MOVED_NAMES = {
     "Comparison": "loop.records",
     "Failure": "loop.records",

@@ -7,6 +7,7 @@ Each protocol has one essential method; any object that has it qualifies.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -30,8 +31,10 @@ __all__ = [
     "Grader",
     "JudgeClient",
     "Model",
+    "Observer",
     "Perform",
     "RateLimitStatus",
+    "RecordSteps",
     "Reply",
     "Request",
     "Requirement",
@@ -203,6 +206,7 @@ class Reply:
 
 
 Call: TypeAlias = Callable[[Request], Awaitable[Reply]]
+RecordSteps: TypeAlias = Callable[[Perform], Perform]
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -344,4 +348,40 @@ class Store(Protocol):
         """Store the records of a trace that are not stored yet. Called with every new record,
         before `on_record`.
         """
+        ...
+
+
+class Observer(Protocol):
+    """Records what happens, and changes nothing of it: `redraft.telemetry` does."""
+
+    def record_calls(self, call: Call, model: str, address: object, operation: str) -> Call:
+        """Return what makes the calls of a model and records them. `address`: that of its server,
+        if it has one; `operation`: such as "chat".
+        """
+        ...
+
+    def record_refinement(
+        self,
+        latest: Callable[[], Trace],
+        writer: str | None = None,
+        fingerprint: Callable[[str], str] | None = None,
+    ) -> AbstractContextManager[RecordSteps]:
+        """Record what happens meanwhile as a refinement; its value makes its performer record its
+        steps.
+
+        `latest` returns the trace so far, `writer` is the name of the model that writes, and
+        `fingerprint` returns that of a grader by its name on the panel.
+        """
+        ...
+
+    def record_run(self, name: str) -> AbstractContextManager[None]:
+        """Record what happens meanwhile as a batch."""
+        ...
+
+    def begin_row(self, run: str, row: str) -> None:
+        """Record the next refinement of this asyncio task as a row of a batch."""
+        ...
+
+    def outgoing_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers of a request to a server with those that tell it of the record."""
         ...

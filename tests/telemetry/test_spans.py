@@ -19,7 +19,7 @@ from redraft.models import Chat, ScriptedModel
 from redraft.protocols import Reply
 from redraft.session.options import Options
 from redraft.session.refinement import prepare_refinement
-from redraft.telemetry import with_remote_context
+from redraft.telemetry import active_recorder
 from redraft.usage import Usage
 
 from .conftest import CONTENT, configure
@@ -163,7 +163,7 @@ async def test_trace_context_is_sent_as_the_program_wants(
     """
     monkeypatch.setenv("OTEL_PROPAGATORS", propagators)
     faults.says(fs.good("a fine answer"))
-    with with_remote_context({"traceparent": TRACEPARENT}):
+    with active_recorder().remote_context({"traceparent": TRACEPARENT}):
         await redraft.refine("Say hi", Chat("tiny", faults.url), WORDS)
     assert ("traceparent" in faults.requests[0].headers) is is_sent
     assert (memory.one("invoke").parent is not None) is is_sent
@@ -382,8 +382,8 @@ async def test_span_of_the_program_is_the_parent(memory):
 
 
 async def test_span_of_another_service_is_the_parent(memory):
-    """`with_remote_context` takes the span that a request names."""
-    with with_remote_context({"traceparent": TRACEPARENT}):
+    """The span that a request names becomes the parent of what is recorded meanwhile."""
+    with active_recorder().remote_context({"traceparent": TRACEPARENT}):
         await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
     root = memory.one("invoke")
     assert (f"{root.context.trace_id:032x}", f"{root.parent.span_id:016x}") == tuple(
@@ -396,7 +396,7 @@ async def test_span_of_another_service_is_the_parent(memory):
 )
 async def test_broken_trace_context_is_ignored(memory, header):
     """A header that names no span changes nothing."""
-    with with_remote_context({"traceparent": header}):
+    with active_recorder().remote_context({"traceparent": header}):
         await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
     assert memory.one("invoke").parent is None
 

@@ -1,5 +1,5 @@
 """Names of a package that load their module when they are first used, so that importing the package
-loads only what is needed.
+loads only what is needed; and what the core uses of the rooms above it, which it does not import.
 
 It is also what lets many threads import modules of Redraft at once. Python has a lock for each
 module. A thread that imports `P.child` takes its lock first, and then waits for the package `P`. If
@@ -27,8 +27,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
+
+from .own_code import PACKAGE
 
 
 def attribute_loader(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
@@ -49,3 +52,13 @@ def attribute_loader(package: str, modules: Mapping[str, str]) -> Callable[[str]
         return value
 
     return load
+
+
+@cache
+def extension(name: str) -> Any:
+    """Return the module by which a room above the core extends it, such as "observer".
+
+    The core imports none of these rooms: `EXTENSIONS` in `redraft/__init__`, which puts all
+    together, says which module it is, and it is loaded when it is first asked for.
+    """
+    return import_module(f".{sys.modules[PACKAGE].EXTENSIONS[name]}", PACKAGE)

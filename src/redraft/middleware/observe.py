@@ -1,4 +1,6 @@
-"""Call functions of the user while a run goes on. What they raise ends nothing: it is noted."""
+"""Call what watches a run while it goes on: the observer, and functions of the user. What these
+raise ends nothing: it is noted.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,21 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from inspect import isawaitable
-from typing import Any
+from typing import Any, cast
 
 from ..base.error_text import error_text
+from ..base.lazy_imports import extension
 from ..base.log import log
 from ..errors import error_name
-from ..protocols import AsyncFunction, R, S
+from ..protocols import AsyncFunction, Observer, R, S
 
 MAX_ERRORS = 10  # that are counted separately: each message may name another row
 MAX_LENGTH = 500  # characters of one: it may quote an answer
+
+
+def observer() -> Observer:
+    """Return what records the runs of this process."""
+    return cast("Observer", extension("observer"))
 
 
 @dataclass(frozen=True)

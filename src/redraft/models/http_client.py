@@ -26,7 +26,7 @@ from ..errors import (
     ModelUnavailableError,
     ShortageError,
 )
-from ..telemetry import outgoing_headers
+from ..middleware.observe import observer
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .http_errors import (
     ConnectTimeoutError,
@@ -177,7 +177,7 @@ class HttpExchange:
         room in this process costs the request none of its time.
         """
         timeouts = self.target.timeouts
-        headers = without_framing(outgoing_headers(self.target.headers))
+        headers = without_framing(observer().outgoing_headers(self.target.headers))
         request = HttpRequest(method, self.target.url, headers, body, self._proxy, timeouts.connect)
         if body is not None:  # (which shows when the connection is open)
             self.phase = "a connection"

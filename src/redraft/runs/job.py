@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from ..errors import StoreError
 from ..graders.judging.stored_judge import judge_data
-from ..middleware.observe import CallbackErrors
+from ..middleware.observe import CallbackErrors, observer
 from ..models.pricing import FREE
 from ..plans import Plan, plan_traits
 from ..plans.quality.lineage import llm_graders
@@ -26,7 +26,6 @@ from ..plans.quality.priors import Priors
 from ..session.session import Session
 from ..storage.journal import Journal, display_name
 from ..tables.writers import Output, merge_columns, result_column_names
-from ..telemetry import record_run
 from .allocation import BudgetAllocator, budget_unit
 from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
 from .completion import (
@@ -150,7 +149,7 @@ class BatchJob:
         public_progress = self.progress  # an executor may replace the job's own
         report = None
         try:
-            with record_run(self.config.name):
+            with observer().record_run(self.config.name):
                 await files.watch_during(
                     lambda: self.scheduler.run(self._work(executor)), each_second=self._note_spent
                 )

@@ -33,6 +33,7 @@ from ..loop.serialize import SCHEMA, pack, record_to_json
 from ..loop.steps import Step, Stop
 from ..loop.trace import PanelGrader, Trace
 from ..middleware import BudgetTracker
+from ..middleware.observe import observer
 from ..models.registry import alternative_models
 from ..plans import NoiseAwarePlan, Plan, PlanDecision, plan_traits
 from ..plans.quality.lineage import llm_graders
@@ -53,7 +54,6 @@ from ..session.refinement import (
 from ..session.session import Session, needs_judge
 from ..storage.journal import Journal
 from ..tables.columns import NoResponseError, with_one_response
-from ..telemetry import begin_row
 from ..usage import NO_USAGE
 from .config import BatchConfig
 from .dataset import PendingRow
@@ -174,7 +174,7 @@ class RowRunner:
         """
         id = row.id
         ROW.set(id)
-        begin_row(self.config.name, id)
+        observer().begin_row(self.config.name, id)
         for policy in self.policies:
             policy.row_started(row)
         refinement = trace = None

@@ -25,14 +25,13 @@ from ..middleware.call_costs import CostEstimator
 from ..middleware.concurrency import ConcurrencyLimit, limit_concurrency
 from ..middleware.messages import checked_reply, offer_own_tools
 from ..middleware.metering import meter, with_cost
+from ..middleware.observe import observer
 from ..middleware.prompt_cuts import notice_cut_prompts
 from ..middleware.retry import retry
 from ..middleware.timeout import MAX_WAIT, timeout
 from ..models.endpoint_url import redacted_url
 from ..models.pricing import FREE, Price, price_of
 from ..protocols import Call, Model, Reply, Request
-from ..telemetry import record_calls
-from ..telemetry.attributes import call_target
 from .options import Options
 from .perform import ModelClient
 
@@ -176,10 +175,8 @@ class SessionClients:
         # for longer the endpoint's limiter waits, if anything does
         longest = MAX_WAIT if self.limit_calls else inf
         call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
-        operation = getattr(model, "operation", "chat")
-        call = record_calls(
-            call, call_target(model.name, getattr(model, "base_url", None), operation=operation)
-        )
+        address, operation = getattr(model, "base_url", None), getattr(model, "operation", "chat")
+        call = observer().record_calls(call, model.name, address, operation)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
         call = offer_own_tools(

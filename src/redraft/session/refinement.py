@@ -29,7 +29,7 @@ from ..loop.records import Candidate, Comparison, Feedback, Outcome, Record, Sto
 from ..loop.steps import Stop
 from ..loop.task import Message, Task, message_text
 from ..loop.trace import PanelGrader, Trace
-from ..middleware.observe import CallbackErrors, observe
+from ..middleware.observe import CallbackErrors, observe, observer
 from ..plans import (
     UNLIMITED,
     Left,
@@ -45,12 +45,11 @@ from ..plans.quality.calibration import Calibration
 from ..plans.quality.priors import Priors
 from ..plans.rounds import RoundByRound, returns_rounds
 from ..plans.self_refine import full_note
-from ..protocols import Perform, Store
+from ..protocols import Perform, RecordSteps, Store
 from ..requirements import parse, reads_file
 from ..requirements.spec import check_foreign_spec
 from ..result import Result, result_or_raise
 from ..tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
-from ..telemetry import RecordSteps, record_refinement
 from .options import SHIPPED, Options
 from .perform import make_performer
 from .reservations import Reservations
@@ -465,7 +464,7 @@ class RefinementRun:
         makes a performer record steps.
         """
         self._persist(self.trace)
-        return record_refinement(
+        return observer().record_refinement(
             lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint
         )
 

@@ -1,10 +1,11 @@
 """OpenTelemetry: spans, evaluation events and metrics by the semantic conventions for generative
 AI.
 
-The rest of Redraft uses only the functions here. They do nothing, and import nothing, until the
-program has configured OpenTelemetry: `attributes` has what is said of a call, a step, a grade and a
-refinement, `recorder` says it, `environment` configures the SDK for the command line, and
-`requests` records what the gateway is asked.
+The rest of Redraft uses only the functions here, and the core only those of an `Observer`, which
+this module is. They do nothing, and import nothing, until the program has configured OpenTelemetry:
+`attributes` has what is said of a call, a step, a grade and a refinement, `recorder` says it,
+`environment` configures the SDK for the command line, and `requests` records what the gateway is
+asked.
 
 - One span a refinement (`invoke_workflow refine`), one a step (`grade judge`) and one a model's
   call with all its retries (`chat MODEL`). A row of a batch is a trace of its own, linked to the
@@ -19,14 +20,14 @@ OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..loop.trace import Trace
-from ..protocols import Call, Perform, Reply, Request
+from ..protocols import Call, RecordSteps, Reply, Request
 from ..usage import Usage
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ForwardedCall",
-    "RecordSteps",
     "active_recorder",
     "annotate",
     "begin_row",
@@ -44,10 +44,7 @@ __all__ = [
     "record_forwarded_call",
     "record_refinement",
     "record_run",
-    "with_remote_context",
 ]
-
-RecordSteps: TypeAlias = Callable[[Perform], Perform]
 
 
 class RowOfRun(NamedTuple):
@@ -73,12 +70,14 @@ def active_recorder() -> Recorder | None:
     return configured_recorder()
 
 
-def record_calls(call: Call, target: CallTarget) -> Call:
+def record_calls(call: Call, model: str, address: object, operation: str) -> Call:
     """Record each call of a model as a span and in the metrics."""
 
     def call_recorded(request: Request) -> Awaitable[Reply]:
         recorder = active_recorder()
-        return recorder.call(call, target, request) if recorder else call(request)
+        return (
+            recorder.call(call, request, model, address, operation) if recorder else call(request)
+        )
 
     return call_recorded
 
@@ -98,19 +97,14 @@ class ForwardedCall:
     """Makes its span current meanwhile, so that the model's server is told of it."""
 
 
-@contextmanager
-def record_forwarded_call(target: CallTarget) -> Iterator[ForwardedCall]:
+def record_forwarded_call(target: CallTarget) -> AbstractContextManager[ForwardedCall]:
     """Record what happens meanwhile as a model's call whose request and reply are the client's own.
 
     Its span is not current, so that an asynchronous generator may be suspended meanwhile; see
     `ForwardedCall.as_current`.
     """
     recorder = active_recorder()
-    if recorder is None:
-        yield ForwardedCall()
-        return
-    with recorder.forwarded_call(target) as call:
-        yield call
+    return recorder.forwarded_call(target) if recorder else nullcontext(ForwardedCall())
 
 
 def annotate(**attributes: str | float | bool) -> None:
@@ -135,44 +129,22 @@ def record_refinement(
     return (
         recorder.refinement(latest, writer, fingerprint, _ROW.get())
         if recorder
-        else nullcontext(_as_it_is)
+        else nullcontext(lambda perform: perform)
     )
 
 
-def _as_it_is(perform: Perform) -> Perform:
-    return perform
-
-
-@contextmanager
-def record_run(name: str) -> Iterator[None]:
+def record_run(name: str) -> AbstractContextManager[None]:
     """Record what happens meanwhile as the span of a batch, to which the spans of its rows are
     linked.
     """
     recorder = active_recorder()
-    if recorder is None:
-        yield
-        return
-    with recorder.run(name):
-        yield
+    return recorder.run(name) if recorder else nullcontext()
 
 
 def begin_row(run: str, row: str) -> None:
     """Record the next refinement of this asyncio task as a row of a batch: a trace of its own."""
     if active_recorder():
         _ROW.set(RowOfRun(run, row))
-
-
-@contextmanager
-def with_remote_context(headers: Mapping[str, str]) -> Iterator[None]:
-    """Make the span in the header `traceparent` of a request the parent of what is recorded
-    meanwhile.
-    """
-    recorder = active_recorder()
-    if recorder is None:
-        yield
-        return
-    with recorder.remote_context(headers):
-        yield
 
 
 def outgoing_headers(headers: Mapping[str, str]) -> Mapping[str, str]:

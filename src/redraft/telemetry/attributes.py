@@ -143,7 +143,7 @@ class CallTarget(NamedTuple):
 
 
 def call_target(
-    model: str, base_url: Any = None, protocol: str = "openai", operation: str = "chat"
+    model: str, base_url: object = None, protocol: str = "openai", operation: str = "chat"
 ) -> CallTarget:
     """Return the target of calls to a model, given its name and the base URL of its server.
 

@@ -42,13 +42,13 @@ from ..errors import ModelError, error_name
 from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
 from ..loop.steps import Grade, Step, Stop
 from ..loop.trace import Trace
-from ..protocols import Call, Perform, Reply, Request
+from ..protocols import Call, Perform, RecordSteps, Reply, Request
 from ..usage import Usage
 from . import ForwardedCall
 from . import attributes as say
 
 if TYPE_CHECKING:
-    from . import RecordSteps, RowOfRun
+    from . import RowOfRun
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
@@ -146,8 +146,11 @@ class Recorder:
 
     # ---- calls
 
-    async def call(self, call: Call, target: say.CallTarget, request: Request) -> Reply:
+    async def call(
+        self, call: Call, request: Request, model: str, address: object, operation: str
+    ) -> Reply:
         """Make a call, and record it."""
+        target = say.call_target(model, address, operation=operation)
         attributes, started = say.request_attributes(target, request), perf_counter()
         span = self.tracer.start_span(target.span_name, kind=_kind(target), attributes=attributes)
         try:
