@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
+from redraft.answers.python import source
+from redraft.answers.python.program import complete_program
 from redraft.errors import ConfigError
-from redraft.sandbox.code import parse_tests, parsing, run_tests
+from redraft.sandbox.code import parse_tests, run_tests
 from redraft.sandbox.code.assertion_code import read_test_code
 from redraft.sandbox.code.calls import default_entry_point
-from redraft.sandbox.code.program import complete_program
 from redraft.sandbox.code.runner import is_empty
 
 
@@ -412,10 +413,10 @@ SLOW_TO_PARSE = 'x = f"' + "{a!r:>{w}}" * 40_000 + '"'  # minutes in Python 3.11
 
 def test_code_that_takes_the_parser_long_is_not_parsed_here(monkeypatch):
     """Tests and programs are parsed in a worker first if they are long."""
-    monkeypatch.setattr(parsing, "MAX_SECONDS", 0.5)
+    monkeypatch.setattr(source, "MAX_SECONDS", 0.5)
     asked = []
     monkeypatch.setattr(
-        parsing, "_takes_long", lambda code: asked.append(code) or len(code) > 100_000
+        source, "_takes_long", lambda code: asked.append(code) or len(code) > 100_000
     )
     with pytest.raises(ConfigError, match="takes too long to parse"):
         parse_tests(SLOW_TO_PARSE, "f")
@@ -427,12 +428,12 @@ def test_code_that_takes_the_parser_long_is_not_parsed_here(monkeypatch):
 
 def test_the_worker_ends_a_parser_that_takes_long(monkeypatch):
     """Long code that is parsed soon is not refused."""
-    monkeypatch.setattr(parsing, "MAX_SECONDS", 0.5)
+    monkeypatch.setattr(source, "MAX_SECONDS", 0.5)
     if sys.version_info < (3, 12):
-        assert parsing._takes_long(SLOW_TO_PARSE)
-    assert len(parsing.parse("x = 1\n" * 5_000).body) == 5_000
+        assert source._takes_long(SLOW_TO_PARSE)
+    assert len(source.parse("x = 1\n" * 5_000).body) == 5_000
     with pytest.raises(SyntaxError):
-        parsing.parse("x = 1\n" * 5_000 + "x =")
+        source.parse("x = 1\n" * 5_000 + "x =")
 
 
 PAIRS = {"input": ["1 2\n", "5 5\n"], "output": ["3\n", "10\n"]}  # of CodeContests

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from descriptors import open_files
+from redraft.answers.python.program import complete_program
 from redraft.errors import ConfigError
 from redraft.sandbox import Limits, Sandbox
 from redraft.sandbox.code import arun_tests, parse_tests, run_tests
 from redraft.sandbox.code.loader import load
-from redraft.sandbox.code.program import complete_program
 from redraft.sandbox.code.session import IMPORTED, runner_settings
 from require import require_sandbox
 

@@ -7,21 +7,22 @@ import itertools
 import re
 import sys
 import textwrap
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from ..base.lazy_imports import extension
 from ..errors import ConfigError
 from ..models.reasoning import split_reasoning
 from ..protocols import Check, Edit
 from .base import InvalidAnswer
 from .code_repair import bare_code
+from .python.program import ProgramTests, tested_program
+from .python.source import parse_quietly
 
 if TYPE_CHECKING:
     from ..loop.task import Task
-    from ..sandbox.code.tests import Tests
 
 LANGUAGE = re.compile(r"[a-z][a-z0-9+#.-]{0,30}")
 ALIASES: Mapping[str, Sequence[str]] = {
@@ -94,7 +95,7 @@ class CodeAnswer:
     """
 
     language: str
-    tests: Tests | None = field(default=None, repr=False, compare=False)
+    tests: ProgramTests | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.language, str) or not LANGUAGE.fullmatch(self.language):
@@ -142,7 +143,7 @@ class CodeAnswer:
         if self.language != "python" or not task.tests:
             return self
         try:
-            return replace(self, tests=task_tests(task))
+            return replace(self, tests=extension("tests").task_tests(task))
         except ConfigError:  # what grades the task says so
             return self
 
@@ -177,12 +178,12 @@ class CodeAnswer:
         label, _, code = inline[2].strip().partition(" ")
         return code if code and label in self._labels and len(inline[1]) > 1 else inline[2]
 
-    def _tested_code(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
+    def _tested_code(
+        self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: ProgramTests
+    ) -> str:
         """Return what is tested of the blocks: `codes`, else those without a label as well, else
         all; "" if none of them is.
         """
-        from ..sandbox.code.program import tested_program
-
         without_label = [block.code for block in blocks if not block.label or block.code in codes]
         for group in (codes, without_label, [block.code for block in blocks]):
             valid = [code for code in map(_without_indentation, group) if not syntax_error(code)]
@@ -254,16 +255,6 @@ class CodeAnswer:
         return False
 
 
-def task_tests(task: Task, entry_point: str | None = None) -> Tests:
-    """Return the tests of a task; its metadata may name the function to test. Raises
-    ConfigError.
-    """
-    from ..sandbox.code.tests import cached_tests
-
-    name = entry_point or task.metadata.get("entry_point")
-    return cached_tests(task.tests or "", name if isinstance(name, str) else None)
-
-
 def plain_text(text: str) -> str:
     """Return a text with line ends of one character, and without a byte order mark."""
     return LINE_ENDS.sub("\n", text.removeprefix("\ufeff"))
@@ -288,7 +279,7 @@ def is_code(code: str) -> bool:
     return (
         len(code) <= MAX_SYNTAX_CHARS
         and not syntax_error(code)
-        and not all(map(_is_value, _parse_quietly(code).body))
+        and not all(map(_is_value, parse_quietly(code).body))
     )
 
 
@@ -346,7 +337,7 @@ def _code_before_prose(lines: Sequence[str]) -> str:
     """
     for _ in range(MAX_CLOSINGS):
         try:
-            tree = _parse_quietly("\n".join(lines))
+            tree = parse_quietly("\n".join(lines))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 0
             if line < 2 or not lines[line - 1 : line] or STATEMENT.match(lines[line - 1]):
@@ -385,12 +376,6 @@ def _is_word(node: ast.stmt) -> bool:
     return _is_value(node)
 
 
-def _parse_quietly(code: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(code)
-
-
 def _without_indentation(code: str) -> str:
     """Return code without the indentation that all its lines have, as the body of a function alone
     may come.
@@ -419,7 +404,7 @@ def function_body(code: str) -> str:
 
 def _returns(code: str) -> bool:
     """Whether there is a `return` or `yield` outside of the functions and classes of the code."""
-    left: list[ast.AST] = [_parse_quietly(code)]
+    left: list[ast.AST] = [parse_quietly(code)]
     while left:
         node = left.pop()
         if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
@@ -498,7 +483,7 @@ def syntax_error(code: str) -> str:
     if len(code) > MAX_SYNTAX_CHARS:
         return ""
     try:
-        _parse_quietly(code)
+        parse_quietly(code)
     except SyntaxError as error:
         version = ".".join(map(str, sys.version_info[:2]))
         return f"line {error.lineno}: {str(error.msg)[:200]} (checked with Python {version})"

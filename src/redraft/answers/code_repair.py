@@ -17,9 +17,9 @@ from textwrap import dedent
 
 from ..errors import ComputeLimitError
 from ..protocols import Edit
-from ..sandbox.code.names import undefined_names
-from ..sandbox.code.source import parse_tree
 from ..workers.pool import run_sync
+from .python.names import undefined_names
+from .python.source import parse_tree
 
 MAX_CHARS = 50_000  # longer code gets no imports
 FENCE_LINE = re.compile(r"[ \t]*(?:```|~~~)[\w+-]*[ \t]*")

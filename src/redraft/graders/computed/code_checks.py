@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 from ...answers.code import code_blocks, plain_text
 from ...answers.code_repair import with_missing_imports
+from ...answers.python.program import defines
+from ...answers.python.source import compile_error
 from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread
@@ -26,9 +28,7 @@ from ...sandbox import Sandbox
 from ...sandbox.code import ruff
 from ...sandbox.code.complexity import worst_function
 from ...sandbox.code.findings import Finding, ToolError
-from ...sandbox.code.program import defines
 from ...sandbox.code.runner import is_empty
-from ...sandbox.code.source import compile_error
 from ...sandbox.code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
 from ...workers.pool import run
 from .code_tests import PYTHON, program_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...answers.python.program import is_python
 from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread
@@ -11,7 +12,6 @@ from ...errors import ComputeLimitError, ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...protocols import JudgeClient
-from ...sandbox.code.program import is_python
 from ...sandbox.code.similarity import code_similarity
 from ...workers.pool import run
 from .base import reference_of, score_feedback, with_composed_texts

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ...answers.code import CodeAnswer, task_tests
+from ...answers.code import CodeAnswer
+from ...answers.python.program import ProgramTests, complete_program
 from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread
@@ -16,8 +17,8 @@ from ...loop.task import Task
 from ...protocols import JudgeClient
 from ...sandbox import Limits, Sandbox
 from ...sandbox.code import TestReport, TestResult, Tests, arun_tests
-from ...sandbox.code.program import complete_program
 from ...sandbox.code.report import PROGRAM
+from ...sandbox.code.tests import task_tests
 from ..base import check_needs
 
 MAX_ACTIONS = 5  # failing tests that are described
@@ -170,7 +171,7 @@ def _different_failures(failures: Iterable[TestResult]) -> Iterator[tuple[TestRe
         yield first, len(others)
 
 
-def program_of(answer: str, task: Task, tests: Tests | None = None) -> str:
+def program_of(answer: str, task: Task, tests: ProgramTests | None = None) -> str:
     """Return the program in an answer: its Python code, after the beginning that the task gives, if
     it is a completion.
     """

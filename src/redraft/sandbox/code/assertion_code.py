@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
+from ...answers.python.source import PARSER_ERRORS, FunctionNode, parse
 from ...errors import ConfigError
 from .arguments import checks_arguments, root
 from .asserts import (
@@ -28,8 +29,6 @@ from .asserts import (
     checked_name,
     says_nothing,
 )
-from .parsing import parse
-from .source import PARSER_ERRORS, FunctionNode
 
 NAMES = {
     "part": "_part_of_the_tests",

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...answers.python.source import FunctionNode
 from .compare import Comparison, Tolerance
-from .source import FunctionNode
 
 MAX_NUMBER_BITS = 100_000  # of a number that arithmetic in a test makes
 MAX_REPEATED_ITEMS = 1_000_000  # of a text or list that a test repeats or joins

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ...answers.python.source import PARSER_ERRORS, parse
 from .compare import holds
-from .parsing import parse
 from .report import (
     PROGRAM,
     TestReport,
@@ -19,7 +19,6 @@ from .report import (
     show_call,
 )
 from .session import Answer, CallFailure, CandidateSession
-from .source import PARSER_ERRORS
 from .tests import CallTest, Tests
 from .values import Decoder, ValueCodecError, nested_lists
 

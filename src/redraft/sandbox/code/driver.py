@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ...answers.python.source import parse
 from ..execution import SandboxedProcessError
 from ..limits import Limits
 from ..process import SandboxedProcess
 from ..tiers import Sandbox
 from .assertion_code import NAMES, TestCode, count_tests, read_test_code, unshared_state
 from .calls import default_entry_point
-from .parsing import parse
 from .report import (
     IN_PROCESS_METHOD,
     MAX_MESSAGE_CHARS,

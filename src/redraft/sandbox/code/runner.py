@@ -11,13 +11,13 @@ import re
 from dataclasses import replace
 from functools import cache, partial
 
+from ...answers.python.names import defined_names
+from ...answers.python.source import PARSER_ERRORS, parse
 from ...base.threads import LastingThreadPool
 from ..limits import Limits
 from ..tiers import Sandbox
 from .calls import Checker, run_calls
 from .driver import NotApartError, run_driver, run_in_process
-from .names import defined_names
-from .parsing import parse
 from .report import (
     IN_PROCESS_METHOD,
     PROGRAM,
@@ -27,7 +27,6 @@ from .report import (
     report_without_score,
 )
 from .session import SOLUTION_CLASS, CandidateSession
-from .source import PARSER_ERRORS
 from .stand_ins import is_class_name
 from .stdio import run_stdio
 from .tests import Tests

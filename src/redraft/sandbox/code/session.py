@@ -18,11 +18,11 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Self, TypeAlias
 
+from ...answers.python.names import undefined_names
 from ..execution import Execution, SandboxedProcessError
 from ..limits import Limits
 from ..process import SandboxedProcess
 from ..tiers import Sandbox
-from .names import undefined_names
 from .report import MAX_MESSAGE_CHARS, MAX_TRACE_LINES
 from .values import Decoder, ValueCodecError, encode
 

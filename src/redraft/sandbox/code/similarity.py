@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Sequence
 from typing import Any
 
-from .source import PARSER_ERRORS
+from ...answers.python.source import PARSER_ERRORS
 
 NAME = "\0name"  # stands for a name of the program's own
 LAYOUT = frozenset({tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.ENDMARKER})

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from ...answers.python.source import PARSER_ERRORS, parse
 from ...base import checks
 from ...base.jsontext import strict_loads
 from ...errors import ConfigError
+from ...loop.task import Task
 from .assertion_code import names_of_candidate, read_test_code
 from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
 from .compare import (
@@ -27,8 +29,6 @@ from .compare import (
     Tolerance,
     ValueComparer,
 )
-from .parsing import parse
-from .source import PARSER_ERRORS
 
 Kind: TypeAlias = Literal["calls", "driver", "stdio", "in_process"]
 MAX_TESTS = 10_000
@@ -193,6 +193,14 @@ def parse_tests(
 def cached_tests(tests: str, entry_point: str | None) -> Tests:
     """Do the same as `parse_tests` for a text that was read before, without reading it again."""
     return parse_tests(tests, entry_point)
+
+
+def task_tests(task: Task, entry_point: str | None = None) -> Tests:
+    """Return the tests of a task; its metadata may name the function to test. Raises
+    ConfigError.
+    """
+    name = entry_point or task.metadata.get("entry_point")
+    return cached_tests(task.tests or "", name if isinstance(name, str) else None)
 
 
 def _without_call(name: str | None) -> str | None:

@@ -11,20 +11,29 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .names import defined_names, undefined_names
-from .parsing import parse
-from .source import PARSER_ERRORS, FunctionNode
-
-if TYPE_CHECKING:
-    from .tests import Tests
+from .source import PARSER_ERRORS, FunctionNode, parse
 
 MAX_PREFIX_CHARS = 100_000
 FUTURE_IMPORT = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
 READS_INPUT = re.compile(
     r"\binput\s*\(|\bstdin\b(?!\s*=[^=])|\bopen\(\s*0\b|\bos\.read\(\s*0\b|\bfileinput\b|/dev/stdin"
 )
+
+
+class ProgramTests(Protocol):
+    """What tests say of the program that they test: how they run it, such as "stdio", the names
+    that they use, and the function that they call.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def names(self) -> frozenset[str]: ...
+    @property
+    def first_function(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,7 @@ class _Piece:
     runs: bool
 
 
-def tested_program(codes: Sequence[str], tests: Tests) -> str:
+def tested_program(codes: Sequence[str], tests: ProgramTests) -> str:
     """Return the code that the tests test: the last piece that defines each name that they use, and
     the pieces that these need.
 
@@ -61,7 +70,7 @@ def tested_program(codes: Sequence[str], tests: Tests) -> str:
     )
 
 
-def _roots(pieces: Sequence[_Piece], tests: Tests) -> list[_Piece]:
+def _roots(pieces: Sequence[_Piece], tests: ProgramTests) -> list[_Piece]:
     """Return the pieces that the tests use themselves."""
     if tests.kind == "stdio":
         return [piece for piece in pieces if READS_INPUT.search(piece.code)][-1:]
