@@ -14,8 +14,8 @@ import redraft
 from redraft.answers.code import CodeAnswer, is_code
 from redraft.answers.code_repair import insert_imports, missing_imports, with_missing_imports
 from redraft.answers.python.names import undefined_names
-from redraft.graders.computed.code_checks import CodeSyntax, Lint
 from redraft.loop.records import Candidate
+from redraft.sandbox.graders.code_checks import CodeSyntax, Lint
 
 PYTHON = CodeAnswer("python")
 TASK = redraft.Task("Write a program.")

@@ -65,7 +65,12 @@ _LAZY_MODULES = {
 _MODULES = ("comparison", "errors", "graders", "grading", "validation")
 
 # of the rooms above the core, the modules that it uses and does not import (see `extension`)
-EXTENSIONS = {"observer": "telemetry", "tests": "sandbox.code.tests"}
+EXTENSIONS = {
+    "graders": "sandbox.graders",
+    "observer": "telemetry",
+    "sandbox": "sandbox",
+    "tests": "sandbox.code.tests",
+}
 
 _MOVED_NAMES = {
     "Comparison": "loop.records",

@@ -363,8 +363,8 @@ class Observer(Protocol):
     def record_refinement(
         self,
         latest: Callable[[], Trace],
-        writer: str | None = None,
-        fingerprint: Callable[[str], str] | None = None,
+        writer: str | None,
+        fingerprint: Callable[[str], str] | None,
     ) -> AbstractContextManager[RecordSteps]:
         """Record what happens meanwhile as a refinement; its value makes its performer record its
         steps.

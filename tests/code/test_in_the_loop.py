@@ -13,11 +13,11 @@ import redraft
 from redraft import Task
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.graders import Checklist, Gate, Jury, WeightedMean, as_grader, router
-from redraft.graders.computed.code_tests import CodeTests
 from redraft.graders.execution import EXECUTION_FIELDS, CodeExecution
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.loop.visible_tests import visible_tests
 from redraft.sandbox import Sandbox, tiers
+from redraft.sandbox.graders.code_tests import CodeTests
 from redraft.session.options import Options
 from redraft.session.session import Session
 from redraft.validation import validate_sync

@@ -7,10 +7,10 @@ import pytest
 import redraft
 from redraft import Task
 from redraft.errors import ConfigError
-from redraft.graders.computed.code_tests import CodeTests
 from redraft.graders.registry import grader_from_spec
 from redraft.loop.records import Candidate
 from redraft.sandbox import Sandbox
+from redraft.sandbox.graders.code_tests import CodeTests
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 

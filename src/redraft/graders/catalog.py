@@ -4,8 +4,9 @@ the computed graders.
 A rubric's name is a judge that scores one answer; `ranker:NAME` and `pairwise:NAME` compare answers
 by the same rubric.
 
-Listing the entries loads no grader but `Judge`. The registry adds the kinds of requirements and the
-graders of other packages.
+The graders of code are in `sandbox.graders`, since the core imports no sandbox. Listing the entries
+loads no grader but `Judge`. The registry adds the kinds of requirements and the graders of other
+packages.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from ..base.lazy_imports import extension
 from ..errors import ConfigError
+from . import computed
 from .composite import Jury
 from .computed.base import parse_options
 from .judge_options import PointwiseSettings, option_values, split_options
@@ -178,35 +182,18 @@ def _judge_entry(name: str, rubric: Rubric) -> GraderEntry:
 # ---- computed graders
 
 
-def _lazy_factory(module: str, kind: str) -> Callable[[str], Any]:
+def lazy_factory(module: str, kind: str, package: str = computed.__name__) -> Callable[[str], Any]:
     """Return a `make` that loads the module when it is called. Options become part of the grader's
     name.
     """
 
     def make(argument: str) -> Any:
-        cls = getattr(import_module(f".computed.{module}", __package__), kind)
+        cls = getattr(import_module(f".{module}", package), kind)
         try:
             grader = parse_options(cls, argument)
         except ConfigError as error:
             raise ConfigError(f"grader {cls.name!r}: {error}") from None
         return replace(grader, name=f"{cls.name}:{argument}") if argument.strip() else grader
-
-    return make
-
-
-def _lint_factory(kind: str) -> Callable[[str], Any]:
-    """Return a `make` for a check by rules, which may stand alone: "E,F,ignore=E501" means
-    "rules=E|F,ignore=E501".
-    """
-
-    def make(argument: str) -> Any:
-        parts = [part.strip() for part in argument.split(",") if part.strip()]
-        rules = "|".join(part for part in parts if "=" not in part)
-        options = [f"rules={rules}"] if rules else []
-        grader = _lazy_factory("code_checks", kind)(
-            ",".join([*options, *(part for part in parts if "=" in part)])
-        )
-        return replace(grader, name=f"{type(grader).name}:{argument}") if parts else grader
 
     return make
 
@@ -229,7 +216,7 @@ def _make_moderation(argument: str) -> Any:
     return make_moderation(argument)
 
 
-def _code_entry(
+def computed_entry(
     name: str,
     about: str,
     make: Callable[[str], Any],
@@ -253,39 +240,25 @@ def _code_entry(
 
 
 COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
-    _code_entry(
+    computed_entry(
         "answered",
         "is an answer at all: more than nothing, a full stop or an opener",
-        _lazy_factory("no_answer", "AnswerPresence"),
+        lazy_factory("no_answer", "AnswerPresence"),
     ),
-    _code_entry(
-        "bleu", "BLEU against the reference", _lazy_factory("similarity", "Bleu"), "reference"
+    computed_entry(
+        "bleu", "BLEU against the reference", lazy_factory("similarity", "Bleu"), "reference"
     ),
-    _code_entry(
-        "chrf", "chrF against the reference", _lazy_factory("similarity", "Chrf"), "reference"
+    computed_entry(
+        "chrf", "chrF against the reference", lazy_factory("similarity", "Chrf"), "reference"
     ),
-    _code_entry(
+    computed_entry(
         "citations",
         "the share of quotes and cited passages that the context supports",
-        _lazy_factory("citations", "Citations"),
+        lazy_factory("citations", "Citations"),
         "context",
         "citations:min_words=6",
     ),
-    _code_entry(
-        "code_similarity",
-        "the similarity of Python code with the reference solution, whatever its layout and names",
-        _lazy_factory("code_similarity", "CodeSimilarity"),
-        "reference metadata",
-        "code_similarity:names=true",
-    ),
-    _code_entry(
-        "complexity",
-        "the cyclomatic complexity of the most complex Python function is within a limit",
-        _lazy_factory("code_checks", "Complexity"),
-        "metadata",
-        "complexity:limit=10",
-    ),
-    _code_entry(
+    computed_entry(
         "embedding",
         "cosine with the reference by an embedding endpoint",
         _make_embedding,
@@ -293,92 +266,84 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "embedding:openai:text-embedding-3-small",
         calls_server=True,
     ),
-    _code_entry(
+    computed_entry(
         "exact",
         "equal to the reference",
-        _lazy_factory("similarity", "Exact"),
+        lazy_factory("similarity", "Exact"),
         "reference",
         "exact:case=false,punctuation=false",
     ),
-    _code_entry(
+    computed_entry(
         "fuzzy",
         "similarity of characters with the reference",
-        _lazy_factory("similarity", "Fuzzy"),
+        lazy_factory("similarity", "Fuzzy"),
         "reference",
     ),
-    _code_entry(
+    computed_entry(
         "json_fields",
         "the share of JSON fields equal to the reference's",
-        _lazy_factory("json_fields", "JsonFields"),
+        lazy_factory("json_fields", "JsonFields"),
         "reference",
         "json_fields:fields=name|items,ordered=false",
     ),
-    _code_entry(
+    computed_entry(
         "length",
         "the length in words, characters or tokens: 1 in a range, gradually less outside",
-        _lazy_factory("length", "GradedLength"),
+        lazy_factory("length", "GradedLength"),
         example="length:words=80-200",
     ),
-    _code_entry(
-        "lint",
-        "1 / (1 + findings of ruff in Python code), by rules that you name",
-        _lint_factory("Lint"),
-        "metadata",
-        "lint:E,F,B",
-        runs_programs=True,
-    ),
-    _code_entry(
+    computed_entry(
         "math",
         "the final answer equals the reference as mathematics",
-        _lazy_factory("math_answer", "Math"),
+        lazy_factory("math_answer", "Math"),
         "reference",
     ),
-    _code_entry(
+    computed_entry(
         "moderation",
         "1 minus the highest category score of a provider's moderation endpoint",
         _make_moderation,
         example="moderation:openai:omni-moderation-latest",
         calls_server=True,
     ),
-    _code_entry(
+    computed_entry(
         "number_accuracy",
         "the share of the reference's numbers that the answer gives",
-        _lazy_factory("number_accuracy", "NumberAccuracy"),
+        lazy_factory("number_accuracy", "NumberAccuracy"),
         "reference",
         "number_accuracy:relative=0.01,order=false",
     ),
-    _code_entry(
+    computed_entry(
         "numeric",
         "the final number equals the reference's",
-        _lazy_factory("numeric", "Numeric"),
+        lazy_factory("numeric", "Numeric"),
         "reference",
         "numeric:relative=0.01,pick=only",
     ),
-    _code_entry(
+    computed_entry(
         "pii",
         "no personal data: e-mail, phone, card, IBAN, SSN, IP address",
-        _lazy_factory("leaks", "Pii"),
+        lazy_factory("leaks", "Pii"),
         example="pii:kinds=email|card",
     ),
-    _code_entry(
+    computed_entry(
         "readability",
         "Flesch-Kincaid grade within a range, for English",
-        _lazy_factory("text_quality", "Readability"),
+        lazy_factory("text_quality", "Readability"),
         example="readability:max_grade=8",
     ),
-    _code_entry(
+    computed_entry(
         "reasoning_format",
         "reasoning between tags, then the answer; reads the whole reply",
-        _lazy_factory("reasoning_format", "ReasoningFormat"),
+        lazy_factory("reasoning_format", "ReasoningFormat"),
         example="reasoning_format:think=think,answer=answer",
     ),
-    _code_entry(
+    computed_entry(
         "repetition",
         "does not repeat itself",
-        _lazy_factory("text_quality", "Repetition"),
+        lazy_factory("text_quality", "Repetition"),
         example="repetition:n=6",
     ),
-    _code_entry(
+    computed_entry(
         "reward",
         "a reward model behind a server: /classify, /score, /rerank, /pooling, /predict",
         _make_reward,
@@ -386,83 +351,61 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "reward:http://127.0.0.1:8000/classify#MODEL,range=-10:10",
         calls_server=True,
     ),
-    _code_entry(
+    computed_entry(
         "rouge",
         "ROUGE against the reference",
-        _lazy_factory("similarity", "Rouge"),
+        lazy_factory("similarity", "Rouge"),
         "reference",
         "rouge:kind=rouge2",
     ),
-    _code_entry(
+    computed_entry(
         "secrets",
         "no API keys, private keys, tokens or passwords",
-        _lazy_factory("leaks", "Secrets"),
+        lazy_factory("leaks", "Secrets"),
     ),
-    _code_entry(
-        "security",
-        "1 / (1 + findings of bandit's rules in Python code, as ruff has them)",
-        _lint_factory("Security"),
-        "metadata",
-        runs_programs=True,
-    ),
-    _code_entry(
-        "syntax", "Python code compiles", _lazy_factory("code_checks", "CodeSyntax"), "metadata"
-    ),
-    _code_entry(
-        "tests",
-        "the share of the task's tests that Python code passes, run in a sandbox",
-        _lazy_factory("code_tests", "CodeTests"),
-        "messages tests metadata",
-        "tests:cpu_seconds=5",
-        runs_programs=True,
-    ),
-    _code_entry(
+    computed_entry(
         "token_f1",
         "token F1 against the reference, as for SQuAD",
-        _lazy_factory("similarity", "TokenF1"),
+        lazy_factory("similarity", "TokenF1"),
         "reference",
         "token_f1:tokens=words",
     ),
-    _code_entry(
+    computed_entry(
         "tool_call_order",
         "the share of expected tool calls that the trajectory makes in the expected order",
-        _lazy_factory("trajectory", "ToolCallOrder"),
+        lazy_factory("trajectory", "ToolCallOrder"),
         "messages reference metadata",
     ),
-    _code_entry(
+    computed_entry(
         "tool_call_precision",
         "the share of the trajectory's tool calls that are expected",
-        _lazy_factory("trajectory", "ToolCallPrecision"),
+        lazy_factory("trajectory", "ToolCallPrecision"),
         "messages reference metadata",
         "tool_call_precision:arguments=false",
     ),
-    _code_entry(
+    computed_entry(
         "tool_call_recall",
         "the share of expected tool calls that the trajectory makes",
-        _lazy_factory("trajectory", "ToolCallRecall"),
+        lazy_factory("trajectory", "ToolCallRecall"),
         "messages reference metadata",
         "tool_call_recall:scope=steps",
     ),
-    _code_entry(
+    computed_entry(
         "tool_calls",
         "the share of tool calls that are the expected ones",
-        _lazy_factory("tool_calls", "ToolCalls"),
+        lazy_factory("tool_calls", "ToolCalls"),
         "reference metadata",
         "tool_calls:mode=any",
-    ),
-    _code_entry(
-        "types",
-        "1 / (1 + type errors that mypy or basedpyright finds in Python code)",
-        _lazy_factory("code_checks", "Types"),
-        "metadata",
-        "types:strict=true",
-        runs_programs=True,
     ),
 )
 
 
 def catalog_entries() -> Iterator[GraderEntry]:
-    """Yield the entries of all judges, then those of the computed graders."""
+    """Yield the entries of all judges, then those of the computed graders and of the graders of
+    code, by name.
+    """
     yield from JUDGES
     yield from gallery_entries()
-    yield from COMPUTED_GRADERS
+    yield from sorted(
+        (*COMPUTED_GRADERS, *extension("graders").CODE_GRADERS), key=attrgetter("name")
+    )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
+from ..base.lazy_imports import extension
 from ..base.own_code import is_own
 from .traits import traits_of
 
@@ -34,9 +35,7 @@ class CodeExecution:
     def __post_init__(self) -> None:
         object.__setattr__(self, "packages", tuple(sorted(self.packages)))
         if self.sandbox != "auto" or self.packages:
-            from ..sandbox import Sandbox  # few runs need it
-
-            Sandbox(self.sandbox, packages=self.packages)
+            extension("sandbox").Sandbox(self.sandbox, packages=self.packages)
 
     def configure(self, grader: Any) -> Any:
         """Return the grader with these settings, and so the graders that it is made of; itself if
@@ -67,18 +66,10 @@ class CodeExecution:
         """Return the value of a field with the graders in it configured."""
         if id(value) in parts:
             return self.configure(value)
-        if isinstance(value, Mapping):
-            return (
-                {key: self._configure_parts(each, parts) for key, each in value.items()}
-                if parts
-                else value
-            )
-        if isinstance(value, list | tuple):
-            return (
-                type(value)(self._configure_parts(each, parts) for each in value)
-                if parts
-                else value
-            )
+        if parts and isinstance(value, Mapping):
+            return {key: self._configure_parts(each, parts) for key, each in value.items()}
+        if parts and isinstance(value, list | tuple):
+            return type(value)(self._configure_parts(each, parts) for each in value)
         return value
 
 

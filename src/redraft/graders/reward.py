@@ -26,7 +26,6 @@ from ..protocols import JudgeClient, Request
 from .judging.prompt import without_control_tokens
 
 EXAMPLE = "reward:http://127.0.0.1:8000/classify#MODEL"
-MODERATION_EXAMPLE = "moderation:openai:omni-moderation-latest"
 MIN_SAMPLE = 20
 """The fewest raw scores from which a mapping is learned."""
 

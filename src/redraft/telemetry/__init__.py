@@ -116,8 +116,8 @@ def annotate(**attributes: str | float | bool) -> None:
 
 def record_refinement(
     latest: Callable[[], Trace],
-    writer: str | None = None,
-    fingerprint: Callable[[str], str] | None = None,
+    writer: str | None,
+    fingerprint: Callable[[str], str] | None,
 ) -> AbstractContextManager[RecordSteps]:
     """Record what happens meanwhile as the span of a refinement; its value makes its performer
     record its steps.

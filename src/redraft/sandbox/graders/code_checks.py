@@ -1,4 +1,5 @@
-"""What can be said about Python code without running it: syntax, lint, types, complexity, security.
+"""What can be said about Python code without running it: syntax, lint, types, complexity, security,
+and how similar it is to the reference solution.
 
 The code is taken from the answer as `answer="code:python"` does, by the tests of the task if it has
 any; a completion follows `task.metadata["code_prefix"]`. It is parsed in a worker process or read
@@ -15,27 +16,31 @@ from typing import Any, Literal
 
 from ...answers.code import code_blocks, plain_text
 from ...answers.code_repair import with_missing_imports
-from ...answers.python.program import defines
+from ...answers.python.program import defines, is_python
 from ...answers.python.source import compile_error
 from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread
 from ...errors import ComputeLimitError, ConfigError
+from ...graders.computed.base import reference_of, score_feedback, with_composed_texts
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...protocols import Edit, JudgeClient
-from ...sandbox import Sandbox
-from ...sandbox.code import ruff
-from ...sandbox.code.complexity import worst_function
-from ...sandbox.code.findings import Finding, ToolError
-from ...sandbox.code.runner import is_empty
-from ...sandbox.code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
 from ...workers.pool import run
+from ..code import ruff
+from ..code.complexity import worst_function
+from ..code.findings import Finding, ToolError
+from ..code.runner import is_empty
+from ..code.similarity import code_similarity
+from ..code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
+from ..tiers import Sandbox
 from .code_tests import PYTHON, program_of
 
 MAX_CHARS = 200_000  # longer code is not checked
+MAX_COMPARED_CHARS = 100_000  # and longer code not compared
 MAX_ACTIONS = 10
 NO_CODE = "there is no code"
+USUAL_WAY = "Solve the task in the usual way, without steps that it does not need."
 DEFAULT_RULES = ("E4", "E7", "E9", "F")  # those that ruff itself selects by default
 RULES_EXAMPLE = "rules of ruff such as E, F or B006"
 
@@ -407,3 +412,64 @@ class Types(_ToolCheck):
 
     def _sandbox(self) -> Sandbox:
         return Sandbox(self.sandbox, packages=self.packages)
+
+
+@fingerprint_name("code_similarity")
+@with_composed_texts
+@dataclass(frozen=True)
+class CodeSimilarity:
+    """The similarity of Python code with the reference solution, from 0 to 1.
+
+    It is twice the length of the longest common subsequence of tokens, divided by the number of
+    tokens of both. Layout, comments, docstrings and annotations do not count, and the names that a
+    program gives its own variables and functions count as equal, unless `names` is true. Code that
+    does not compile scores 0. A different solution may be as good: this measures nearness, not
+    quality. Reads `reference`, which is Python code, has it in a fence or, as a completion, follows
+    `task.metadata["code_prefix"]`.
+    """
+
+    names: bool = False
+    name: str = "code_similarity"
+
+    model_free = True
+    needs = ("reference",)
+    reads_metadata = True
+
+    def __post_init__(self) -> None:
+        checks.flag("names", self.names)
+
+    def check_task(self, task: Task) -> None:
+        """Raise ConfigError for a reference that is no Python code."""
+        self._reference(task)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        """Return a score from 0 to 1; None if comparing takes too long. Raises ConfigError for a
+        reference that is no code.
+        """
+        reference = await run_in_thread(self._reference, task)
+        code = await run_in_thread(code_of, candidate.text, task)
+        size = len(code) + len(reference)
+        if size > MAX_COMPARED_CHARS:
+            return Feedback(
+                None, f"code of more than {MAX_COMPARED_CHARS:,} characters is not compared"
+            )
+        try:
+            failure = "the similarity could not be computed"
+            score = await run(
+                code_similarity, code, reference, self.names, failure_text=failure, text_length=size
+            )
+        except ComputeLimitError as error:
+            return Feedback(None, str(error))
+        if score is None:
+            return Feedback(
+                0.0, "the code does not compile", ("Write code that compiles.",), done=False
+            )
+        return score_feedback(score, f"{score:.0%} like the reference", USUAL_WAY)
+
+    def _reference(self, task: Task) -> str:
+        code = code_of(reference_of(task, self.name), task)
+        if not is_python(code):
+            raise ConfigError(
+                f"grader {self.name!r}: the reference is not Python code: give a solution in Python"
+            )
+        return code

@@ -12,14 +12,15 @@ from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread
 from ...errors import ConfigError
+from ...graders.base import check_needs
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...protocols import JudgeClient
-from ...sandbox import Limits, Sandbox
-from ...sandbox.code import TestReport, TestResult, Tests, arun_tests
-from ...sandbox.code.report import PROGRAM
-from ...sandbox.code.tests import task_tests
-from ..base import check_needs
+from ..code import TestReport, TestResult, Tests, arun_tests
+from ..code.report import PROGRAM
+from ..code.tests import task_tests
+from ..limits import Limits
+from ..tiers import Sandbox
 
 MAX_ACTIONS = 5  # failing tests that are described
 MIN_MEMORY_MB = 64  # the minimum of `Limits`
