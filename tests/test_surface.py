@@ -13,6 +13,7 @@ import pytest
 import redraft
 from each_row import each_row
 from redraft import errors
+from redraft.base.lazy_imports import extension
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,7 +37,20 @@ def test_contracts_count_every_import():
     """Imports for type checkers count, and every module is on a layer."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     assert config["exclude_type_checking_imports"] is False
-    assert next(c for c in config["contracts"] if c["type"] == "layers")["exhaustive"] is True
+    contracts = {contract["id"]: contract for contract in config["contracts"]}
+    assert contracts["layers"]["exhaustive"] is True
+    layers = [set(layer.split(" | ")) for layer in contracts["layers"]["layers"]]
+    below = next(n for n, layer in enumerate(layers, 1) if "sandbox" in layer)
+    core = sorted(f"redraft.{name}" for name in set().union(*layers[below:]))
+    assert contracts["core"]["source_modules"] == core
+
+
+def test_what_the_core_uses_of_other_rooms_is_there():
+    """The core finds it by name, which no contract sees: it is in the rooms that extend the core."""
+    assert sorted(redraft.EXTENSIONS) == ["graders", "observer", "sandbox", "tests"]
+    for name, module in redraft.EXTENSIONS.items():
+        assert module.partition(".")[0] in {"sandbox", "telemetry"}
+        assert extension(name) is import_module(f"redraft.{module}")
 
 
 def test_the_public_names_are_sorted_and_documented():
