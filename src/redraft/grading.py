@@ -1,4 +1,4 @@
-"""Graders in hand: `grade`, `grade_sync` and `grade_many` grade given responses and change nothing.
+"""Grades of given responses: `grade`, `grade_sync` and `grade_many` change nothing.
 
 Grading is a refinement without a model that writes: one response, the panel of graders, and a plan
 that ends when all of them have graded. So sessions, budgets, retries, caches and traces are those

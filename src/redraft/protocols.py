@@ -1,5 +1,5 @@
-"""The protocols of models, graders, requirements, editors and stores, and the requests and replies
-they exchange.
+"""What users may implement: models, graders, requirements, editors and stores, and the requests and
+replies they exchange.
 
 Each protocol has one essential method; any object that has it qualifies.
 """

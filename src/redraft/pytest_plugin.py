@@ -1,5 +1,6 @@
-"""The pytest plugin: the fixture `redraft_gate` fails a test if B is worse than A, and the mark
-`redraft` has its settings.
+"""The pytest plugin: the fixture `redraft_gate` fails a test if B is worse than A.
+
+The mark `redraft` has its settings.
 
 pytest loads this module at every start, so it imports nothing slow.
 """

@@ -1,5 +1,4 @@
-"""Declares every setting once: its type, default, allowed values, help, group, and which functions
-have it.
+"""Every setting, declared once: its type, default, allowed values, help, group and functions.
 
 To add a setting, add a field to a class below, run `python scripts/docs.py`, and read the value
 where it has an effect: as an attribute of `Options`, `BatchConfig` or `EndpointLimits`. Everything

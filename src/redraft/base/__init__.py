@@ -1,3 +1,3 @@
-"""What all parts stand on: reading and writing JSON, texts, checks of arguments, threads. It knows
+"""What all other packages use: JSON, texts, checks of arguments, threads, local pages. It knows
 nothing of refinements.
 """

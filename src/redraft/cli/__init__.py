@@ -1,4 +1,4 @@
-"""The command line.
+"""The command line: a module for each command.
 
 `commands` declares each command in a module of its own: its arguments, options and help. These
 modules are imported one at a time, when a command runs or shows its help, and import nothing slow.

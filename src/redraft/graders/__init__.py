@@ -1,4 +1,5 @@
-"""Graders: they score answers and say what to change, or rank them.
+"""Graders score answers and say what to change, or rank answers: LLM judges, requirements,
+functions, and graders made of others.
 
 `Judge` asks a model to follow a rubric, `Checklist` to answer questions; `Ranker` and `Pairwise`
 let a model compare answers. A plain function becomes a `FunctionGrader`, a requirement a

@@ -1,4 +1,4 @@
-"""Models: clients that turn messages into text. Heavy libraries load on first use.
+"""Clients of models: they turn messages into text. Heavy libraries load on first use.
 
 To add a provider:
 

@@ -1,4 +1,4 @@
-"""Plans: pure functions from a trace to the next steps.
+"""Plans decide what to do next: they are pure functions from a trace to the next steps.
 
 A plain function qualifies as a plan; `plan_from_generator` makes one from a generator. A plan that
 treats scores as noisy offers more (`NoiseAwarePlan`): its priors, the price at which it stops, and

@@ -1,4 +1,4 @@
-"""Requirements: demands on a text that a program checks and, if form allows, repairs.
+"""Demands on a text: a program checks them and, if form allows, repairs the text.
 
 `parse("words:80-200")` reads a spec; `kinds()`, and the constant `KINDS`, have every kind. To add a
 kind, register a parser for it (`spec.register_kind`). Every object with the methods of

@@ -1,3 +1,3 @@
-"""A refinement from its arguments to its result: the session whose models, graders and limits
-calls share, and what carries out each step.
+"""A refinement from its arguments to its result: the models, graders and limits that its calls
+share, and what carries out each step.
 """

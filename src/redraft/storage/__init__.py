@@ -1,5 +1,4 @@
-"""Files that survive a crash: traces, batch journals, stored priors, and files that are written
-atomically.
+"""Files that survive a crash: traces, batch journals, learned priors, and atomic writing.
 
 Importing this package loads nothing, since most runs write no file: each name is loaded when it is
 first used.

@@ -1,5 +1,4 @@
-"""Validation of graders: their verdicts compared with the labels of people, the measures, and the
-validation card.
+"""Validation of graders: their verdicts are compared with labels of people, in a validation card.
 
 `validate` and `validate_sync` do all of it; `propose_rubric` asks a model for a rubric.
 `fit_calibration` maps scores to labels of people, and `ppi_mean` and others estimate what people

@@ -1,4 +1,4 @@
-"""The pages of `redraft view` and `redraft label`: runs, their rows, their graders, and labels of
+"""Pages of `redraft view` and `redraft label`: runs, their rows, their graders, and labels of
 people. Needs `redraft[view]`.
 
 `write_page` writes one page as a file, as `redraft view --html` does. Importing this package loads
