@@ -40,9 +40,10 @@ def layers() -> list[list[Package]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = project["tool"]["importlinter"]["contracts"]
     (found,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    rows = [layer.split(" | ") for layer in found]
     return [
-        [Package(name, first_sentence(name), forbidden(name, contracts)) for name in row]
-        for row in (layer.split(" | ") for layer in found)
+        [Package(name, first_sentence(name), forbidden(name, contracts, rows[n:])) for name in row]
+        for n, row in enumerate(rows, 1)
     ]
 
 
@@ -51,17 +52,17 @@ def first_sentence(name: str) -> str:
     return " ".join(paragraph.split()).partition(". ")[0].removesuffix(".")
 
 
-def forbidden(name: str, contracts: list[dict[str, list[str]]]) -> tuple[str, ...]:
-    """Return the packages of ours that contracts forbid a package to import."""
+def forbidden(
+    name: str, contracts: list[dict[str, list[str]]], below: list[list[str]]
+) -> tuple[str, ...]:
+    """Return the packages of the layers below a package that contracts forbid it to import."""
     modules = {
         module
         for contract in contracts
         if f"redraft.{name}" in contract.get("source_modules", ())
         for module in contract.get("forbidden_modules", ())
     }
-    return tuple(
-        sorted(module.removeprefix("redraft.") for module in modules if "redraft." in module)
-    )
+    return tuple(sorted(each for row in below for each in row if f"redraft.{each}" in modules))
 
 
 def table() -> Iterator[str]:
