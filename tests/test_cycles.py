@@ -8,7 +8,6 @@ from contextlib import aclosing, suppress
 import pytest
 from chat_server import is_judging, verdict
 from fault_server import FaultServer, completion, error, http
-from redraft.session.session.session import Session
 
 from freed import no_collection, objects_in_cycles, objects_of
 from redraft import Budget, grade, refine, refine_many, stream
@@ -21,6 +20,7 @@ from redraft.result import Result
 from redraft.session.clients import SessionClients
 from redraft.session.refinement import Refinement
 from redraft.session.reservations import Reservations
+from redraft.session.session import Session
 
 OF_CALLS = (Session, SessionClients, Refinement, Reservations, Engine, Trace, Result, HttpExchange)
 FAILURES = BudgetExhaustedError, ConfigError, GradingError, ModelError

@@ -16,7 +16,7 @@ import pytest
 import redraft
 from redraft import comparison, validation
 from redraft.errors import RedraftError
-from redraft.session.session import grading
+from redraft.session import grading
 
 HERE = Path(__file__).parent
 

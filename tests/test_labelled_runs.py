@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from redraft.session.session.session import Session
 
 import redraft
 from redraft import Feedback, ScriptedModel, batch, refine, refine_sync
@@ -26,6 +25,7 @@ from redraft.plans.quality.posterior import Posterior
 from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
 
 CALIBRATION = Calibration(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
 
 import redraft
 from in_process import run_in_process
@@ -31,6 +30,7 @@ from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
 from redraft.session.options import Options
 from redraft.session.refinement import PROMPT_KEYS
+from redraft.session.session import Session
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 CHAT = [

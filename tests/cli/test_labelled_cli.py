@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from redraft.session.session.session import Session
 
 from redraft.graders.cards import Card, CardStore, Measure
 from redraft.models import connect
 from redraft.plans.quality.calibration import Calibration
 from redraft.session.options import Options
+from redraft.session.session import Session
 
 from .chat_server import writer_and_judge
 

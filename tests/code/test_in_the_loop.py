@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
 
 import redraft
 from redraft import Task
@@ -20,6 +19,7 @@ from redraft.graders.fingerprint import grader_fingerprint
 from redraft.loop.visible_tests import visible_tests
 from redraft.sandbox import Sandbox, tiers
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import validate_sync
 
 pytestmark = pytest.mark.usefixtures("sandbox")

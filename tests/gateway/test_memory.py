@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from chat_server import ChatServer, is_judging, verdict
 from fault_server import FaultServer, call, chunk, completion, error, http, sse
-from redraft.session.session.session import Session
 
 from freed import no_collection, objects_in_cycles, objects_of
 from redraft.base.sync import uvloop_factory
@@ -31,6 +30,7 @@ from redraft.loop.trace import Trace
 from redraft.models.http_client import HttpExchange
 from redraft.session.refinement import Refinement
 from redraft.session.reservations import Reservations
+from redraft.session.session import Session
 
 from .running import PROMPT, config_for, http_client, running
 from .test_hostile import stored

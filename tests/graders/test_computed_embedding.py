@@ -5,7 +5,6 @@ import sys
 
 import pytest
 from aiohttp import web
-from redraft.session.session.session import Session
 
 import redraft
 from redraft import Budget, Candidate, Task
@@ -20,6 +19,7 @@ from redraft.models.scoring import cosine_similarity
 from redraft.session.grading import grade_many
 from redraft.session.options import Options
 from redraft.session.perform import StepClient
+from redraft.session.session import Session
 
 SERVE = """
 import sys, time, xllamacpp

@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
 
 import redraft
 from redraft import Budget, Candidate, Task
@@ -26,6 +25,7 @@ from redraft.graders.traits import traits_of
 from redraft.loop.steps import Grade
 from redraft.session.options import Options
 from redraft.session.perform import make_performer
+from redraft.session.session import Session
 from redraft.validation.reward_scale import learn_scale
 
 RAW = 3.0  # what the strict server's model says before its activation function

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
-from redraft.session.session.session import Session
 
 import redraft
 from redraft import Budget, ScriptedModel, Task, refine
@@ -20,6 +19,7 @@ from redraft.models.pricing import Price, price_of
 from redraft.models.scoring import connect_embeddings, connect_moderation
 from redraft.runs import BatchRun
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import validate
 
 TOKENS = 7

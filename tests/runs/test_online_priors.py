@@ -11,7 +11,6 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
 
 from redraft import Feedback, Result, Task
 from redraft.loop.records import Candidate
@@ -21,6 +20,7 @@ from redraft.protocols import Reply
 from redraft.runs import BatchRun, online_priors
 from redraft.runs.online_priors import OnlinePriors, RefitSchedule
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import PriorsStore, StoredPriors
 from redraft.usage import Usage

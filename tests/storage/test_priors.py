@@ -11,7 +11,6 @@ from threading import Lock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
 
 from redraft import (
     Result,
@@ -32,6 +31,7 @@ from redraft.protocols import Reply
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.storage.priors_store import (
     PriorsKey,
     PriorsStore,

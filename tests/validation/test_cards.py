@@ -14,7 +14,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from redraft.session.session.session import Session
 
 from redraft import Feedback, Judge, ScriptedModel, Task, refine, with_weight
 from redraft.errors import ConfigError, StoreError
@@ -28,6 +27,7 @@ from redraft.graders.cards import (
 )
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.storage.secure_files import data_dir
 
 GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)

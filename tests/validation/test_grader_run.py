@@ -7,7 +7,6 @@ import json
 import re
 
 import pytest
-from redraft.session.session.session import Session
 
 from redraft import Budget, Judge, Task
 from redraft.errors import (
@@ -22,6 +21,7 @@ from redraft.graders.cards import CardStore
 from redraft.loop.records import Feedback, StopReason
 from redraft.models.functions import CallableModel
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.usage import Usage
 from redraft.validation.attacks import Attack, attacked_cases, prefers_worse, read_attacks
 from redraft.validation.card_page import write_card

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
 
 from fake_clock import pass_time
 from redraft import Budget, ScriptedModel, Task
@@ -22,6 +21,7 @@ from redraft.graders.rubric import ScoredExample
 from redraft.models.functions import CallableModel
 from redraft.protocols import Reply
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation.cases import CaseVerdicts, LabelledCase, Verdict
 from redraft.validation.rubric_induction import (
     InducedRubric,

@@ -16,7 +16,6 @@ from statistics import fmean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redraft.session.session.session import Session
 
 import redraft
 from redraft.cli import main
@@ -24,6 +23,7 @@ from redraft.errors import ConfigError
 from redraft.models import CallableModel
 from redraft.plans.quality.priors import Priors
 from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import read_cases
 from redraft.validation.label_file import LabelFile, LabelItem, LabelQuestion, read_labels
 from redraft.viewer.label_items import (

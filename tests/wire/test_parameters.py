@@ -5,7 +5,6 @@ import logging
 from contextlib import suppress
 
 import pytest
-from redraft.session.session.session import Session
 
 import redraft
 import vendors
@@ -15,6 +14,7 @@ from redraft.graders import Checklist, Pairwise, Ranker
 from redraft.models import Chat, ScriptedModel, connect
 from redraft.runs import batch
 from redraft.session.options import Options
+from redraft.session.session import Session
 
 from . import fault_server as fs
 
