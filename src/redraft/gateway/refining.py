@@ -49,10 +49,10 @@ from ..result import broken_musts, parsed_answer
 from ..session.perform import ModelClient
 from ..session.refinement import (
     Refinement,
+    RefinementRun,
     in_rounds,
     limits_left,
     make_refinement,
-    run_refinement,
 )
 from ..session.reservations import grader_calls
 from ..session.session import Session, graders_of_run
@@ -363,7 +363,7 @@ async def answer_request(prepared: PreparedRequest) -> AsyncGenerator[Progress |
     refinement = prepared.refinement
     trace, reported = refinement.trace, len(refinement.trace.records)
     try:
-        async with aclosing(run_refinement(refinement)) as traces:
+        async with aclosing(RefinementRun(refinement).traces()) as traces:
             async for trace in traces:
                 for progress in progress_of(trace, trace.records[reported:]):
                     yield progress

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from functools import partial
 from typing import Self, TypeAlias
 
+from ..errors import attachment
 from .cancellation import cancel_and_wait
 from .records import Feedback, Record, Slot
 from .steps import Round, Step
@@ -106,7 +107,9 @@ class Engine:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            if isinstance(error, asyncio.CancelledError) and (record := _attached_record(error)):
+            if isinstance(error, asyncio.CancelledError) and (
+                record := attachment(error, "record")
+            ):
                 self._add_late([record])
         finally:
             if self._running:
@@ -158,14 +161,10 @@ async def _perform_step(perform: Perform, step: Step) -> Record:
     try:
         return await perform(step)
     except asyncio.CancelledError as error:
-        if record := _attached_record(error):
-            return record
-        raise
-
-
-def _attached_record(error: asyncio.CancelledError) -> Record | None:
-    """Return the record that a performer attached to the cancellation of a step."""
-    return getattr(error, "record", None)
+        record: Record | None = attachment(error, "record")
+        if record is None:
+            raise
+        return record
 
 
 def replay_from(trace: Trace, perform: Perform) -> Perform:

@@ -21,7 +21,7 @@ from ..base import checks
 from ..base.log import log
 from ..base.sync import check_event_loop, run_sync, sync_form_of
 from ..base.text import pluralize
-from ..errors import ConfigError
+from ..errors import ConfigError, attach
 from ..graders.traits import check_columns, check_environments
 from ..middleware import Budget
 from ..plans import Plan, plan_traits
@@ -229,7 +229,7 @@ class BatchRun:
             except (StoppedEarlyError, ReadInterrupted):
                 return self._empty_report()
             except asyncio.CancelledError as error:
-                error.result = self._empty_report()  # type: ignore[attr-defined]
+                attach(error, result=self._empty_report())
                 raise
             if self.is_stopped:
                 self.stop(now=bool(self._stop_now))

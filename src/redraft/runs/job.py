@@ -16,7 +16,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import StoreError
+from ..errors import StoreError, attach
 from ..graders.judging.stored_judge import judge_data
 from ..middleware.observe import CallbackErrors
 from ..models.pricing import FREE
@@ -167,7 +167,7 @@ class BatchJob:
                 # if the cancellation came before the scheduler ran
                 self.scheduler.end("interrupted", "", now=True)
                 report = self._finish(files, executor)
-            error.result = report  # type: ignore[attr-defined]
+            attach(error, result=report)
             raise
         finally:
             vars(public_progress).update(vars(self.progress))

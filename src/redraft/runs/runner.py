@@ -43,7 +43,7 @@ from ..session.options import Options
 from ..session.refinement import (
     CALIBRATION_KEY,
     Refinement,
-    final_trace,
+    RefinementRun,
     make_refinement,
     plan_settings,
     resolve_model,
@@ -179,13 +179,14 @@ class RowRunner:
             policy.row_started(row)
         refinement = trace = None
         try:
-            refinement, store = self._prepare(row)
+            refinement = self._prepare(row)
+            run = RefinementRun(refinement)
             try:
-                await final_trace(refinement)
+                await run.finish()
             except asyncio.CancelledError:
                 if not self.run_end.reason:
                     raise
-            trace = store.trace or refinement.trace
+            trace = run.trace
             self._note_end(trace)
             result = await self._result_of(trace)
             if (
@@ -254,9 +255,8 @@ class RowRunner:
             plan = policy.plan_for(row, plan, None)
         return plan
 
-    def _prepare(self, row: PendingRow) -> tuple[Refinement, RowStore]:
-        """Return the row's refinement, resumed from the journal or new, and the store for its
-        records. Raises ConfigError.
+    def _prepare(self, row: PendingRow) -> Refinement:
+        """Return the row's refinement, resumed from the journal or new. Raises ConfigError.
 
         A row that the price had stopped continues without that outcome; its old result stays until
         there is a new one.
@@ -295,7 +295,7 @@ class RowRunner:
             if earlier:
                 for policy in self.policies:
                     policy.row_resumed(row, noise_aware, refinement.trace)
-        return refinement, store
+        return refinement
 
     def _preview(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:
         """Return the decision by the plan that the policies choose now."""
@@ -392,11 +392,10 @@ class RowHeaders:
 class RowStore:
     """Appends the records of one row to the journal, and adds their usage to the progress.
 
-    `saved` is the number of records in the journal, `trace` the latest trace. `paid` is how many
-    there were after the last one that took calls, `committed` how many are known to be on disk.
-    Given answers, which the header has as well, are appended with the record of the first step. An
-    outcome that only says that the row was cut short is not stored, because the row will be
-    resumed.
+    `saved` is the number of records in the journal. `paid` is how many there were after the last
+    one that took calls, `committed` how many are known to be on disk. Given answers, which the
+    header has as well, are appended with the record of the first step. An outcome that only says
+    that the row was cut short is not stored, because the row will be resumed.
     """
 
     journal: Journal
@@ -404,13 +403,11 @@ class RowStore:
     row: str
     progress: BatchProgress
     saved: int
-    trace: Trace | None = None
     paid: int = 0
     committed: int = 0
 
     def append(self, trace: Trace) -> None:
         """Append the records of the trace that are not in the journal yet."""
-        self.trace = trace
         count = len(trace.records)
         if count <= self.saved or count <= len(trace.task.given_responses):
             return

@@ -26,9 +26,9 @@ from .grade_report import GradeReport, GraderFeedback
 from .options import Options
 from .refinement import (
     Refinement,
+    RefinementRun,
     Sample,
     as_task,
-    final_trace,
     is_pair,
     log_default_judge,
     make_refinement,
@@ -246,18 +246,12 @@ async def _report_of(refinement: Refinement | Task, semaphore: asyncio.Semaphore
     """Grade one response; an error is part of the report, also that nothing grades a task."""
     if isinstance(refinement, Task):
         return GradeReport(Trace(refinement), ConfigError(NOTHING_GRADES))
+    run, failure = RefinementRun(refinement), None
     try:
         async with semaphore:
-            trace = await final_trace(refinement)
-        has_feedback = any(isinstance(record, Feedback) for record in trace.records)
-        return GradeReport(
-            trace,
-            None if has_feedback else conclusion_error(Result(trace)),
-            refinement.callback_errors.texts,
-        )
+            trace = await run.finish()
+        if not any(isinstance(record, Feedback) for record in trace.records):
+            failure = conclusion_error(Result(trace))
     except RedraftError as error:
-        return GradeReport(
-            error.result.trace if isinstance(error.result, Result) else refinement.trace,
-            error,
-            refinement.callback_errors.texts,
-        )
+        failure = error
+    return GradeReport(run.trace, failure, refinement.callback_errors.texts)

@@ -26,6 +26,7 @@ from ..errors import (
     ConfigError,
     RedraftError,
     ValidatorError,
+    attach,
     error_name,
 )
 from ..graders.base import as_feedback, retry_once
@@ -274,7 +275,7 @@ def make_performer(
             if not _is_cancel_requested():
                 return record
             if record.usage != NO_USAGE:
-                error.record = record  # type: ignore[attr-defined]
+                attach(error, record=record)
             raise
         finally:
             client.close()

@@ -1,8 +1,7 @@
 """A refinement: a task with its plan, its performer and its session, prepared, run to its end, and
 reopened.
 
-`refine`, `stream`, batches and `grade` prepare a `Refinement` and run it with `final_trace` or
-`run_refinement`.
+`refine`, `stream`, batches and `grade` prepare a `Refinement` and run it as a `RefinementRun`.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from ..answers import AnswerForm
 from ..answers.forms import form_for_task
 from ..base.checks import format_value, is_blank
 from ..base.log import log, record_log
 from ..base.sync import check_event_loop
-from ..errors import ConfigError, RedraftError
+from ..errors import ConfigError, RedraftError, attach
 from ..graders.fingerprint import grader_fingerprint
 from ..loop.engine import Engine
 from ..loop.fields import FORM_SETTING, JSON_FORM
@@ -179,7 +178,7 @@ async def resolve_model(model: Any) -> Any:
     try:
         return (await find_model()).model
     except asyncio.CancelledError as error:
-        error.result = None  # type: ignore[attr-defined]  # no call has begun
+        attach(error, result=None)  # no call has begun
         raise
 
 
@@ -428,27 +427,13 @@ def _check_reads_no_files(trace: Trace) -> Trace:
     return trace
 
 
-async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
-    """Run a refinement. Every record is stored, then passed to `on_record`, then the trace is
-    yielded.
+class RefinementRun:
+    """A refinement that runs. Every record is stored, then passed to `on_record`; `trace` is the
+    latest trace, also once an error has ended the run.
 
     When cancelled or closed, it makes no more calls; what was recorded by then, and an outcome
     `cancelled`, is stored and passed on. CancelledError and RedraftError carry the result so far as
     `result`.
-    """
-    async with RefinementRun(refinement) as run:
-        with run.telemetry() as record_steps:
-            async with run.engine(record_steps) as engine:
-                while not engine.is_over:
-                    yield await run.next_trace(engine)
-
-
-class RefinementRun:
-    """A refinement that runs. Its records go to its store, then to `on_record`; `trace` is the
-    latest trace.
-
-    Leaving its context frees what the refinement holds, and gives the error that ended it the
-    result so far.
     """
 
     def __init__(self, refinement: Refinement) -> None:
@@ -457,19 +442,42 @@ class RefinementRun:
         self._reported_count = len(refinement.trace.records)
         self._store, self._on_record = refinement.store, refinement.session.options.on_record
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    def telemetry(self) -> AbstractContextManager[RecordSteps]:
-        """Store the trace, and return a context that is recorded as this refinement; its value
-        makes a performer record steps.
+    async def traces(self) -> AsyncGenerator[Trace, None]:
+        """Run to the end, and yield the trace after each record. It frees what the refinement
+        holds.
         """
-        self._persist(self.trace)
+        try:
+            try:
+                self._persist(self.trace)
+                with self._telemetry() as record_steps:
+                    async with self._engine(record_steps) as engine:
+                        while not engine.is_over:
+                            yield await self._next_trace(engine)
+            finally:
+                if self._refinement.reservations:
+                    self._refinement.reservations.release()
+                if self._refinement.owns_session:
+                    await self._refinement.session.close()
+        except BaseException as error:
+            await self._attach_result(error)
+            raise
+
+    async def finish(self) -> Trace:
+        """Run to the end, and return the last trace."""
+        async with aclosing(self.traces()) as traces:
+            async for _ in traces:
+                pass
+        return self.trace
+
+    def _telemetry(self) -> AbstractContextManager[RecordSteps]:
+        """Return a context that is recorded as this refinement; its value makes a performer record
+        steps.
+        """
         return record_refinement(
             lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint
         )
 
-    def engine(self, record_steps: RecordSteps) -> Engine:
+    def _engine(self, record_steps: RecordSteps) -> Engine:
         """Return the engine that continues the trace."""
         refinement = self._refinement
         plan, by_rounds = refinement.next_steps or refinement.plan, returns_rounds(refinement.plan)
@@ -477,7 +485,7 @@ class RefinementRun:
             self.trace, plan, record_steps(refinement.perform), self._persist, by_rounds=by_rounds
         )
 
-    async def next_trace(self, engine: Engine) -> Trace:
+    async def _next_trace(self, engine: Engine) -> Trace:
         """Return the next trace, whose new record is stored and passed on. Not once the engine is
         over.
         """
@@ -487,19 +495,7 @@ class RefinementRun:
         await self._add(trace)
         return trace
 
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            if self._refinement.reservations:
-                self._refinement.reservations.release()
-            if self._refinement.owns_session:
-                await self._refinement.session.close()
-        except BaseException as later:
-            await self._attach_result(later)
-            raise
-        if error is not None:
-            await self._attach_result(error)
-
-    async def _attach_result(self, error: Any) -> None:
+    async def _attach_result(self, error: BaseException) -> None:
         """Give an error the result so far; an interruption becomes the outcome."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
             if not self.trace.outcome:
@@ -512,7 +508,7 @@ class RefinementRun:
                 except asyncio.CancelledError as again:  # while `on_record` works
                     await self._attach_result(again)
                     raise
-            error.result = self._refinement.result(self.trace)  # type: ignore[union-attr]
+            attach(error, result=self._refinement.result(self.trace))
         elif isinstance(error, RedraftError):
             error.result = self._refinement.result(self.trace) if self.trace.candidates else None
             error.usage = self.trace.usage
@@ -550,18 +546,7 @@ def with_outcome(
 
 async def finish_refinement(refinement: Refinement) -> Result[Any]:
     """Run a refinement to its end and return its result, or raise its error."""
-    return refinement.result_or_raise(await final_trace(refinement))
-
-
-async def final_trace(refinement: Refinement) -> Trace:
-    """Run a refinement to its end and return its last trace."""
-    trace = refinement.trace
-    async with RefinementRun(refinement) as run:
-        with run.telemetry() as record_steps:
-            async with run.engine(record_steps) as engine:
-                while not engine.is_over:
-                    trace = await run.next_trace(engine)
-    return trace
+    return refinement.result_or_raise(await RefinementRun(refinement).finish())
 
 
 def reopen_if_needed(trace: Trace, plan: Plan) -> Trace:

@@ -16,7 +16,7 @@ import click
 
 from ...base.sync import run_sync
 from ...base.text import pluralize
-from ...errors import GradingError, RedraftError, StoreError
+from ...errors import GradingError, RedraftError, StoreError, attachment
 from ...loop.records import Comparison, Record
 from ...loop.steps import Step
 from ...loop.trace import Trace
@@ -319,7 +319,7 @@ def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Resu
     """Return the result that an interruption carries, or that of the trace that was shown last;
     None if there is no answer.
     """
-    result: Result | None = getattr(interruption, "result", None)
+    result: Result | None = attachment(interruption)
     trace = result.trace if result else display.progress.trace
     return (result or Result(trace)) if trace and trace.candidates else None
 
