@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack, overload
 from .base.checks import invalid_argument
 from .base.sync import async_to_sync
 from .errors import ConfigError, RedraftError, attach
-from .loop.cancellation import cancel_and_wait
+from .loop.engine import cancel_and_wait
 from .loop.task import Task
 from .loop.trace import Trace
 from .result import Result
@@ -23,7 +23,6 @@ from .session.refinement import (
     TaskInput,
     as_task,
     finish_refinement,
-    in_rounds,
     make_refinement,
     open_session,
     prepare_refinement,
@@ -255,12 +254,15 @@ async def refine_many(
             for n, task in enumerate(inputs):
                 try:
                     refinement = make_refinement(
-                        task, session, deadline_at, model_searched=model is None
+                        task,
+                        session,
+                        deadline_at,
+                        owns_session=False,
+                        model_searched=model is None,
                     )
                 except ConfigError as error:
                     raise ConfigError(f"tasks[{n}]: {error}") from None
-                refinement.owns_session = False
-                refinements.append(in_rounds(refinement))
+                refinements.append(refinement)
             semaphore = asyncio.Semaphore(session.options.max_in_flight)
             running += [
                 asyncio.ensure_future(_refine_one(refinement, semaphore))

@@ -15,7 +15,7 @@ from redraft.plans.quality.lineage import Node, Observations, TreeShape, observe
 from redraft.plans.quality.posterior import Posterior, expected_improvement
 from redraft.plans.quality.priors import Priors
 
-README = Path(redraft.__file__).parent / "quality" / "README.md"
+README = Path(redraft.__file__).parent / "plans" / "quality" / "README.md"
 SHIPPED = Priors()
 
 

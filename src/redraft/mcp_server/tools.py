@@ -18,8 +18,8 @@ from ..plans.self_refine import BestOfN
 from ..result import Result, conclusion_error, is_graded
 from ..session.grading import grade
 from ..session.options import Options
+from ..session.panel import graders_for_tasks, needs_judge, traits_of_named
 from ..session.refinement import Refinement, RefinementRun, prepare_refinement
-from ..session.session import graders_for_tasks, needs_judge, traits_of_named
 from ..settings import GradeSettings, Settings, ValidationSettings, settings_for
 from ..validation.api import validate
 from ..validation.cases import LabelledCase, Verdict

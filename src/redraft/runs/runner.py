@@ -35,22 +35,19 @@ from ..loop.trace import PanelGrader, Trace
 from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
 from ..plans import NoiseAwarePlan, Plan, PlanDecision, plan_traits
-from ..plans.quality.lineage import llm_graders
 from ..plans.rounds import RoundByRound
 from ..protocols import Perform
-from ..session.clients import LimitCalls
-from ..session.options import Options
+from ..session.models import LimitCalls, Models
+from ..session.options import CALIBRATION_KEY, Options, plan_settings, without_outcome
+from ..session.panel import needs_judge
 from ..session.refinement import (
-    CALIBRATION_KEY,
     Refinement,
     RefinementRun,
     make_refinement,
-    plan_settings,
     resolve_model,
     with_outcome,
-    without_outcome,
 )
-from ..session.session import Session, needs_judge
+from ..session.session import Session
 from ..storage.journal import Journal
 from ..tables.columns import NoResponseError, with_one_response
 from ..telemetry import begin_row
@@ -162,9 +159,9 @@ class RowRunner:
     _plan_settings: Mapping[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        panel, graders = self.session.common_grading
+        panel, roles = self.session.common_panel()
         self._grader_columns = grader_columns(panel) if self.config.mode == "grade" else {}
-        self._reports_hidden_tests = report_hidden_tests(graders)
+        self._reports_hidden_tests = report_hidden_tests(roles.traits.values())
         self._headers = RowHeaders()
 
     async def run(self, row: PendingRow) -> None:
@@ -264,7 +261,7 @@ class RowRunner:
         task, name, id = row.entry.task, self.config.name, row.id
         if self.config.mode == "grade" and not task.given_responses:
             with_one_response(task)  # raises what is wrong
-        if self.session.writer is None and not task.given_responses:
+        if self.session.models.writer is None and not task.given_responses:
             raise NoResponseError(
                 "there is no response, and no model to write one: it is missing or blank"
             )
@@ -279,22 +276,28 @@ class RowRunner:
             self._recorded_plan, self._plan_settings = plan, plan_settings(plan)
         start = replace(earlier, task=task) if earlier else task
         refinement = make_refinement(
-            start, self.session, self.ends_at, plan=plan, settings=self._plan_settings
+            start,
+            self.session,
+            self.ends_at,
+            owns_session=False,
+            plan=plan,
+            settings=self._plan_settings,
         )
         if earlier is None:
             self._begin(row, refinement.trace)
         store = RowStore(
             self.journal, name, id, self.progress, len(earlier.records) if earlier else 0
         )
-        refinement.perform = partial(self._perform, refinement.perform, store)
-        refinement.store, refinement.owns_session = store, False
+        perform = partial(self._perform, refinement.perform, store)
+        refinement = replace(refinement, perform=perform, store=store)
         if noise_aware := plan_traits(plan).noise_aware:
-            refinement.next_steps = RoundByRound(
-                partial(self._preview, row, noise_aware), partial(self._decide, row, noise_aware)
+            preview, decide = (
+                partial(self._preview, row, noise_aware),
+                partial(self._decide, row, noise_aware),
             )
-            if earlier:
-                for policy in self.policies:
-                    policy.row_resumed(row, noise_aware, refinement.trace)
+            refinement = replace(refinement, next_steps=RoundByRound(preview, decide))
+            for policy in self.policies if earlier else ():
+                policy.row_resumed(row, noise_aware, refinement.trace)
         return refinement
 
     def _preview(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:
@@ -335,7 +338,7 @@ class RowRunner:
         outcome = trace.outcome
         if outcome and (
             outcome.reason == "deadline"
-            or (outcome.reason == "budget" and self.session.budget_tracker.is_exhausted)
+            or (outcome.reason == "budget" and self.session.models.budget_tracker.is_exhausted)
         ):
             self.run_end.end(str(outcome.reason), _limit_text(trace, outcome.note), outcome.note)
         elif outcome and outcome.reason == "budget":
@@ -443,13 +446,11 @@ async def make_session(  # noqa: PLR0917
         judge = next(iter(alternative_models(model)), None) if judge is None else judge
         judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
-    session = Session(
-        options, await resolve_model(writer), graders, None if judge is False else judge, hold
-    )
-    session.clients.budget_tracker = budget or session.budget_tracker
-    panel, _ = session.common_panel()
-    noisy = bool(llm_graders(panel))
-    plan = config.plan or session.plan_for(writes=session.writer is not None, noisy=noisy)
+    models = Models(options, await resolve_model(writer), None if judge is False else judge, hold)
+    models.budget_tracker = budget or models.budget_tracker
+    session = Session(options, models, graders)
+    noisy = session.common_panel().is_noisy
+    plan = config.plan or session.plan_for(noisy=noisy)
     return session, plan
 
 
@@ -457,6 +458,6 @@ def restore_capabilities(session: Session, name: str, journal: Journal) -> None:
     """Load what earlier processes have learned about the endpoints from the journal, and save there
     what this one learns.
     """
-    capabilities = session.capabilities
+    capabilities = session.models.capabilities
     capabilities.restore(journal.metadata(name).get("capabilities", {}))
     capabilities.on_change = lambda: journal.update_run(name, capabilities=capabilities.as_data())

@@ -23,7 +23,9 @@ from ..result import Result, conclusion_error
 from ..settings import GradeSettings, Settings, check_names
 from ..tables.columns import with_one_response
 from .grade_report import GradeReport, GraderFeedback
+from .models import Models
 from .options import Options
+from .panel import NOTHING_GRADES, graders_for_tasks, needs_judge
 from .refinement import (
     Refinement,
     RefinementRun,
@@ -34,7 +36,7 @@ from .refinement import (
     make_refinement,
     resolve_model,
 )
-from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
+from .session import Session
 
 __all__ = [
     "GradeReport",
@@ -188,8 +190,7 @@ async def grade_tasks(
 
     Raises ConfigError before any call.
     """
-    session = await _open_session(tasks, graders, judge, answer, settings)
-    try:
+    async with await _open_session(tasks, graders, judge, answer, settings) as session:
         deadline_at = session.options.deadline_at
         graded = list(map(session.grades, tasks))
         refinements = [
@@ -202,8 +203,6 @@ async def grade_tasks(
         return await gather_or_cancel(
             _report_of(refinement, semaphore) for refinement in refinements
         )
-    finally:
-        await session.close()
 
 
 async def _open_session(
@@ -218,7 +217,7 @@ async def _open_session(
     graders = graders_for_tasks(graders, judge, options.answer, tasks)
     if judge is None and not needs_judge(graders):
         judge = False
-    session = Session(options, None, graders, await resolve_model(judge))
+    session = Session(options, Models(options, None, await resolve_model(judge)), graders)
     log_default_judge(session)
     return session
 
@@ -230,7 +229,9 @@ def _make_refinement(
     ConfigError.
     """
     try:
-        refinement = make_refinement(with_one_response(task), session, deadline_at)
+        refinement = make_refinement(
+            with_one_response(task), session, deadline_at, owns_session=False
+        )
     except ConfigError as error:
         raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:
@@ -238,7 +239,6 @@ def _make_refinement(
             f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that "
             "scores it"
         )
-    refinement.owns_session = False
     return refinement
 
 

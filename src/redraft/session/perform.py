@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from ..answers import AnswerForm
+from ..answers.forms import form_for_task
 from ..base.checks import is_blank
 from ..base.error_text import error_text
 from ..base.text import format_duration
@@ -30,8 +31,9 @@ from ..errors import (
     error_name,
 )
 from ..graders.base import as_feedback, retry_once
+from ..graders.fingerprint import grader_fingerprint
 from ..graders.traits import GraderTraits
-from ..loop.cancellation import cancel_and_wait
+from ..loop.engine import cancel_and_wait
 from ..loop.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..loop.task import Message, Task, as_messages
@@ -92,7 +94,7 @@ class Roles:
     and the editor.
 
     `connect_client` returns the clients of models that graders name themselves. `answer` is the
-    form of the answer (None: text).
+    form of the answer (None: text). `known_fingerprints` are those of graders, by name.
     """
 
     writer: ModelClient | None = None
@@ -104,10 +106,40 @@ class Roles:
     connect_client: Callable[[Any], ModelClient] | None = None
     answer: AnswerForm[Any] | None = None
 
+    known_fingerprints: dict[str, str] = field(default_factory=dict)
+
     @cached_property
     def graders(self) -> Mapping[str, Grader | Comparer]:
         """The graders by name."""
         return {name: traits.grader for name, traits in self.traits.items()}
+
+    def for_task(self, task: Task) -> Roles:
+        """Return the roles for one task: with its tools, and the form of its answer."""
+        roles, form = self, form_for_task(self.answer, task)
+        if form is not self.answer:
+            roles = replace(roles, answer=form)
+        if task.tools:
+            tools, choice = task.tools, task.tool_choice
+            sampling = replace(self.sampling, tools=tools, tool_choice=choice, schema=None)
+            roles = replace(roles, sampling=sampling)
+        return roles
+
+    def fingerprint(self, grader: str) -> str:
+        """Return the fingerprint of a grader on the panel, with the models that it uses."""
+        judge = self.judges.get(grader)
+
+        def identity_of(model: Any) -> str | None:
+            connect = self.connect_client
+            client = judge if model is None or connect is None else connect(model)
+            return client.identity if client else None
+
+        return grader_fingerprint(self.graders[grader], identity_of)
+
+    def known_fingerprint(self, grader: str) -> str:
+        """Return the same, computed once for each grader."""
+        if grader not in self.known_fingerprints:
+            self.known_fingerprints[grader] = self.fingerprint(grader)
+        return self.known_fingerprints[grader]
 
 
 # the steps that are more than an end
