@@ -17,12 +17,12 @@ from redraft.loop.engine import Engine
 from redraft.loop.trace import Trace
 from redraft.models.http_client import HttpExchange
 from redraft.result import Result
-from redraft.session.clients import SessionClients
+from redraft.session.models import Models
 from redraft.session.refinement import Refinement
 from redraft.session.reservations import Reservations
 from redraft.session.session import Session
 
-OF_CALLS = (Session, SessionClients, Refinement, Reservations, Engine, Trace, Result, HttpExchange)
+OF_CALLS = (Session, Models, Refinement, Reservations, Engine, Trace, Result, HttpExchange)
 FAILURES = BudgetExhaustedError, ConfigError, GradingError, ModelError
 SCHEMA = {"type": "object", "required": ["a"]}
 

@@ -25,8 +25,8 @@ from redraft.plans.quality.posterior import Posterior
 from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
 from redraft.session.options import Options
-from redraft.session.session import Session
 from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
+from sessions import make_session
 
 CALIBRATION = Calibration(
     labels=120,
@@ -73,9 +73,9 @@ def writer():
 
 
 def fingerprint_of(grader=judge, model=None):
-    session = Session(Options(), writer(), grader, model or judge_model())
+    session = make_session(Options(), writer(), grader, model or judge_model())
     panel, roles = session.common_panel()
-    return session.fingerprint(roles, panel[0].name)
+    return roles.fingerprint(panel[0].name)
 
 
 def save_card(
@@ -133,18 +133,22 @@ async def test_a_run_says_what_stands_behind_its_score(cards, tmp_path):
 
 async def test_noise_and_drift_by_labels_enter_the_priors(cards):
     """They replace the shipped ones; priors that the user gives stay."""
-    session = Session(Options(cards_dir=cards), writer(), judge, judge_model())
-    assert (session.priors.noise_sd, session.priors.bias_drift) == (
+    session = make_session(Options(cards_dir=cards), writer(), judge, judge_model())
+    assert (session.knowledge.priors.noise_sd, session.knowledge.priors.bias_drift) == (
         0.05,
         pytest.approx(0.1, abs=0.002),
     )
     assert (
-        replace(session.priors, noise_sd=Priors().noise_sd, bias_drift=Priors().bias_drift)
+        replace(
+            session.knowledge.priors, noise_sd=Priors().noise_sd, bias_drift=Priors().bias_drift
+        )
         == Priors()
     )
     given = Priors(noise_sd=0.3)
     assert (
-        Session(Options(cards_dir=cards, priors=given), writer(), judge, judge_model()).priors
+        make_session(
+            Options(cards_dir=cards, priors=given), writer(), judge, judge_model()
+        ).knowledge.priors
         == given
     )
 
@@ -423,12 +427,12 @@ def test_labels_of_pairs_decide_trust_and_show_the_noise(tmp_path):
     redraft.validation.validate_sync(
         path, judge, noisy_judge_model(), repeats=2, cards_dir=cards
     ).save_card()
-    session = Session(Options(cards_dir=cards), writer(), judge, noisy_judge_model())
-    assert session.priors.noise_sd == pytest.approx(0.05, rel=0.25)
-    assert session.labelled_figures.noise_error == pytest.approx(
-        session.priors.noise_sd / (2 * 120) ** 0.5
+    session = make_session(Options(cards_dir=cards), writer(), judge, noisy_judge_model())
+    assert session.knowledge.priors.noise_sd == pytest.approx(0.05, rel=0.25)
+    assert session.knowledge.labelled_figures.noise_error == pytest.approx(
+        session.knowledge.priors.noise_sd / (2 * 120) ** 0.5
     )
-    assert session.calibration.for_plan == (None, "")
+    assert session.knowledge.calibration.for_plan == (None, "")
     result = refine_sync(
         "q",
         writer(),
@@ -440,7 +444,9 @@ def test_labels_of_pairs_decide_trust_and_show_the_noise(tmp_path):
     )
     assert result.score_basis == "by this judge"
     assert (
-        Session(Options(cards_dir=tmp_path / "none"), writer(), judge, noisy_judge_model()).priors
+        make_session(
+            Options(cards_dir=tmp_path / "none"), writer(), judge, noisy_judge_model()
+        ).knowledge.priors
         == Priors()
     )
 

@@ -28,9 +28,8 @@ from redraft.loop.trace import Trace
 from redraft.plans.prompts import FIELDS, Prompts, prompt_fields
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
-from redraft.session.options import Options
-from redraft.session.refinement import PROMPT_KEYS
-from redraft.session.session import Session
+from redraft.session.options import PROMPT_KEYS, Options
+from sessions import make_session
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 CHAT = [
@@ -310,7 +309,7 @@ async def test_best_of_n_has_a_draft_prompt():
 def key_of(**settings):
     options = Options(**settings)
     return settings_parts(
-        Session(options, ScriptedModel(["x"]), by_length),
+        make_session(options, ScriptedModel(["x"]), by_length),
         options.make_plan(writes=True, noisy=False),
     )["plan"]
 

@@ -11,23 +11,21 @@ from typing import Any, TypeVar, Unpack, overload
 
 from .base.checks import invalid_argument
 from .base.sync import async_to_sync
-from .errors import ConfigError, RedraftError
-from .loop.cancellation import cancel_and_wait
+from .errors import ConfigError, RedraftError, attach
+from .loop.engine import cancel_and_wait
 from .loop.task import Task
 from .loop.trace import Trace
 from .result import Result
 from .session.options import Options
 from .session.refinement import (
     Refinement,
+    RefinementRun,
     TaskInput,
     as_task,
-    final_trace,
     finish_refinement,
-    in_rounds,
     make_refinement,
     open_session,
     prepare_refinement,
-    run_refinement,
 )
 from .settings import Settings
 
@@ -169,7 +167,7 @@ async def stream(
     refinement = await prepare_refinement(
         task, model, graders, judge, Options.from_settings(settings, answer)
     )
-    async with aclosing(run_refinement(refinement)) as traces:
+    async with aclosing(RefinementRun(refinement).traces()) as traces:
         async for trace in traces:
             yield trace
 
@@ -256,12 +254,15 @@ async def refine_many(
             for n, task in enumerate(inputs):
                 try:
                     refinement = make_refinement(
-                        task, session, deadline_at, model_searched=model is None
+                        task,
+                        session,
+                        deadline_at,
+                        owns_session=False,
+                        model_searched=model is None,
                     )
                 except ConfigError as error:
                     raise ConfigError(f"tasks[{n}]: {error}") from None
-                refinement.owns_session = False
-                refinements.append(in_rounds(refinement))
+                refinements.append(refinement)
             semaphore = asyncio.Semaphore(session.options.max_in_flight)
             running += [
                 asyncio.ensure_future(_refine_one(refinement, semaphore))
@@ -270,23 +271,21 @@ async def refine_many(
             cleanup.push_async_callback(cancel_and_wait, running)
             return await asyncio.gather(*running)
     except asyncio.CancelledError as error:
-        error.results = [  # type: ignore[attr-defined]
-            _result_of(task, refinement)
-            for task, refinement in zip(running, refinements, strict=True)
-        ]
+        results = map(_result_of, running, refinements)
+        attach(error, results=list(results))
         raise
 
 
 async def _refine_one(refinement: Refinement, semaphore: asyncio.Semaphore) -> Result[Any]:
-    trace = refinement.trace
+    run = RefinementRun(refinement)
     try:
         async with semaphore:
-            trace = await final_trace(refinement)
-        return refinement.result_or_raise(trace)
+            await run.finish()
+        return refinement.result_or_raise(run.trace)
     except RedraftError as error:
-        return refinement.result(error.result.trace if error.result else trace, error)
-    except asyncio.CancelledError as cancelled:
-        return getattr(cancelled, "result", None) or refinement.result(refinement.trace)
+        return refinement.result(run.trace, error)
+    except asyncio.CancelledError:
+        return refinement.result(run.trace)
 
 
 def _result_of(finished: asyncio.Task[Result[Any]], refinement: Refinement) -> Result[Any]:

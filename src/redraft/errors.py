@@ -34,10 +34,12 @@ class RedraftError(Exception):
     calls made.
     """
 
+    usage: Usage
+    result: Any = None
+
     def __init__(self, message: str = "", *, usage: Usage | None = None) -> None:
         super().__init__(message)
         self.usage = usage or Usage()
-        self.result: Any = None
 
     @property
     def details(self) -> dict[str, Any]:
@@ -217,6 +219,18 @@ ERROR_TYPES: Mapping[str, type[RedraftError]] = {
     if isinstance(kind, type) and issubclass(kind, RedraftError)
 }
 """All error classes by name."""
+
+
+def attach(error: BaseException, **values: object) -> None:
+    """Give an interruption, whose class is Python's own, what there was when it came, such as
+    `result`.
+    """
+    vars(error).update(values)
+
+
+def attachment(error: BaseException, name: str = "result") -> Any:
+    """Return what `attach` gave an interruption under this name; None if it gave nothing."""
+    return vars(error).get(name)
 
 
 def error_name(error: BaseException) -> str:

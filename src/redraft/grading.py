@@ -21,18 +21,20 @@ from .loop.task import Task
 from .loop.trace import Trace
 from .result import Result, conclusion_error
 from .session.grade_report import GradeReport, GraderFeedback
+from .session.models import Models
 from .session.options import Options
+from .session.panel import NOTHING_GRADES, graders_for_tasks, needs_judge
 from .session.refinement import (
     Refinement,
+    RefinementRun,
     Sample,
     as_task,
-    final_trace,
     is_pair,
     log_default_judge,
     make_refinement,
     resolve_model,
 )
-from .session.session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
+from .session.session import Session
 from .settings import GradeSettings, Settings, check_names
 from .tables.columns import with_one_response
 
@@ -188,8 +190,7 @@ async def grade_tasks(
 
     Raises ConfigError before any call.
     """
-    session = await _open_session(tasks, graders, judge, answer, settings)
-    try:
+    async with await _open_session(tasks, graders, judge, answer, settings) as session:
         deadline_at = session.options.deadline_at
         graded = list(map(session.grades, tasks))
         refinements = [
@@ -202,8 +203,6 @@ async def grade_tasks(
         return await gather_or_cancel(
             _report_of(refinement, semaphore) for refinement in refinements
         )
-    finally:
-        await session.close()
 
 
 async def _open_session(
@@ -218,7 +217,7 @@ async def _open_session(
     graders = graders_for_tasks(graders, judge, options.answer, tasks)
     if judge is None and not needs_judge(graders):
         judge = False
-    session = Session(options, None, graders, await resolve_model(judge))
+    session = Session(options, Models(options, None, await resolve_model(judge)), graders)
     log_default_judge(session)
     return session
 
@@ -230,7 +229,9 @@ def _make_refinement(
     ConfigError.
     """
     try:
-        refinement = make_refinement(with_one_response(task), session, deadline_at)
+        refinement = make_refinement(
+            with_one_response(task), session, deadline_at, owns_session=False
+        )
     except ConfigError as error:
         raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:
@@ -238,7 +239,6 @@ def _make_refinement(
             f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that "
             "scores it"
         )
-    refinement.owns_session = False
     return refinement
 
 
@@ -246,18 +246,12 @@ async def _report_of(refinement: Refinement | Task, semaphore: asyncio.Semaphore
     """Grade one response; an error is part of the report, also that nothing grades a task."""
     if isinstance(refinement, Task):
         return GradeReport(Trace(refinement), ConfigError(NOTHING_GRADES))
+    run, failure = RefinementRun(refinement), None
     try:
         async with semaphore:
-            trace = await final_trace(refinement)
-        has_feedback = any(isinstance(record, Feedback) for record in trace.records)
-        return GradeReport(
-            trace,
-            None if has_feedback else conclusion_error(Result(trace)),
-            refinement.callback_errors.texts,
-        )
+            trace = await run.finish()
+        if not any(isinstance(record, Feedback) for record in trace.records):
+            failure = conclusion_error(Result(trace))
     except RedraftError as error:
-        return GradeReport(
-            error.result.trace if isinstance(error.result, Result) else refinement.trace,
-            error,
-            refinement.callback_errors.texts,
-        )
+        failure = error
+    return GradeReport(run.trace, failure, refinement.callback_errors.texts)

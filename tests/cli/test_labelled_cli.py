@@ -11,7 +11,7 @@ from redraft.graders.cards import Card, CardStore, Measure
 from redraft.models import connect
 from redraft.plans.quality.calibration import Calibration
 from redraft.session.options import Options
-from redraft.session.session import Session
+from sessions import make_session
 
 from .chat_server import writer_and_judge
 
@@ -31,9 +31,9 @@ CALIBRATION = Calibration(
 
 def save_card(folder, model):
     """Save a card of the default judge with this model."""
-    session = Session(Options(), connect(model))
+    session = make_session(Options(), connect(model))
     panel, roles = session.common_panel()
-    fingerprint = session.fingerprint(roles, panel[0].name)
+    fingerprint = roles.fingerprint(panel[0].name)
     headline = Measure("correlation", 0.8, 0.7, 0.9, 120, 0.0)
     card = Card(
         "judge",

@@ -19,8 +19,8 @@ from redraft.loop.visible_tests import visible_tests
 from redraft.sandbox import Sandbox, tiers
 from redraft.sandbox.graders.code_tests import CodeTests
 from redraft.session.options import Options
-from redraft.session.session import Session
 from redraft.validation import validate_sync
+from sessions import make_session
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -431,12 +431,10 @@ def test_running_without_a_sandbox_is_recorded():
 async def test_a_session_configures_the_graders_that_it_is_given():
     """A panel holds the configured grader, so that its fingerprint does."""
     plain, unsafe = (
-        Session(Options(answer="code:python", sandbox=tier), None, "tests")
+        make_session(Options(answer="code:python", sandbox=tier), None, "tests")
         for tier in ("auto", "unsafe")
     )
-    digests = {
-        session.fingerprint(session.common_panel()[1], "tests") for session in (plain, unsafe)
-    }
+    digests = {session.common_panel().roles.fingerprint("tests") for session in (plain, unsafe)}
     assert len(digests) == 2
 
 

@@ -19,7 +19,7 @@ from redraft.grading import grade_many
 from redraft.models.scoring import cosine_similarity
 from redraft.session.options import Options
 from redraft.session.perform import StepClient
-from redraft.session.session import Session
+from sessions import make_session
 
 SERVE = """
 import sys, time, xllamacpp
@@ -49,12 +49,12 @@ def embedding_server(gguf_file):
 async def run_grader(named, text, reference="the answer is clear and short"):
     """Return the feedback, or raise the error, of one grade with the call of a session."""
     grader = Embedding(named)
-    session = Session(Options(retries=0), None, grader)
+    session = make_session(Options(retries=0), None, grader)
     try:
         return await grader.grade(
             Task("q", reference=reference),
             Candidate(0, text),
-            StepClient(session.clients.client_for(grader.model)),
+            StepClient(session.models.client_for(grader.model)),
         )
     finally:
         await session.close()

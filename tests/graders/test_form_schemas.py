@@ -20,6 +20,7 @@ from redraft.graders.reply_form import FORM_PARTS, Scale
 from redraft.loop.records import Candidate
 from redraft.protocols import FORMATS, Reply
 from redraft.session.perform import ModelClient, StepClient
+from sessions import make_session
 
 SCALES = [(1, 10), (0.0, 1.0), (-5, 5), (0, 1000), (1, 5.0)]
 PAIR = [Candidate(0, "x"), Candidate(1, "y")]
@@ -364,10 +365,8 @@ async def test_a_small_model_of_a_real_server_answers_in_a_form(plain_server, na
     """Random words make valid verdicts, each at the first ask: llama.cpp holds the model to the
     schema.
     """
-    session = redraft.session.session.Session(
-        redraft.session.options.Options(retries=0), None, REAL[name]
-    )
-    connected = session.clients.client_for(redraft.models.connect(plain_server))
+    session = make_session(redraft.session.options.Options(retries=0), None, REAL[name])
+    connected = session.models.client_for(redraft.models.connect(plain_server))
     try:
         for text in ("Red.", "A colour is blue, and another one is green."):
             feedback = await REAL[name].grade(

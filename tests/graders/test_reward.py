@@ -25,8 +25,8 @@ from redraft.graders.traits import traits_of
 from redraft.loop.steps import Grade
 from redraft.session.options import Options
 from redraft.session.perform import make_performer
-from redraft.session.session import Session
 from redraft.validation.reward_scale import learn_scale
+from sessions import make_session
 
 RAW = 3.0  # what the strict server's model says before its activation function
 
@@ -136,7 +136,7 @@ async def strict():
 async def grade(grader, text="fine", task="q", **options):
     """Return the record of one grade, as a session makes it."""
     task = task if isinstance(task, Task) else Task(task)
-    session = Session(Options(retries=0, **options), None, grader)
+    session = make_session(Options(retries=0, **options), None, grader)
     panel, roles = session.resolve_panel(())
     try:
         return await make_performer(roles)(Grade(panel[0].name, task, Candidate(0, text)))

@@ -19,8 +19,8 @@ from redraft.models.pricing import Price, price_of
 from redraft.models.scoring import connect_embeddings, connect_moderation
 from redraft.runs import BatchRun
 from redraft.session.options import Options
-from redraft.session.session import Session
 from redraft.validation import validate
+from sessions import make_session
 
 TOKENS = 7
 REPLIES = {
@@ -188,7 +188,7 @@ async def test_a_cancelled_call_is_counted_as_sent(server, make):
 @every
 async def test_the_endpoint_is_part_of_the_fingerprint(server, make):
     """Another model or another address is another grader; a key in the address is not."""
-    session = Session(Options(), None, [])
+    session = make_session(Options(), None, [])
     secret = server.url.replace("http://", "http://:sk-1@")
     graders = [
         make(server.url),

@@ -20,10 +20,10 @@ from redraft.protocols import Reply
 from redraft.runs import BatchRun, online_priors
 from redraft.runs.online_priors import OnlinePriors, RefitSchedule
 from redraft.session.options import Options
-from redraft.session.session import Session
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import PriorsStore, StoredPriors
 from redraft.usage import Usage
+from sessions import make_session
 
 from . import killing
 
@@ -312,7 +312,7 @@ async def test_learned_priors_may_be_requested_when_resuming(tmp_path, rows):
 
 def pair_of_all():
     """The model and judge of all runs in this file."""
-    return Session(Options(), Writer(), digit_judge).priors_key
+    return make_session(Options(), Writer(), digit_judge).knowledge.priors_key
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ async def runs_until_the_end(folder, budget, stops):
         allocator, need = run._job.budget.allocator, run._job.budget.allocator.estimate.base
         unit = SCALE[allocator.unit]
         figures = {
-            "tracker": run._job.session.budget_tracker.spent[allocator.unit],
+            "tracker": run._job.session.models.budget_tracker.spent[allocator.unit],
             "journal": spent[allocator.unit],
             "reports": sum(
                 {"calls": used.calls, "tokens": used.tokens, "usd": used.cost}[allocator.unit]

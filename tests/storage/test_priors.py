@@ -40,6 +40,7 @@ from redraft.storage.priors_store import (
     read_priors,
 )
 from redraft.usage import Usage
+from sessions import make_session
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
@@ -53,7 +54,7 @@ def stored_priors(priors=LEARNED, pair=PAIR):
 
 def open_session(graders=None, model="m", judge=None, **settings):
     named = ScriptedModel([], name=model) if model else None
-    return Session(
+    return make_session(
         Options(**settings), named, graders, ScriptedModel([], name=judge) if judge else None
     )
 
@@ -141,20 +142,20 @@ def damaged_files():
 def test_damaged_file_is_reported_and_ignored(monkeypatch, tmp_path, data):
     """Nothing is read from it, the list says what is wrong, and a run uses the default priors."""
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    pair = open_session().priors_key
+    pair = open_session().knowledge.priors_key
     path = PriorsStore.in_folder().save(stored_priors(pair=pair))
     path.write_bytes(data)
     assert PriorsStore.in_folder().load(pair) is None
     [(where, error)] = PriorsStore.in_folder().entries()
     assert where == path and isinstance(error, StoreError) and str(path) in str(error)
-    assert open_session(priors="learned").priors == Priors()
+    assert open_session(priors="learned").knowledge.priors == Priors()
 
 
 def test_file_in_place_of_the_folder_is_ignored(monkeypatch, tmp_path):
     """Nothing is found there, and storing raises an error."""
     (tmp_path / "priors").write_text("")
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
-    assert open_session(priors="learned").priors == Priors()
+    assert open_session(priors="learned").knowledge.priors == Priors()
     with pytest.raises(StoreError, match="priors"):
         PriorsStore.in_folder().save(stored_priors())
 
@@ -170,13 +171,13 @@ def test_pair_depends_on_what_decides_its_scores():
         open_session(["judge", must("words:1-5")]),
         open_session([with_weight("judge", 3)]),
     ]
-    assert len({one.priors_key.key for one in same}) == 1
+    assert len({one.knowledge.priors_key.key for one in same}) == 1
     two = [
         open_session(["judge", "helpfulness"]),
         open_session(["helpfulness", "judge"]),
         open_session([with_weight("judge", 2), with_weight("helpfulness", 2)]),
     ]
-    assert len({one.priors_key.key for one in two}) == 1
+    assert len({one.knowledge.priors_key.key for one in two}) == 1
     others = [
         same[0],
         two[0],
@@ -186,8 +187,8 @@ def test_pair_depends_on_what_decides_its_scores():
         open_session(llm_grader),
     ]
     others.append(open_session(["judge", lambda text: 0.5]))
-    assert len({one.priors_key.key for one in others}) == len(others)
-    assert (two[0].priors_key.model, sorted(two[0].priors_key.graders)) == (
+    assert len({one.knowledge.priors_key.key for one in others}) == len(others)
+    assert (two[0].knowledge.priors_key.model, sorted(two[0].knowledge.priors_key.graders)) == (
         "m",
         ["helpfulness", "judge"],
     )
@@ -197,7 +198,7 @@ def test_requirements_of_a_task_keep_the_pair():
     """Requirements do not change what the score consists of."""
     first, second = open_session(), open_session()
     first.resolve_panel(("words:1-5",))
-    assert first.priors_key == second.priors_key
+    assert first.knowledge.priors_key == second.knowledge.priors_key
 
 
 def grader_with_a_lock():
@@ -223,8 +224,8 @@ def grader_with_a_lock():
 )
 def test_unstorable_priors_have_no_pair(arranged):
     """The run uses the default priors."""
-    assert arranged.priors_key is None
-    assert arranged.priors == Priors()
+    assert arranged.knowledge.priors_key is None
+    assert arranged.knowledge.priors == Priors()
 
 
 def test_session_uses_stored_priors_on_request(tmp_path):
@@ -232,20 +233,24 @@ def test_session_uses_stored_priors_on_request(tmp_path):
     have other priors.
     """
     one = open_session(priors="learned")
-    PriorsStore.in_folder().save(stored_priors(pair=one.priors_key))
-    assert one.priors == LEARNED
-    assert open_session().priors == open_session(priors="shipped").priors == Priors()
+    PriorsStore.in_folder().save(stored_priors(pair=one.knowledge.priors_key))
+    assert one.knowledge.priors == LEARNED
+    assert (
+        open_session().knowledge.priors
+        == open_session(priors="shipped").knowledge.priors
+        == Priors()
+    )
     mine = tmp_path / "mine.json"
     mine.write_text('{"draft_mean": 0.1}')
     assert (
-        open_session(priors=mine).priors
-        == open_session(priors=str(mine)).priors
+        open_session(priors=mine).knowledge.priors
+        == open_session(priors=str(mine)).knowledge.priors
         == Priors(draft_mean=0.1)
     )
-    assert open_session(priors=Priors(draft_mean=0.1)).priors == Priors(draft_mean=0.1)
-    assert one.with_graders("helpfulness").priors == Priors()
-    PriorsStore.in_folder().save(stored_priors(Priors(draft_mean=0.9), one.priors_key))
-    assert one.priors == LEARNED  # a run uses one set of priors throughout
+    assert open_session(priors=Priors(draft_mean=0.1)).knowledge.priors == Priors(draft_mean=0.1)
+    assert Session(one.options, one.models, "helpfulness").knowledge.priors == Priors()
+    PriorsStore.in_folder().save(stored_priors(Priors(draft_mean=0.9), one.knowledge.priors_key))
+    assert one.knowledge.priors == LEARNED  # a run uses one set of priors throughout
 
 
 @pytest.mark.parametrize("word", ["learn", "Shipped", "", 3, True, {}, ["learned"], 0.5])
@@ -297,7 +302,9 @@ async def test_stored_priors_are_used_only_on_request(tmp_path, run_once):
         for settings in ({}, {"priors": "shipped"}, {"priors": "learned"})
     ]
     PriorsStore.in_folder().save(
-        stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+        stored_priors(
+            useless, open_session(llm_grader, model="scripted", judge="judge").knowledge.priors_key
+        )
     )
     after = [await run_once(settings) for settings in ({}, {"priors": "shipped"})]
     (tmp_path / "p.json").write_text(json.dumps(useless.to_dict()))
@@ -331,7 +338,9 @@ async def test_useless_refinement_is_not_paid_for():
 
     assert await calls() > 2
     PriorsStore.in_folder().save(
-        stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+        stored_priors(
+            useless, open_session(llm_grader, model="scripted", judge="judge").knowledge.priors_key
+        )
     )
     assert await calls(priors="learned") == 2
     assert await calls() > 2
@@ -354,7 +363,9 @@ async def test_later_priors_do_not_reopen_a_finished_trace():
     first = await resume("q", min_expected_gain=0.1)
     assert (first.stop, first.usage.calls) == ("gain", 2)
     PriorsStore.in_folder().save(
-        stored_priors(eager, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+        stored_priors(
+            eager, open_session(llm_grader, model="scripted", judge="judge").knowledge.priors_key
+        )
     )
     assert (await resume("q", min_expected_gain=0.1)).usage.calls > 2
     loaded = Trace.from_json(first.trace.to_json())
@@ -377,7 +388,9 @@ async def test_trace_with_stored_priors_can_be_reopened():
     )
     judge = ScriptedModel(["8"] * 20, name="judge")
     PriorsStore.in_folder().save(
-        stored_priors(dull, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+        stored_priors(
+            dull, open_session(llm_grader, model="scripted", judge="judge").knowledge.priors_key
+        )
     )
     first = await refine(
         "q", ScriptedModel(["a"]), llm_grader, judge, min_expected_gain=0.04, priors="learned"
@@ -450,9 +463,11 @@ async def test_later_priors_repeat_no_rows(tmp_path):
 
     assert await calls() > 0
     before = (tmp_path / "out.jsonl").read_bytes()
-    one = Session(Options(), HashModel(), llm_grader)
-    PriorsStore.in_folder().save(stored_priors(pair=one.priors_key))
-    assert Session(Options(priors="learned"), HashModel(), llm_grader).priors == LEARNED
+    one = make_session(Options(), HashModel(), llm_grader)
+    PriorsStore.in_folder().save(stored_priors(pair=one.knowledge.priors_key))
+    assert (
+        make_session(Options(priors="learned"), HashModel(), llm_grader).knowledge.priors == LEARNED
+    )
     assert await calls() == await calls(priors="learned") == 0
     assert await calls(priors="shipped") == 0
     assert (tmp_path / "out.jsonl").read_bytes() == before

@@ -203,7 +203,9 @@ async def test_evaluation_event_per_grade(memory):
     for (candidate, grader), event in by_candidate.items():
         assert event.span_id == chats[candidate].context.span_id
         assert event.attributes["gen_ai.response.id"] == f"r-{candidate + 1}"
-        assert event.attributes["redraft.grader.fingerprint"] == refinement.fingerprint(grader)
+        assert event.attributes["redraft.grader.fingerprint"] == refinement.roles.fingerprint(
+            grader
+        )
         assert "gen_ai.evaluation.explanation" not in event.attributes
     musts = [
         (

@@ -26,6 +26,7 @@ from redraft.graders.cards import (
     write_card_file,
 )
 from redraft.graders.fingerprint import grader_fingerprint
+from redraft.session.models import Models
 from redraft.session.options import Options
 from redraft.session.session import Session
 from redraft.storage.secure_files import data_dir
@@ -68,9 +69,11 @@ def write_to_store(store, content):
 
 
 def mark_of(judge=JUDGE, model=None):
-    run_session = Session(Options(), None, judge, model or ScriptedModel([VERDICT]))
+    run_session = Session(
+        Options(), Models(Options(), judge=model or ScriptedModel([VERDICT])), judge
+    )
     panel, graders = run_session.resolve_panel(())
-    return run_session.fingerprint(graders, panel[0].name)
+    return graders.fingerprint(panel[0].name)
 
 
 def test_card_round_trips():
@@ -388,11 +391,9 @@ async def test_custom_code_needs_a_card(tmp_path, grader):
         ConfigError, match=r"'short'.*never validated.*redraft\.validation\.validate.*FILE\.py:NAME"
     ):
         await run(CardStore(tmp_path), "error", grader)
-    run_session = Session(Options(), None, grader)
+    run_session = Session(Options(), Models(Options()), grader)
     _panel, graders = run_session.resolve_panel(())
-    write_to_store(
-        CardStore(tmp_path), card(run_session.fingerprint(graders, "short"), grader="short")
-    )
+    write_to_store(CardStore(tmp_path), card(graders.fingerprint("short"), grader="short"))
     result = await run(CardStore(tmp_path), "error", grader)
     assert result.metadata["validation"]["short"]["status"] == "trusted"
 

@@ -21,7 +21,6 @@ from redraft.graders.cards import CardStore
 from redraft.loop.records import Feedback, StopReason
 from redraft.models.functions import CallableModel
 from redraft.session.options import Options
-from redraft.session.session import Session
 from redraft.usage import Usage
 from redraft.validation.attacks import Attack, attacked_cases, prefers_worse, read_attacks
 from redraft.validation.card_page import write_card
@@ -34,6 +33,7 @@ from redraft.validation.run import (
     VerdictFile,
     validate_live,
 )
+from sessions import make_session
 
 JUDGE = Judge({"truth": "It is true."}, name="truthful")
 
@@ -74,7 +74,7 @@ def cases(n=12):
 
 
 async def validate_grader(store, model, labelled=None, live=LiveConfig(), grader=JUDGE, **options):
-    run_session = Session(
+    run_session = make_session(
         Options(retries=0, **options), None, grader, CallableModel(model, name="counting")
     )
     try:
@@ -148,7 +148,7 @@ async def test_grader_errors_are_unreadable_verdicts(tmp_path):
     def brittle(text):
         return {"0": 0.0, "1": 0.0, "2": 0.0, "3": 1.0}[text[0]]
 
-    run_session = Session(Options(), None, brittle)
+    run_session = make_session(Options(), None, brittle)
     found = await validate_live(
         LabelledData(cases(24), "points.jsonl", "0" * 64), run_session, CardStore(tmp_path)
     )
@@ -283,7 +283,9 @@ async def test_threshold_applies_to_attacks(tmp_path):
     data = LabelledData(
         labelled, "points.jsonl", "0" * 64, report_config=ReportConfig(threshold=0.7)
     )
-    run_session = Session(Options(), None, JUDGE, CallableModel(CountingJudge(), name="counting"))
+    run_session = make_session(
+        Options(), None, JUDGE, CallableModel(CountingJudge(), name="counting")
+    )
     found = await validate_live(
         data, run_session, CardStore(tmp_path), LiveConfig(attacks=[Attack("x", "noise")])
     )

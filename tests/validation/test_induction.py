@@ -21,7 +21,6 @@ from redraft.graders.rubric import ScoredExample
 from redraft.models.functions import CallableModel
 from redraft.protocols import Reply
 from redraft.session.options import Options
-from redraft.session.session import Session
 from redraft.validation.cases import CaseVerdicts, LabelledCase, Verdict
 from redraft.validation.rubric_induction import (
     InducedRubric,
@@ -31,6 +30,7 @@ from redraft.validation.rubric_induction import (
     split_cases,
     to_toml,
 )
+from sessions import make_session
 
 START = Rubric(
     "mine",
@@ -99,7 +99,7 @@ EVERY = set(range(30))
 
 async def induce(writer, judge, rounds=4, start=START, **options):
     model = writer if isinstance(writer, ScriptedModel) else ScriptedModel(writer)
-    run_session = Session(
+    run_session = make_session(
         Options(retries=0, cache={}, **options), model, None, CallableModel(judge, name="judging")
     )
     try:

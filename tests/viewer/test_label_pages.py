@@ -23,7 +23,6 @@ from redraft.errors import ConfigError
 from redraft.models import CallableModel
 from redraft.plans.quality.priors import Priors
 from redraft.session.options import Options
-from redraft.session.session import Session
 from redraft.validation import read_cases
 from redraft.validation.label_file import LabelFile, LabelItem, LabelQuestion, read_labels
 from redraft.viewer.label_items import (
@@ -43,6 +42,7 @@ from redraft.viewer.label_pages import (
     presentation_order,
 )
 from redraft.viewer.run_library import RunLibrary
+from sessions import make_session
 
 from .conftest import serving
 from .hostile_runs import write_hostile_run
@@ -404,10 +404,10 @@ def test_labels_of_two_people_reach_everything(browser, tmp_path, monkeypatch, c
         path, judged_by_model, brief_judge(), repeats=2, cards_dir="cards"
     )
     validated.save_card()
-    session = Session(
+    session = make_session(
         Options(cards_dir="cards"), redraft.ScriptedModel(["x"]), judged_by_model, brief_judge()
     )
-    assert 0.02 < session.priors.noise_sd < 0.04 < Priors().noise_sd
+    assert 0.02 < session.knowledge.priors.noise_sd < 0.04 < Priors().noise_sd
     settings = {"cards_dir": "cards", "require_validated": "error", "max_iterations": 0}
     assert (
         redraft.refine_sync(

@@ -14,7 +14,7 @@ from redraft.graders import Checklist, Pairwise, Ranker
 from redraft.models import Chat, ScriptedModel, connect
 from redraft.runs import batch
 from redraft.session.options import Options
-from redraft.session.session import Session
+from sessions import make_session
 
 from . import fault_server as fs
 
@@ -175,8 +175,8 @@ async def test_a_changed_parameter_is_another_call(server):
 
 def fingerprint(model, judge, **settings):
     """Return the fingerprint of a judge in a session with these settings."""
-    session = Session(Options(**settings), model, [judge])
-    return session.fingerprint(session.resolve_panel(())[1], "judge")
+    session = make_session(Options(**settings), model, [judge])
+    return session.resolve_panel(()).roles.fingerprint("judge")
 
 
 async def test_rows_are_done_again_if_a_parameter_changes(server, tmp_path):

@@ -24,6 +24,7 @@ from redraft.models import Chat
 from redraft.models.openai_responses import error_from_status, parse_error_body
 from redraft.models.waits import is_used_up, stated_wait
 from redraft.protocols import Reply
+from sessions import make_session
 
 from . import fault_server as fs
 
@@ -418,9 +419,7 @@ def test_other_calls_to_the_endpoint_wait_and_those_to_others_do_not():
     writer, judge = Server((429, BUSY)), Server((429, google(retry_info("1h"))), name="judge")
 
     async def work():
-        client = redraft.session.session.Session(
-            redraft.session.options.Options(max_in_flight=1), writer
-        ).clients
+        client = make_session(redraft.session.options.Options(max_in_flight=1), writer).models
         ask, other = client.client_for(writer).call, client.client_for(judge).call
         request = redraft.protocols.Request(({"role": "user", "content": "q"},))
         first = asyncio.ensure_future(ask(request))

@@ -24,7 +24,7 @@ from threading import Thread, current_thread, local, main_thread
 from threading import enumerate as enumerate_threads
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ..errors import RedraftError
+from ..errors import RedraftError, attach, attachment
 from .descriptors import descriptor_limit
 from .threads import submit_to_daemon_thread
 
@@ -200,7 +200,7 @@ def _loop_is_running() -> bool:
 
 def _interrupt(result: Any) -> KeyboardInterrupt:
     interrupt = KeyboardInterrupt()
-    interrupt.result = result  # type: ignore[attr-defined]
+    attach(interrupt, result=result)
     return interrupt
 
 
@@ -251,7 +251,7 @@ class _SyncRunner(Generic[T]):
                     raise asyncio.CancelledError
                 self.result = await self._coroutine
         except asyncio.CancelledError as error:
-            self.result = getattr(error, "result", None)
+            self.result = attachment(error)
             raise
         return self.result  # type: ignore[no-any-return]
 

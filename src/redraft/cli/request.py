@@ -42,9 +42,8 @@ from ..models.registry import (
 from ..plans.quality.priors import Priors
 from ..protocols import Model, Requirement
 from ..requirements import kinds, parse
-from ..session.options import Options
-from ..session.refinement import PROMPT_KEYS
-from ..session.session import needs_judge
+from ..session.options import PROMPT_KEYS, Options
+from ..session.panel import needs_judge
 from ..settings import OptionFields, Settings, settings_of
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage

@@ -31,8 +31,10 @@ from ..middleware import Budget
 from ..runs import BatchReport, BatchSettings, batch
 from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
+from ..session.models import Models
 from ..session.options import Options
-from ..session.session import Session, graders_for_columns, needs_judge, resolve_graders
+from ..session.panel import graders_for_columns, needs_judge, resolve_graders
+from ..session.session import Session
 from ..settings import Settings, settings_for
 from ..storage.journal import Journal, run_name
 from ..tables.sources import open_source
@@ -247,12 +249,9 @@ class ComparisonRun:
             options = Options.from_settings(
                 cast("Settings", {"cache": journal.response_cache, **settings, **self._limits()})
             )
-            session = Session(options, None, self.graders, self.judge)
-            try:
+            async with Session(options, Models(options, judge=self.judge), self.graders) as session:
                 async for judged in GraderHarness(session).judge(cases):
                     yield judged
-            finally:
-                await session.close()
 
 
 def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:

@@ -32,7 +32,7 @@ from ..models.endpoint_url import parse_base_url, with_version
 from ..models.openai_chat import OPENAI_URL
 from ..models.registry import LOCAL_SERVERS, connect, openai_url, server_url
 from ..session.options import Options
-from ..session.session import resolve_graders
+from ..session.panel import resolve_graders
 from ..settings import (
     FilePath,
     Flag,

@@ -46,16 +46,16 @@ from ..plans import Plan
 from ..plans.self_refine import full_note
 from ..protocols import Store
 from ..result import broken_musts, parsed_answer
+from ..session.models import Models
+from ..session.panel import graders_of_run
 from ..session.perform import ModelClient
 from ..session.refinement import (
     Refinement,
-    in_rounds,
-    limits_left,
+    RefinementRun,
     make_refinement,
-    run_refinement,
 )
 from ..session.reservations import grader_calls
-from ..session.session import Session, graders_of_run
+from ..session.session import Session
 from ..settings import PlanSettings, settings_of
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
@@ -223,14 +223,14 @@ class ProfileRefiner:
                 bool(request.options.requirements),
             )
             graders = graders_of_run(named, judge, options.answer, requirements=requirements)
-            session = Session(
+            models = Models(
                 options,
                 writer,
-                graders,
                 self.models.model(judge) if judge else connected,
                 self.models.limit_calls,
+                capabilities=self.models.capabilities,
             )
-            session.clients.capabilities = self.models.capabilities
+            session = Session(options, models, graders)
             refinement = self._refinement(request, session)
         except ConfigError as error:
             raise GatewayError(
@@ -269,13 +269,12 @@ class ProfileRefiner:
             tool_choice=request.tool_choice,
             requirements=requirements,
         )
-        deadline_at = session.options.deadline_at
-        refinement = make_refinement(task, session, deadline_at, model_searched=False)
-        refinement = in_rounds(refinement, lambda: limits_left(session, deadline_at))
+        options = session.options
+        refinement = make_refinement(task, session, options.deadline_at, model_searched=False)
         if not request.tools:
             return refinement
-        plan = refinement.next_steps or refinement.plan
-        return replace(refinement, next_steps=tool_turn_plan(plan, session.options.drafts))
+        next_steps = tool_turn_plan(refinement.next_steps, options.drafts)
+        return replace(refinement, next_steps=next_steps)
 
 
 def is_begun(message: Message) -> bool:
@@ -363,7 +362,7 @@ async def answer_request(prepared: PreparedRequest) -> AsyncGenerator[Progress |
     refinement = prepared.refinement
     trace, reported = refinement.trace, len(refinement.trace.records)
     try:
-        async with aclosing(run_refinement(refinement)) as traces:
+        async with aclosing(RefinementRun(refinement).traces()) as traces:
             async for trace in traces:
                 for progress in progress_of(trace, trace.records[reported:]):
                     yield progress

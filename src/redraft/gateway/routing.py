@@ -15,7 +15,7 @@ from ..base.checks import format_value
 from ..errors import ConfigError
 from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
-from ..session.clients import endpoint_label
+from ..session.models import endpoint_label
 from .config import GatewayConfig, Profile, Retention, ServedModel
 from .exchange import ChatRequest, GatewayError, WireName, invalid_request
 from .field_tables import ANSWER_COUNTS, OUTPUT_FIELDS, OUTPUT_LIMITS

@@ -35,7 +35,7 @@ from ..base.descriptors import is_shortage
 from ..base.own_code import fingerprint_name
 from ..base.threads import run_in_thread
 from ..errors import ConfigError, RedraftError, StoreError
-from ..loop.cancellation import cancel_and_wait
+from ..loop.engine import cancel_and_wait
 from ..loop.records import (
     Candidate,
     Comparison,

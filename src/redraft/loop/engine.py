@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from .cancellation import cancel_and_wait
+from ..errors import attachment
 from .records import Feedback, Record, Slot
 from .steps import Round, Step
 from .trace import Trace
@@ -106,7 +106,9 @@ class Engine:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            if isinstance(error, asyncio.CancelledError) and (record := _attached_record(error)):
+            if isinstance(error, asyncio.CancelledError) and (
+                record := attachment(error, "record")
+            ):
                 self._add_late([record])
         finally:
             if self._running:
@@ -158,14 +160,10 @@ async def _perform_step(perform: Perform, step: Step) -> Record:
     try:
         return await perform(step)
     except asyncio.CancelledError as error:
-        if record := _attached_record(error):
-            return record
-        raise
-
-
-def _attached_record(error: asyncio.CancelledError) -> Record | None:
-    """Return the record that a performer attached to the cancellation of a step."""
-    return getattr(error, "record", None)
+        record: Record | None = attachment(error, "record")
+        if record is None:
+            raise
+        return record
 
 
 def replay_from(trace: Trace, perform: Perform) -> Perform:
@@ -177,3 +175,23 @@ def replay_from(trace: Trace, perform: Perform) -> Perform:
         return trace.records_by_slot.get(step.slot) or await perform(step)
 
     return replay
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until all have ended; their results and exceptions are dropped.
+
+    If the caller is cancelled meanwhile, CancelledError is raised once all tasks have ended.
+    """
+    pending = list(tasks)
+    for task in pending:
+        task.cancel()
+    cancelled = None
+    while running := [task for task in pending if not task.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    for task in pending:
+        _ = task.cancelled() or task.exception()  # retrieved, so that asyncio does not log it
+    if cancelled:
+        raise cancelled

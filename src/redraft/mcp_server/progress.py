@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from ..base.text import strip_control_sequences
-from ..loop.cancellation import cancel_and_wait
+from ..loop.engine import cancel_and_wait
 from ..loop.records import Candidate, Failure, Feedback, Record
 from ..loop.steps import Step, Stop
 from ..loop.trace import Trace

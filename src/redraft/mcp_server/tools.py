@@ -18,8 +18,8 @@ from ..loop.trace import Trace
 from ..plans.self_refine import BestOfN
 from ..result import Result, conclusion_error, is_graded
 from ..session.options import Options
-from ..session.refinement import Refinement, prepare_refinement, run_refinement
-from ..session.session import graders_for_tasks, needs_judge, traits_of_named
+from ..session.panel import graders_for_tasks, needs_judge, traits_of_named
+from ..session.refinement import Refinement, RefinementRun, prepare_refinement
 from ..settings import GradeSettings, Settings, ValidationSettings, settings_for
 from ..validation.api import validate
 from ..validation.cases import LabelledCase, Verdict
@@ -168,12 +168,11 @@ async def validate_grader(
 
 async def _finish(refinement: Refinement, progress: CallProgress) -> Result[Any]:
     """Run a refinement to its end and return its result, or raise its error."""
-    trace = refinement.trace
-    async with aclosing(run_refinement(refinement)) as traces:
-        async for latest in traces:
-            trace = latest
+    run = RefinementRun(refinement)
+    async with aclosing(run.traces()) as traces:
+        async for trace in traces:
             progress.trace(trace)
-    return refinement.result_or_raise(trace)
+    return refinement.result_or_raise(run.trace)
 
 
 def _settings(bench: Workbench, progress: CallProgress) -> Settings:

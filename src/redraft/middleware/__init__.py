@@ -5,7 +5,7 @@ Each wrapper takes an async function and returns one of the same shape, so wrapp
 function; `retry.retry`, `cache.cache`, `metering.meter`, `adapt.adapt`,
 `prompt_cuts.notice_cut_prompts` and `endpoint_limiter.limit_endpoint` fit around a model call.
 These wrap the call and not the step, because one step may make several calls (a judge may be asked
-again, a grader may call a model) and the budget is reserved for each; `clients.SessionClients` puts
+again, a grader may call a model) and the budget is reserved for each; `session.models.Models` puts
 the stack together. `shortage.wait_for_room` wraps a step.
 
 A call is repeated in five places, each for its own reason:

@@ -21,14 +21,15 @@ from ..base import checks
 from ..base.log import log
 from ..base.sync import check_event_loop, run_sync, sync_form_of
 from ..base.text import pluralize
-from ..errors import ConfigError
+from ..errors import ConfigError, attach
 from ..graders.traits import check_columns, check_environments
 from ..middleware import Budget
 from ..plans import Plan, plan_traits
 from ..session.options import ROLE_ARGUMENTS, Options
+from ..session.panel import graders_for_columns
 from ..session.perform import Roles
 from ..session.refinement import log_default_judge, resolve_model
-from ..session.session import Session, graders_for_columns
+from ..session.session import Session
 from ..settings import (
     BATCH_DEFAULTS,
     BatchFields,
@@ -181,7 +182,7 @@ class BatchRun:
             {"output": self.config.output, "errors": self.config.errors}, dataset.source.paths
         )
         session, plan = await self._session(self.config.options)
-        try:
+        async with session:
             self._check(dataset, summary, session)
             self._name_default_judge(session)
             preview = await asyncio.to_thread(
@@ -198,8 +199,6 @@ class BatchRun:
                 if task
                 else preview
             )
-        finally:
-            await session.close()
 
     def _output_notice(self, dataset: BatchDataset, summary: DatasetSummary, keys: RowKeys) -> str:
         """Return what the run would say about the rows in its output, also if it would be
@@ -229,7 +228,7 @@ class BatchRun:
             except (StoppedEarlyError, ReadInterrupted):
                 return self._empty_report()
             except asyncio.CancelledError as error:
-                error.result = self._empty_report()  # type: ignore[attr-defined]
+                attach(error, result=self._empty_report())
                 raise
             if self.is_stopped:
                 self.stop(now=bool(self._stop_now))
@@ -345,7 +344,7 @@ class BatchRun:
         session, plan = await self._session(
             replace(config.options, cache=cache, budget=budget), endpoints
         )
-        session.clients.listeners += filter(None, [self.say])
+        session.models.listeners += filter(None, [self.say])
         self._name_default_judge(session)
         if isinstance(endpoints, BatchEndpoints):
             session = endpoints.session(session)
@@ -361,12 +360,12 @@ class BatchRun:
             (self.say or log.info)(notice)
         restore_capabilities(session, config.name, journal)
         if session.options.budget:
-            session.budget_tracker.spent.update(metadata.get("spent", {}))
+            session.models.budget_tracker.spent.update(metadata.get("spent", {}))
         if config.options.budget:
-            session.budget_tracker.on_change = lambda: journal.update_run(
-                config.name, spent=endpoints.spent_if_killed(session.budget_tracker)
+            session.models.budget_tracker.on_change = lambda: journal.update_run(
+                config.name, spent=endpoints.spent_if_killed(session.models.budget_tracker)
             )
-        types = config.result_columns(*session.common_grading)
+        types = config.result_columns(session.common_panel())
         job_config = config if config.pilot is None else pilot_config(config)
         output, rejects = self._files(job_config, resources, metadata, dataset.columns, types)
         journal.update_run(
@@ -410,7 +409,7 @@ class BatchRun:
 
     def _executor(self, session: Session, ready: ReadyProcesses) -> Executor:
         config, say = self.config, self.say or _ignore
-        models = (session.writer or False, session.graders, session.judge)
+        models = (session.models.writer or False, session.graders, session.models.judge)
         if config.engine == "ray":
             return ShardedExecutor(RayPool(config.ray_address, config.shards), models, say)
         if self._workers:
@@ -424,10 +423,8 @@ class BatchRun:
         if self.model is None and self.config.mode != "grade":
             self.model = await resolve_model(None) or False
         session, _ = await self._session(self.config.options)
-        try:
+        async with session:
             self._check(dataset, summary, session)
-        finally:
-            await session.close()
 
     def _check(self, dataset: BatchDataset, summary: DatasetSummary, session: Session) -> Roles:
         """Return the roles of the session. Raises ConfigError if no row could be processed."""

@@ -72,7 +72,7 @@ class WholeBudget:
         """Return the rest of the budget less the usage of the most expensive call: that much cannot
         be spent at the end.
         """
-        budget, tracker = self.session.options.budget, self.session.budget_tracker
+        budget, tracker = self.session.options.budget, self.session.models.budget_tracker
         return (
             budget_left(
                 budget,

@@ -6,17 +6,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..base import checks
 from ..base.documents import open_regular
 from ..errors import ConfigError
-from ..graders.traits import GraderTraits, report_hidden_tests
-from ..loop.trace import PanelGrader
+from ..graders.traits import report_hidden_tests
 from ..plans import Plan
 from ..plans.quality.priors import Priors
 from ..plans.self_refine import BestOfN
@@ -51,6 +50,9 @@ from .row_result import (
     RowResult,
     grader_columns,
 )
+
+if TYPE_CHECKING:
+    from ..session.panel import TaskPanel
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"
@@ -310,10 +312,9 @@ class BatchConfig(BatchFields):
             keep=self.keep,
         )
 
-    def result_columns(
-        self, panel: Iterable[PanelGrader], graders: Iterable[GraderTraits]
-    ) -> Mapping[str, type]:
-        """Return the columns that the run adds to each row, with their types.
+    def result_columns(self, common: TaskPanel) -> Mapping[str, type]:
+        """Return the columns that the run adds to each row, with their types; `common` is the panel
+        of its session.
 
         With a form of answer there is also `parsed`, a JSON value beside `best`; with `keep` the
         answers that are kept; in mode "grade" the score and the reason of each grader that all rows
@@ -325,8 +326,10 @@ class BatchConfig(BatchFields):
         kept = ({KEPT: str} if self.keep > 1 else {}) | (
             {FORECAST: float} if self.options.unseen_last else {}
         )
-        hidden = dict.fromkeys(HIDDEN, int) if report_hidden_tests(graders) else {}
-        pairs = grader_columns(panel).values() if self.mode == "grade" else ()
+        hidden = (
+            dict.fromkeys(HIDDEN, int) if report_hidden_tests(common.roles.traits.values()) else {}
+        )
+        pairs = grader_columns(common.panel).values() if self.mode == "grade" else ()
         grades = {
             name: kind for pair in pairs for name, kind in zip(pair, (float, str), strict=True)
         }

@@ -22,7 +22,7 @@ from tempfile import gettempdir
 from typing import IO, Any, Literal, NamedTuple
 
 from ..errors import StoreError
-from ..loop.cancellation import cancel_and_wait
+from ..loop.engine import cancel_and_wait
 from ..storage.journal import Journal
 from ..storage.secure_files import PUBLIC, open_following_links
 from ..tables.readers import BadRow

@@ -16,7 +16,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..errors import StoreError
+from ..errors import StoreError, attach
 from ..graders.judging.stored_judge import judge_data
 from ..middleware.observe import CallbackErrors, observer
 from ..models.pricing import FREE
@@ -166,7 +166,7 @@ class BatchJob:
                 # if the cancellation came before the scheduler ran
                 self.scheduler.end("interrupted", "", now=True)
                 report = self._finish(files, executor)
-            error.result = report  # type: ignore[attr-defined]
+            attach(error, result=report)
             raise
         finally:
             vars(public_progress).update(vars(self.progress))
@@ -204,7 +204,7 @@ class BatchJob:
 
     def _digest(self) -> str:
         """Return the digest of the run as it is now (see `completion_digest`)."""
-        columns = self.config.result_columns(*self.session.common_grading)
+        columns = self.config.result_columns(self.session.common_panel())
         return completion_digest(self.config, self.summary, self.keys.shared, columns)
 
     def show_price(self) -> None:
@@ -259,14 +259,14 @@ class BatchJob:
             schedule = self.online_priors.schedule
             self.plan = plan = plan.with_priors(schedule.start)
             self.budget.plan, self.budget.priors_for = plan, lambda row: schedule.priors(row.n)
-            key = self.session.priors_key
+            key = self.session.knowledge.priors_key
             self.note(priors_key=key.as_data() if key else None)
             self.online_priors.save_schedule()
         is_free = all(
             client.price == FREE for client in (roles.writer, *roles.judges.values()) if client
         )
         if unit := budget_unit(self.session.options.budget, free=is_free):
-            share, tracker = self.share, self.session.budget_tracker
+            share, tracker = self.share, self.session.models.budget_tracker
             with_response = self.summary.with_response == self.summary.total
             self.budget.allocator = BudgetAllocator(
                 plan,
@@ -285,7 +285,7 @@ class BatchJob:
         one if the source has changed.
         """
         source = self.config.options.priors or "shipped"
-        known = self.session.labelled_figures
+        known = self.session.knowledge.labelled_figures
         if source == "learned" and not priors.tasks:
             say(
                 "no priors are saved for this model with these graders: the run starts with the "
@@ -322,7 +322,7 @@ class BatchJob:
         """
         panel, _ = self.session.common_panel()
         # the noise is known, or there is none
-        if self.session.labelled_figures.noise_sd is not None or not llm_graders(panel):
+        if self.session.knowledge.labelled_figures.noise_sd is not None or not llm_graders(panel):
             schedule.first = OnlinePriors.first_calibrated_refit
         elif rows := second_look_rows(panel, schedule.start, self.summary.total):
             schedule.second_looks, schedule.first = rows, OnlinePriors.first_calibrated_refit
@@ -355,7 +355,7 @@ class BatchJob:
             message=self.scheduler.message,
             output=self.config.output,
             journal=str(self.config.journal),
-            excess=self.session.budget_tracker.excess,
+            excess=self.session.models.budget_tracker.excess,
             callback_errors=CallbackErrors(self.session.callback_errors).texts,
             priors=None if priors == Priors() else priors.to_dict(),
             initial_prior_tasks=priors.tasks,
@@ -394,7 +394,7 @@ class BatchJob:
 
         It takes an estimate of each call in flight, so it is not done for each call.
         """
-        tracker = self.session.budget_tracker
+        tracker = self.session.models.budget_tracker
         if self.session.options.budget and not tracker.on_change:
             spent = self.scheduler.endpoints.spent_if_killed(tracker)
             if spent != self._noted_spent:
@@ -410,7 +410,7 @@ class BatchJob:
         online, config = self.online_priors, self.config
         if online is None or not config.learn or config.options.priors != "learned":
             return report
-        key = self.session.priors_key
+        key = self.session.knowledge.priors_key
         if key is None or self.scheduler.reason or not self.progress.processed_rows:
             return report
         source = (
@@ -461,7 +461,7 @@ class RowProcessor:
 
     def __post_init__(self) -> None:
         job = self.job
-        self._columns = dict.fromkeys(job.config.result_columns(*job.session.common_grading))
+        self._columns = dict.fromkeys(job.config.result_columns(job.session.common_panel()))
         self._has_ids = bool(job.dataset.shape.columns.id)
         names = result_column_names(
             self._columns if self._has_ids else ("id", *self._columns), job.dataset.columns

@@ -282,16 +282,13 @@ async def calibrate(
     """
     options = _checked_options(settings, calls, say)
     inputs, writer = as_tasks(tasks), await resolve_model(model) or False
-    session = await open_session(inputs, writer, graders, judge, options)
-    try:
+    async with await open_session(inputs, writer, graders, judge, options) as session:
         per_task, key, known = (
             calls_for_one_task(session),
-            session.priors_key,
-            session.labelled_figures,
+            session.knowledge.priors_key,
+            session.knowledge.labelled_figures,
         )
         note = session.default_judge_note
-    finally:
-        await session.close()
     chosen = evenly_chosen(inputs, calls // per_task)
     if not chosen:
         raise ConfigError(

@@ -117,7 +117,7 @@ def preview_run(
         session, plan, summary, rows, (calls_for(session, fewer), calls_for(session, looks))
     )
     expected = estimate_usage(session, plan, summary, rows, fewer)
-    starts = describe_responses(dataset, summary, writes=session.writer is not None)
+    starts = describe_responses(dataset, summary, writes=session.models.writer is not None)
     return BatchPreview(
         (
             f"{pluralize(summary.total, 'row')} in {dataset.source.name}",
@@ -173,7 +173,7 @@ def second_look_grades(
     noise_aware = plan_traits(plan).noise_aware
     if not (config.calibrate and config.learns_online and noise_aware):
         return {}
-    is_known = session.labelled_figures.noise_sd is not None
+    is_known = session.knowledge.labelled_figures.noise_sd is not None
     looks = 0 if is_known else len(second_look_rows(panel, noise_aware.priors, rows))
     return {judge.name: looks for judge, _ in llm_graders(panel)}
 
@@ -291,7 +291,7 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
     traits = plan_traits(plan)
     calls, grading = calls_by_grader(session), grading_calls(session, plan)
     once = sum(map(calls_per_task, roles.traits.values()))
-    if session.writer is None:
+    if session.models.writer is None:
         return (once + grading, once + grading) if with_response else (0, 0)
     least = once + (grading if with_response else traits.drafts * (1 + grading))
     more = session.options.max_iterations if traits.refines else 0

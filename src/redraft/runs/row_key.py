@@ -76,7 +76,7 @@ def settings_parts(session: Session, plan: Plan) -> dict[str, str]:
         "sampling": short_hash(sampling),
         "plan": grader_fingerprint(_without_learned_priors(plan, options), lambda _: None),
         "editor": grader_fingerprint(roles.editor, lambda _: None) if roles.editor else "none",
-        **{f"grader {grader.name}": _grader_part(session, roles, grader) for grader in panel},
+        **{f"grader {grader.name}": _grader_part(roles, grader) for grader in panel},
     }
 
 
@@ -90,8 +90,8 @@ def _without_learned_priors(plan: Plan, options: Options) -> Plan:
     return noise_aware.with_priors(UNSPECIFIED)
 
 
-def _grader_part(session: Session, roles: Roles, grader: PanelGrader) -> str:
-    fingerprint = session.fingerprint(roles, grader.name)
+def _grader_part(roles: Roles, grader: PanelGrader) -> str:
+    fingerprint = roles.fingerprint(grader.name)
     inputs = ["tool_calls"] if grader.reads_tool_calls else []
     return short_hash([grader.weight, grader.must, grader.repeats, fingerprint, *inputs])
 

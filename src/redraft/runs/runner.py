@@ -36,22 +36,19 @@ from ..middleware import BudgetTracker
 from ..middleware.observe import observer
 from ..models.registry import alternative_models
 from ..plans import NoiseAwarePlan, Plan, PlanDecision, plan_traits
-from ..plans.quality.lineage import llm_graders
 from ..plans.rounds import RoundByRound
 from ..protocols import Perform
-from ..session.clients import LimitCalls
-from ..session.options import Options
+from ..session.models import LimitCalls, Models
+from ..session.options import CALIBRATION_KEY, Options, plan_settings, without_outcome
+from ..session.panel import needs_judge
 from ..session.refinement import (
-    CALIBRATION_KEY,
     Refinement,
-    final_trace,
+    RefinementRun,
     make_refinement,
-    plan_settings,
     resolve_model,
     with_outcome,
-    without_outcome,
 )
-from ..session.session import Session, needs_judge
+from ..session.session import Session
 from ..storage.journal import Journal
 from ..tables.columns import NoResponseError, with_one_response
 from ..usage import NO_USAGE
@@ -162,9 +159,9 @@ class RowRunner:
     _plan_settings: Mapping[str, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        panel, graders = self.session.common_grading
+        panel, roles = self.session.common_panel()
         self._grader_columns = grader_columns(panel) if self.config.mode == "grade" else {}
-        self._reports_hidden_tests = report_hidden_tests(graders)
+        self._reports_hidden_tests = report_hidden_tests(roles.traits.values())
         self._headers = RowHeaders()
 
     async def run(self, row: PendingRow) -> None:
@@ -179,13 +176,14 @@ class RowRunner:
             policy.row_started(row)
         refinement = trace = None
         try:
-            refinement, store = self._prepare(row)
+            refinement = self._prepare(row)
+            run = RefinementRun(refinement)
             try:
-                await final_trace(refinement)
+                await run.finish()
             except asyncio.CancelledError:
                 if not self.run_end.reason:
                     raise
-            trace = store.trace or refinement.trace
+            trace = run.trace
             self._note_end(trace)
             result = await self._result_of(trace)
             if (
@@ -254,9 +252,8 @@ class RowRunner:
             plan = policy.plan_for(row, plan, None)
         return plan
 
-    def _prepare(self, row: PendingRow) -> tuple[Refinement, RowStore]:
-        """Return the row's refinement, resumed from the journal or new, and the store for its
-        records. Raises ConfigError.
+    def _prepare(self, row: PendingRow) -> Refinement:
+        """Return the row's refinement, resumed from the journal or new. Raises ConfigError.
 
         A row that the price had stopped continues without that outcome; its old result stays until
         there is a new one.
@@ -264,7 +261,7 @@ class RowRunner:
         task, name, id = row.entry.task, self.config.name, row.id
         if self.config.mode == "grade" and not task.given_responses:
             with_one_response(task)  # raises what is wrong
-        if self.session.writer is None and not task.given_responses:
+        if self.session.models.writer is None and not task.given_responses:
             raise NoResponseError(
                 "there is no response, and no model to write one: it is missing or blank"
             )
@@ -279,23 +276,29 @@ class RowRunner:
             self._recorded_plan, self._plan_settings = plan, plan_settings(plan)
         start = replace(earlier, task=task) if earlier else task
         refinement = make_refinement(
-            start, self.session, self.ends_at, plan=plan, settings=self._plan_settings
+            start,
+            self.session,
+            self.ends_at,
+            owns_session=False,
+            plan=plan,
+            settings=self._plan_settings,
         )
         if earlier is None:
             self._begin(row, refinement.trace)
         store = RowStore(
             self.journal, name, id, self.progress, len(earlier.records) if earlier else 0
         )
-        refinement.perform = partial(self._perform, refinement.perform, store)
-        refinement.store, refinement.owns_session = store, False
+        perform = partial(self._perform, refinement.perform, store)
+        refinement = replace(refinement, perform=perform, store=store)
         if noise_aware := plan_traits(plan).noise_aware:
-            refinement.next_steps = RoundByRound(
-                partial(self._preview, row, noise_aware), partial(self._decide, row, noise_aware)
+            preview, decide = (
+                partial(self._preview, row, noise_aware),
+                partial(self._decide, row, noise_aware),
             )
-            if earlier:
-                for policy in self.policies:
-                    policy.row_resumed(row, noise_aware, refinement.trace)
-        return refinement, store
+            refinement = replace(refinement, next_steps=RoundByRound(preview, decide))
+            for policy in self.policies if earlier else ():
+                policy.row_resumed(row, noise_aware, refinement.trace)
+        return refinement
 
     def _preview(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:
         """Return the decision by the plan that the policies choose now."""
@@ -335,7 +338,7 @@ class RowRunner:
         outcome = trace.outcome
         if outcome and (
             outcome.reason == "deadline"
-            or (outcome.reason == "budget" and self.session.budget_tracker.is_exhausted)
+            or (outcome.reason == "budget" and self.session.models.budget_tracker.is_exhausted)
         ):
             self.run_end.end(str(outcome.reason), _limit_text(trace, outcome.note), outcome.note)
         elif outcome and outcome.reason == "budget":
@@ -392,11 +395,10 @@ class RowHeaders:
 class RowStore:
     """Appends the records of one row to the journal, and adds their usage to the progress.
 
-    `saved` is the number of records in the journal, `trace` the latest trace. `paid` is how many
-    there were after the last one that took calls, `committed` how many are known to be on disk.
-    Given answers, which the header has as well, are appended with the record of the first step. An
-    outcome that only says that the row was cut short is not stored, because the row will be
-    resumed.
+    `saved` is the number of records in the journal. `paid` is how many there were after the last
+    one that took calls, `committed` how many are known to be on disk. Given answers, which the
+    header has as well, are appended with the record of the first step. An outcome that only says
+    that the row was cut short is not stored, because the row will be resumed.
     """
 
     journal: Journal
@@ -404,13 +406,11 @@ class RowStore:
     row: str
     progress: BatchProgress
     saved: int
-    trace: Trace | None = None
     paid: int = 0
     committed: int = 0
 
     def append(self, trace: Trace) -> None:
         """Append the records of the trace that are not in the journal yet."""
-        self.trace = trace
         count = len(trace.records)
         if count <= self.saved or count <= len(trace.task.given_responses):
             return
@@ -446,13 +446,11 @@ async def make_session(  # noqa: PLR0917
         judge = next(iter(alternative_models(model)), None) if judge is None else judge
         judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
-    session = Session(
-        options, await resolve_model(writer), graders, None if judge is False else judge, hold
-    )
-    session.clients.budget_tracker = budget or session.budget_tracker
-    panel, _ = session.common_panel()
-    noisy = bool(llm_graders(panel))
-    plan = config.plan or session.plan_for(writes=session.writer is not None, noisy=noisy)
+    models = Models(options, await resolve_model(writer), None if judge is False else judge, hold)
+    models.budget_tracker = budget or models.budget_tracker
+    session = Session(options, models, graders)
+    noisy = session.common_panel().is_noisy
+    plan = config.plan or session.plan_for(noisy=noisy)
     return session, plan
 
 
@@ -460,6 +458,6 @@ def restore_capabilities(session: Session, name: str, journal: Journal) -> None:
     """Load what earlier processes have learned about the endpoints from the journal, and save there
     what this one learns.
     """
-    capabilities = session.capabilities
+    capabilities = session.models.capabilities
     capabilities.restore(journal.metadata(name).get("capabilities", {}))
     capabilities.on_change = lambda: journal.update_run(name, capabilities=capabilities.as_data())

@@ -20,6 +20,7 @@ from ..models.pricing import FREE
 from ..plans import Plan, plan_traits
 from ..plans.prompts import Prompts
 from ..protocols import Reply, Request
+from ..session.models import Models
 from ..session.perform import make_performer
 from ..session.session import Session
 
@@ -91,9 +92,10 @@ async def _grading_prompts(session: Session, task: Task) -> dict[str, tuple[Mess
         on_record=None,
         on_step=None,
     )
-    shadow = Session(options, None, session.graders, recorder, connect=lambda _: recorder)
+    models = Models(options, None, recorder, connect=lambda _: recorder)
+    shadow = Session(options, models, session.graders)
     found: dict[str, tuple[Message, ...]] = {}
-    try:
+    async with shadow:
         panel, roles = shadow.resolve_panel(task.requirements, has_tests=bool(task.tests))
         perform = make_performer(roles, None)
         for grader in panel:
@@ -105,8 +107,6 @@ async def _grading_prompts(session: Session, task: Task) -> dict[str, tuple[Mess
             await perform(Grade(grader.name, task, Candidate(0, ANSWER)))
             if recorder.requests:
                 found[grader.name] = tuple(recorder.requests[0].messages)
-    finally:
-        await shadow.close()
     return found
 
 

@@ -29,7 +29,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ..base.log import error_summary
 from ..errors import StoreError
-from ..loop.cancellation import cancel_and_wait
+from ..loop.engine import cancel_and_wait
 from .endpoints import Endpoints
 from .progress import BatchProgress
 

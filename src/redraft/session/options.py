@@ -1,7 +1,11 @@
-"""The settings of a refinement, checked, and the plan that they describe."""
+"""The settings of a refinement, checked, the plan that they describe, and what a trace records of
+it, so that the work can be continued.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,16 +18,26 @@ from ..base.documents import read_small_text
 from ..base.parameters import SAMPLING
 from ..errors import ConfigError
 from ..graders.execution import CodeExecution
+from ..graders.fingerprint import grader_fingerprint
+from ..loop.records import Outcome
+from ..loop.steps import Stop
 from ..loop.stopping import done, max_iterations, patience, repairs_only, target
+from ..loop.trace import Trace
 from ..middleware import Budget
-from ..plans import Plan, plan_traits
-from ..plans.prompts import Prompts
+from ..plans import NoiseAwarePlan, Plan, plan_traits
+from ..plans.prompts import DraftPrompt, Prompts, RefinePrompt
 from ..plans.quality.calibration import Calibration
 from ..plans.quality.priors import Priors
 from ..plans.self_refine import SelfRefine
 from ..settings import OptionFields, PlanSettings, Settings, check_settings
 
 SHIPPED = Priors()
+CALIBRATION_KEY = (
+    "calibration"  # of what people's labels say about the judge, in the settings of a trace
+)
+PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
+# of all that is recorded of a plan
+PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})
 ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
 
 
@@ -235,4 +249,103 @@ def _load_priors(given: Any) -> Priors | str | None:
         return given
     raise checks.invalid_argument(
         "priors", "'shipped', 'learned', Priors, the path of a .json file or None", given
+    )
+
+
+def plan_settings(plan: Plan) -> dict[str, Any]:
+    """Return what a trace records of a plan: its own prompts, its priors, if they are not the
+    shipped ones, and its calibration.
+    """
+    settings: dict[str, Any] = {}
+    traits = plan_traits(plan)
+    if (prompts := traits.prompts) and (prompts.draft or prompts.refine):
+        own = zip(PROMPT_KEYS, (prompts.draft, prompts.refine), strict=True)
+        settings |= {key: prompt_data(prompt) for key, prompt in own if prompt}
+    if noise_aware := traits.noise_aware:
+        if noise_aware.priors != SHIPPED:
+            settings["priors"] = noise_aware.priors.to_dict()
+        if noise_aware.calibration:
+            settings[CALIBRATION_KEY] = noise_aware.calibration.to_data()
+    return settings
+
+
+def prompt_data(prompt: DraftPrompt | RefinePrompt) -> dict[str, str]:
+    """Return a prompt as plain data: a template as it is, a function by its name and a hash of its
+    source.
+    """
+    if isinstance(prompt, str):
+        return {"template": prompt}
+    name = getattr(prompt, "__qualname__", type(prompt).__qualname__)
+    return {"function": str(name), "fingerprint": grader_fingerprint(prompt, lambda _: None)}
+
+
+def with_plan_settings(trace: Trace, settings: Mapping[str, Any]) -> Trace:
+    """Record a plan (see `plan_settings`) in the settings of a trace, in place of what they had of
+    one.
+    """
+    kept = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS}
+    recorded = {**kept, **settings} if kept else settings
+    return trace if recorded == trace.settings else replace(trace, settings=recorded)
+
+
+def reopen_if_needed(trace: Trace, plan: Plan) -> Trace:
+    """Return a finished trace unchanged if the plan would end it again for the same reason, else
+    without its outcome.
+    """
+    if trace.outcome is None:
+        return trace
+    reasons = [
+        step.reason for step in plan(without_outcome(trace).for_new_run()) if isinstance(step, Stop)
+    ]
+    return trace if reasons == [trace.outcome.reason] else without_outcome(trace)
+
+
+def without_outcome(trace: Trace) -> Trace:
+    """Return a trace without its outcome."""
+    return replace(trace, records=tuple(r for r in trace.records if not isinstance(r, Outcome)))
+
+
+def with_original_settings(trace: Trace, plan: Plan, options: Options) -> Plan:
+    """Return the plan with the original priors and calibration if those reproduce the stored
+    outcome and the present ones do not.
+
+    Priors that were learned, and labels that were given, in the meantime must not cause more calls;
+    priors that the user gives may.
+    """
+    present = plan_traits(plan).noise_aware
+    if (
+        trace.outcome is None
+        or present is None
+        or options.plan is not None
+        or reproduces(present, trace)
+    ):
+        return plan
+    original = present
+    if present.calibration or trace.outcome.labels:
+        original = with_recorded_settings(trace, present, options)
+    elif options.priors == "learned":
+        original = present.with_priors(Priors())
+    return original if original is not present and reproduces(original, trace) else plan
+
+
+def with_recorded_settings(trace: Trace, plan: NoiseAwarePlan, options: Options) -> NoiseAwarePlan:
+    """Return the plan with the calibration that the trace recorded, and with its priors unless the
+    user gave some.
+    """
+    calibration, priors = None, plan.priors
+    with suppress(ConfigError, TypeError):
+        if CALIBRATION_KEY in trace.settings:
+            calibration = Calibration.from_data(trace.settings[CALIBRATION_KEY])
+        if not isinstance(options.priors, Priors):
+            priors = Priors.from_dict(trace.settings.get("priors", {}))
+    return plan.with_priors(priors).with_calibration(calibration)
+
+
+def reproduces(plan: NoiseAwarePlan, trace: Trace) -> bool:
+    """Whether the plan reproduces the trace's stored outcome."""
+    end = trace.outcome
+    return (
+        end is not None
+        and plan.outcome_if_stopped(without_outcome(trace).for_new_run(), end.reason, end.note)
+        == end
     )

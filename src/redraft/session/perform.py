@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from ..answers import AnswerForm
+from ..answers.forms import form_for_task
 from ..base.checks import is_blank
 from ..base.error_text import error_text
 from ..base.text import format_duration
@@ -26,11 +27,13 @@ from ..errors import (
     ConfigError,
     RedraftError,
     ValidatorError,
+    attach,
     error_name,
 )
 from ..graders.base import as_feedback, retry_once
+from ..graders.fingerprint import grader_fingerprint
 from ..graders.traits import GraderTraits
-from ..loop.cancellation import cancel_and_wait
+from ..loop.engine import cancel_and_wait
 from ..loop.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
 from ..loop.task import Message, Task, as_messages
@@ -91,7 +94,7 @@ class Roles:
     and the editor.
 
     `connect_client` returns the clients of models that graders name themselves. `answer` is the
-    form of the answer (None: text).
+    form of the answer (None: text). `known_fingerprints` are those of graders, by name.
     """
 
     writer: ModelClient | None = None
@@ -103,130 +106,152 @@ class Roles:
     connect_client: Callable[[Any], ModelClient] | None = None
     answer: AnswerForm[Any] | None = None
 
+    known_fingerprints: dict[str, str] = field(default_factory=dict)
+
     @cached_property
     def graders(self) -> Mapping[str, Grader | Comparer]:
         """The graders by name."""
         return {name: traits.grader for name, traits in self.traits.items()}
+
+    def for_task(self, task: Task) -> Roles:
+        """Return the roles for one task: with its tools, and the form of its answer."""
+        roles, form = self, form_for_task(self.answer, task)
+        if form is not self.answer:
+            roles = replace(roles, answer=form)
+        if task.tools:
+            tools, choice = task.tools, task.tool_choice
+            sampling = replace(self.sampling, tools=tools, tool_choice=choice, schema=None)
+            roles = replace(roles, sampling=sampling)
+        return roles
+
+    def fingerprint(self, grader: str) -> str:
+        """Return the fingerprint of a grader on the panel, with the models that it uses."""
+        judge = self.judges.get(grader)
+
+        def identity_of(model: Any) -> str | None:
+            connect = self.connect_client
+            client = judge if model is None or connect is None else connect(model)
+            return client.identity if client else None
+
+        return grader_fingerprint(self.graders[grader], identity_of)
+
+    def known_fingerprint(self, grader: str) -> str:
+        """Return the same, computed once for each grader."""
+        if grader not in self.known_fingerprints:
+            self.known_fingerprints[grader] = self.fingerprint(grader)
+        return self.known_fingerprints[grader]
 
 
 # the steps that are more than an end
 Work: TypeAlias = Generate | Refine | Repair | Grade | Compare
 
 
+@dataclass(eq=False)
+class StepCalls:
+    """The calls of one step, whichever of its clients makes them.
+
+    `ledgers`: one for each question. `models`: the names of those that answered.
+    `unanswered_endpoints`: those whose calls were cancelled. `pending_tasks` still wait for an
+    answer.
+    """
+
+    started_at: float = field(default_factory=monotonic)
+    ledgers: list[CallLedger] = field(default_factory=list)
+    models: dict[str, None] = field(default_factory=dict)
+    unanswered_endpoints: dict[str, None] = field(default_factory=dict)
+    pending_tasks: set[Any] = field(default_factory=set)
+    has_ended: bool = False
+
+
+@dataclass(eq=False)
 class StepClient:
     """The model client of one step: it counts the usage of every call, including failed and
     cancelled ones.
 
-    `answer` is the form of the answer, for functions that grade its value. `origin` is the client
-    that this one was made from, by `with_options`: the calls of both are those of one step.
+    `repeat`: the response cache keeps repeats apart. `answer` is the form of the answer, for
+    functions that grade its value. `calls` are those of the step, which the clients that
+    `with_options` makes share.
     """
 
-    def __init__(
-        self,
-        client: ModelClient | None,
-        repeat: int = 0,
-        connect_client: Callable[[Any], ModelClient] | None = None,
-        answer: AnswerForm[Any] | None = None,
-        origin: StepClient | None = None,
-    ) -> None:
-        self._client, self.answer = client, answer
-        self.repeat = repeat  # the response cache keeps repeats apart
-        self._connect_client, self._origin = connect_client, origin
-        self.is_closed = False
-        if origin is None:
-            self.started_at = monotonic()
-            self.ledgers: list[CallLedger] = []  # one for each question
-            self.models: dict[str, None] = {}
-            self.unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
-            self.pending_tasks: set[Any] = set()
-        else:
-            self.started_at, self.ledgers, self.models = (
-                origin.started_at,
-                origin.ledgers,
-                origin.models,
-            )
-            self.unanswered_endpoints, self.pending_tasks = (
-                origin.unanswered_endpoints,
-                origin.pending_tasks,
-            )
+    client: ModelClient | None
+    repeat: int = 0
+    connect_client: Callable[[Any], ModelClient] | None = None
+    answer: AnswerForm[Any] | None = None
+    calls: StepCalls = field(default_factory=StepCalls)
 
     def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
         """Return a client for another model, or for another repeat, that adds to the same usage."""
-        if model is not None and self._connect_client is None:
-            raise ConfigError(f"{model!r} cannot be used here")
-        client = (
-            self._connect_client(model)
-            if model is not None and self._connect_client
-            else self._client
-        )
-        return StepClient(
-            client, self.repeat + repeat, self._connect_client, self.answer, self._origin or self
-        )
+        client = self.client
+        if model is not None:
+            if self.connect_client is None:
+                raise ConfigError(f"{model!r} cannot be used here")
+            client = self.connect_client(model)
+        return replace(self, client=client, repeat=self.repeat + repeat)
 
     @property
     def by(self) -> str:
         """The names of the models that answered."""
-        return ", ".join(self.models)
+        return ", ".join(self.calls.models)
 
     @property
     def max_tokens(self) -> int | None:
         """The `max_tokens` of requests that set none; None: no limit."""
-        return self._client.max_tokens if self._client else None
+        return self.client.max_tokens if self.client else None
 
     @property
     def usage(self) -> Usage:
         """The usage of all calls; unknown where a call was sent and not answered."""
-        return sum_usage(self.ledgers)
+        return sum_usage(self.calls.ledgers)
 
     @property
     def seconds(self) -> float:
         """The seconds since the step began."""
-        return monotonic() - self.started_at
+        return monotonic() - self.calls.started_at
 
     async def cancel_pending(self) -> None:
         """Cancel the calls that are still running and wait for them, so that the usage is complete.
 
         There are some if a grader made calls in tasks of its own and did not wait for all of them.
         """
-        if self.pending_tasks:
-            await cancel_and_wait(list(self.pending_tasks))
+        if self.calls.pending_tasks:
+            await cancel_and_wait(self.calls.pending_tasks)
 
     def close(self) -> None:
         """End the step: further calls raise ConfigError."""
-        (self._origin or self).is_closed = True
+        self.calls.has_ended = True
 
     async def __call__(self, prompt: str | Iterable[Message]) -> str:
         reply = await self.complete(Request(tuple(as_messages(prompt))))
         return reply.text
 
     async def complete(self, request: Request) -> Reply:
-        client, task = self._client, asyncio.current_task()
+        client, calls, task = self.client, self.calls, asyncio.current_task()
         if client is None:
             raise ConfigError(
                 "a model is needed here and there is none: give one as `model` or `judge`"
             )
-        if (self._origin or self).is_closed:
+        if calls.has_ended:
             raise ConfigError(
                 f"{client.name} was called after the step had ended: a grader must wait for all "
                 "its calls"
             )
         if self.repeat:
             request = replace(request, sample_index=request.sample_index + self.repeat)
-        self.models[client.name] = None
-        self.ledgers.append(ledger := CallLedger())
-        self.pending_tasks.add(task)
+        calls.models[client.name] = None
+        calls.ledgers.append(ledger := CallLedger())
+        calls.pending_tasks.add(task)
         try:
             with ledger:
                 reply = await client.call(request)
         except asyncio.CancelledError:
-            self.unanswered_endpoints[client.endpoint] = None
+            calls.unanswered_endpoints[client.endpoint] = None
             raise
         finally:
-            self.pending_tasks.discard(task)
+            calls.pending_tasks.discard(task)
         ledger.record_answer(reply.usage)
         if reply.by:
-            self.models.pop(client.name, None)
-            self.models[reply.by] = None
+            calls.models.pop(client.name, None)
+            calls.models[reply.by] = None
         return reply
 
     def deadline_message(self, deadline: float | None) -> str:
@@ -236,7 +261,7 @@ class StepClient:
         limit = (
             "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
         )
-        waited_for = " and ".join(self.unanswered_endpoints)
+        waited_for = " and ".join(self.calls.unanswered_endpoints)
         return (
             f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
         )
@@ -274,7 +299,7 @@ def make_performer(
             if not _is_cancel_requested():
                 return record
             if record.usage != NO_USAGE:
-                error.record = record  # type: ignore[attr-defined]
+                attach(error, record=record)
             raise
         finally:
             client.close()
@@ -297,9 +322,9 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
     return Failure(
         step.slot,
         step.role,
-        error_name(error),
-        error_text(error)[:2000],
-        stop_reason,
+        error=error_name(error),
+        message=error_text(error)[:2000],
+        stop_reason=stop_reason,
         by=client.by,
         usage=client.usage,
         seconds=client.seconds,
@@ -315,7 +340,7 @@ def _client_for(step: Work, roles: Roles) -> StepClient:
                 roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer
             )
         case _:
-            return StepClient(roles.writer, 0, roles.connect_client)
+            return StepClient(roles.writer, connect_client=roles.connect_client)
 
 
 def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:
@@ -341,10 +366,10 @@ async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> C
     )
     request = Request(
         messages,
-        sampling.temperature,
-        sampling.max_tokens,
-        sampling.seed,
-        sampling.schema,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_tokens,
+        seed=sampling.seed,
+        schema=sampling.schema,
         sample_index=step.id,
         tools=sampling.tools,
         tool_choice=sampling.tool_choice,
@@ -401,16 +426,20 @@ async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
         "; ".join(each.note for each in edits)
         or "nothing more that can be repaired without a model"
     )
-    lossy = any(each.lossy for each in edits)
-    edited: dict[str, Any] = dict(
-        role=step.role, truncated=old.truncated, note=note, lossy=lossy, artifact=old.artifact
-    )
-    edited["reasoning_form"] = old.reasoning_form or (
-        "separate" if (old.reasoning or "").strip() else None
-    )
-    by = client.by or "editor"
+    reasoned = "separate" if (old.reasoning or "").strip() else None
     return Candidate(
-        step.id, text, old.id, **edited, by=by, usage=client.usage, seconds=client.seconds
+        step.id,
+        text,
+        old.id,
+        by=client.by or "editor",
+        role=step.role,
+        truncated=old.truncated,
+        note=note,
+        lossy=any(each.lossy for each in edits),
+        usage=client.usage,
+        seconds=client.seconds,
+        artifact=old.artifact,
+        reasoning_form=old.reasoning_form or reasoned,
     )
 
 

@@ -23,9 +23,11 @@ from ..errors import ConfigError
 from ..graders import FunctionGrader, WeightedMean
 from ..graders.base import MAX_REPEATS, as_grader_spec
 from ..graders.cards import CardStore
+from ..session.models import Models
 from ..session.options import Options
+from ..session.panel import needs_judge
 from ..session.refinement import resolve_model
-from ..session.session import Session, needs_judge
+from ..session.session import Session
 from ..settings import Settings, ValidationSettings, check_names
 from .attacks import Attack, read_attacks
 from .cases import DIRECTION_OPTIONS, LabelKind, LabelledCase, is_lower_better
@@ -107,13 +109,10 @@ async def validate(
     labelled = labelled_cases(cases, columns or {}, kind, limit)
     labelled = in_direction(labelled, lower_is_better=lower_is_better, scale=scale)
     config = LiveConfig(repeats, _as_attacks(attacks), restart, on_case)
-    session = await _open_session(grader, judge, options)
-    try:
+    async with await _open_session(grader, judge, options) as session:
         data = labelled_data(labelled, threshold, scale)
         cards = CardStore.in_folder(options.cards_dir)
         result = await validate_live(data, session, cards, _without_stale_verdicts(config, session))
-    finally:
-        await session.close()
     skipped = tuple(f"{row.location}: {row.message}" for row in labelled.skipped_rows)
     return replace(result, skipped=skipped, column_notes=labelled.column_notes)
 
@@ -240,7 +239,7 @@ async def _open_session(grader: Any, judge: Any, options: Options) -> Session:
         )
     if judge is None and not needs_judge(grader):
         judge = False
-    return Session(options, None, grader, await resolve_model(judge))
+    return Session(options, Models(options, judge=await resolve_model(judge)), grader)
 
 
 def _without_stale_verdicts(config: LiveConfig, session: Session) -> LiveConfig:

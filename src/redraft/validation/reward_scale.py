@@ -15,6 +15,7 @@ from ..loop.records import Candidate, Failure, Feedback
 from ..loop.steps import Grade
 from ..loop.task import Task
 from ..requirements.spec import check_foreign_spec
+from ..session.models import Models
 from ..session.options import Options
 from ..session.perform import make_performer
 from ..session.session import Session
@@ -37,17 +38,16 @@ async def learn_scale(
     if without := next((task for task in samples if not (task.response or "").strip()), None):
         raise ConfigError(f"a sample is a task with a response, got {without!r:.100}")
     unmapped = replace(reward, range=None, center=0.0, scale=1.0)
-    session = Session(options or Options(), None, unmapped)
+    options = options or Options()
+    session = Session(options, Models(options), unmapped)
     panel, roles = session.resolve_panel(())
     perform = make_performer(roles)
     steps = [
         Grade(panel[0].name, task, Candidate(0, task.response or ""))
         for task in samples[:MAX_SAMPLE]
     ]
-    try:
+    async with session:
         records = await asyncio.gather(*map(perform, steps))
-    finally:
-        await session.close()
     if failure := next((record for record in records if isinstance(record, Failure)), None):
         raise GradingError(f"{failure.error}: {failure.message}")
     return reward.fit(

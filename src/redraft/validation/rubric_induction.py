@@ -28,9 +28,8 @@ from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate
 from ..graders.judging.structured import UnreadableOutput, ask_for_json, read_object, string_at
 from ..loop.records import StopReason
 from ..middleware.timeout import enforce_deadline
-from ..models.registry import alternative_models
 from ..protocols import Reply, Request
-from ..session.perform import ModelClient, StepClient
+from ..session.perform import StepClient
 from ..session.session import Session
 from .cases import (
     CaseVerdicts,
@@ -187,12 +186,10 @@ class RubricInduction:
 
     def _harness(self, rubric: Rubric) -> GraderHarness:
         """Return a harness for a judge with this rubric and the remaining time."""
-        session = self.session.with_graders(Judge(rubric, rubric.name))
+        options = self.session.options
         if self._deadline is not None:
-            session.options = replace(
-                session.options, deadline=max(0.0, self._deadline - monotonic())
-            )
-        return GraderHarness(session)
+            options = replace(options, deadline=max(0.0, self._deadline - monotonic()))
+        return GraderHarness(Session(options, self.session.models, Judge(rubric, rubric.name)))
 
     async def _try_propose(self, rubric: Rubric, n: int) -> Rubric | None:
         """Return proposal `n`; None if the budget or the time is used up, it cannot be read, or
@@ -226,7 +223,7 @@ class RubricInduction:
         request = proposal_request(shown[:MAX_EXAMPLES], [PROPOSE_PROMPT, *revision])
         parse = partial(parse_rubric, start=self.start)
         return await ask_for_json(
-            StepClient(self._writer),
+            StepClient(self.session.models.writing_client),
             request,
             parse,
             subject="the proposed rubric",
@@ -242,10 +239,6 @@ class RubricInduction:
                 if case.id in verdicts
             ]
         )
-
-    @property
-    def _writer(self) -> ModelClient:
-        return self.session.clients.writing_client(alternative_models(self.session.writer))
 
 
 def is_better(one: Measure, other: Measure) -> bool:

@@ -30,8 +30,8 @@ from ..graders.judging.structured import (
     text_schema,
 )
 from ..middleware.timeout import enforce_deadline
-from ..models.registry import alternative_models
 from ..protocols import Reply, Request
+from ..session.models import Models
 from ..session.options import Options
 from ..session.perform import StepClient
 from ..session.refinement import resolve_model
@@ -100,18 +100,15 @@ async def propose_rubric(
         )
     checks.text("name", name)
     options = Options.from_settings(settings)
-    session = Session(options, await resolve_model(model))
-    try:
-        if session.writer is None:
+    async with Session(options, Models(options, await resolve_model(model))) as session:
+        client = session.models.writing_client
+        if client is None:
             raise ConfigError("a model must propose the criteria, and there is none: give `model`")
-        client = session.clients.writing_client(alternative_models(session.writer))
         ask, parse = StepClient(client), partial(parse_proposal, name=name)
         propose = partial(
             ask_for_json, ask, parse=parse, subject="the proposed rubric", params="model_params"
         )
         return await enforce_deadline(propose, options.deadline_at)(proposal_request(description))
-    finally:
-        await session.close()
 
 
 def proposal_request(description: str) -> Request:

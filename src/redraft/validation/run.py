@@ -41,7 +41,7 @@ from ..graders.cards import (
     format_measure,
 )
 from ..graders.traits import GraderTraits, check_environments
-from ..loop.cancellation import cancel_and_wait
+from ..loop.engine import cancel_and_wait
 from ..loop.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
 from ..loop.serialize import object_from_json, unpack
 from ..loop.steps import Compare, Grade
@@ -279,7 +279,7 @@ async def validate_live(
     _check_labels(data, harness)
     check_environments(harness.roles.traits.values())
     name = harness.panel_grader.name
-    fingerprint = session.fingerprint(harness.roles, name)
+    fingerprint = harness.roles.fingerprint(name)
     folder = card_store.card_folder(name, fingerprint, data.name, data.sha256)
     header = {"grader": fingerprint, "data": data.sha256}
     with VerdictFile(folder / "verdicts.jsonl", header, restart=config.restart) as verdict_file:

@@ -25,7 +25,7 @@ from ..plans.prompts import Prompts
 from ..requirements import kinds, reads_file
 from ..result import Result, diagnosis_text, score_interval
 from ..session.grade_report import GraderFeedback, grader_feedback
-from ..session.refinement import PROMPT_KEYS
+from ..session.options import PROMPT_KEYS
 from ..usage import Usage
 from .charts import CurvePoint, score_curve
 

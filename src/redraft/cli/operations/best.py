@@ -28,7 +28,7 @@ from ...result import (
     stop_phrase,
 )
 from ...session.options import load_template
-from ...session.session import graders_for_tasks, needs_judge
+from ...session.panel import graders_for_tasks, needs_judge
 from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
 from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event

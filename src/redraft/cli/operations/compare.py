@@ -25,7 +25,7 @@ from ...errors import ConfigError
 from ...graders import must
 from ...models.registry import PREFIXES
 from ...runs import BatchSettings
-from ...session.session import needs_judge
+from ...session.panel import needs_judge
 from ...settings import ValidationSettings, settings_for
 from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders

@@ -22,7 +22,7 @@ from ...loop.visible_tests import hidden_results
 from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
-from ...session.session import default_judge_note, graders_for_tasks, needs_judge
+from ...session.panel import default_judge_note, graders_for_tasks, needs_judge
 from ...settings import GradeSettings, settings_for
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response

@@ -26,8 +26,10 @@ from ...loop.trace import Trace
 from ...plans.quality.fit import fit_priors, lift
 from ...plans.quality.lineage import Observations, llm_graders, observe
 from ...plans.quality.priors import Priors
+from ...session.models import Models
 from ...session.options import Options
-from ...session.session import Session, graders_of_run, scoring_graders
+from ...session.panel import graders_of_run
+from ...session.session import Session, scoring_graders
 from ...storage import Journal, RunInfo, read_trace
 from ...storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from ...storage.trace_file import read_bounded_lines
@@ -387,13 +389,9 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
         raise ConfigError(f"{where} does not name the model that wrote: name it with --model")
     judge = parse_model(names.judge)
     graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None)
-    session = Session(
-        Options.from_settings(parameter_settings(names)), writer, graders, judge or None
-    )
-    try:
-        return session.priors_key
-    finally:
-        await session.close()
+    options = Options.from_settings(parameter_settings(names))
+    async with Session(options, Models(options, writer, judge or None), graders) as session:
+        return session.knowledge.priors_key
 
 
 def exclusion_reason(trace: Trace, key: PriorsKey) -> str:

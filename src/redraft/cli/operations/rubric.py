@@ -20,8 +20,10 @@ from ...errors import ConfigError
 from ...graders import Judge, Rubric
 from ...graders.rubric import DEFAULT_RUBRIC
 from ...models.endpoint_url import redacted_model_name
+from ...session.models import Models
 from ...session.options import Options
-from ...session.session import Session, graders_of_run
+from ...session.panel import graders_of_run
+from ...session.session import Session
 from ...settings import Settings
 from ...storage import write_atomic
 from ...validation import propose_rubric
@@ -172,15 +174,13 @@ async def _induce(cases: list[Any], start: Rubric, arguments: RubricArguments) -
     announce_sources(writer, judge)
     graders = graders_of_run(Judge(start, start.name), judge, None)
     options = Options.from_settings({**arguments.own_settings(), "cache": {}})
-    session = Session(options, writer, graders, judge or None)
+    session = Session(options, Models(options, writer, judge or None), graders)
 
     def report(what: str, agreement: Any) -> None:
         notice(f"{what}: {format_headline(agreement)}")
 
-    try:
+    async with session:
         return await RubricInduction(session, cases, start, arguments.rounds, report).run()
-    finally:
-        await session.close()
 
 
 def _write_rubric(induced: InducedRubric, arguments: RubricArguments) -> None:

@@ -16,7 +16,7 @@ import click
 
 from ...base.sync import run_sync
 from ...base.text import pluralize
-from ...errors import GradingError, RedraftError, StoreError
+from ...errors import GradingError, RedraftError, StoreError, attachment
 from ...loop.records import Comparison, Record
 from ...loop.steps import Step
 from ...loop.trace import Trace
@@ -256,18 +256,17 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
         refinement = await prepare_refinement(
             request.trace, request.model, request.graders, request.judge, request.options
         )
-        if request.model is None and refinement.writer_name is None and not display.as_json:
+        if request.model is None and refinement.roles.writer is None and not display.as_json:
             warning(
                 "no model was found, so only the built-in editor is used",
                 "`redraft models` shows where Redraft looked for one",
             )
-        check_judge_params(refinement.session.graders)
-        announce_sources(refinement.session.writer, refinement.session.judge)
-        if note := refinement.session.default_judge_note:
+        session, models = refinement.session, refinement.session.models
+        check_judge_params(session.graders)
+        announce_sources(models.writer, models.judge)
+        if note := session.default_judge_note:
             notice(note)
-        report_unused_prices(
-            refinement.session.options.prices, refinement.session.writer, refinement.session.judge
-        )
+        report_unused_prices(session.options.prices, models.writer, models.judge)
         display.begin(refinement.trace)
         _report_priors(refinement, as_json=display.as_json)
         message = ""
@@ -288,11 +287,11 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
     if plan is None:
         return
     learned, tasks = refinement.session.options.priors == "learned", plan.priors.tasks
-    key = refinement.session.priors_key if learned else None
+    key = refinement.session.knowledge.priors_key if learned else None
     if plan.calibration and not as_json:
-        grader = refinement.session.calibration.grader
+        grader = refinement.session.knowledge.calibration.grader
         warning(f"scores and the target are by {plan.calibration.source}: the card of {grader!r}")
-    if plan.priors == refinement.session.labelled_figures.applied_to(Priors()):
+    if plan.priors == refinement.session.knowledge.labelled_figures.applied_to(Priors()):
         if not learned:
             return
         with suppress(StoreError):
@@ -319,7 +318,7 @@ def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Resu
     """Return the result that an interruption carries, or that of the trace that was shown last;
     None if there is no answer.
     """
-    result: Result | None = getattr(interruption, "result", None)
+    result: Result | None = attachment(interruption)
     trace = result.trace if result else display.progress.trace
     return (result or Result(trace)) if trace and trace.candidates else None
 

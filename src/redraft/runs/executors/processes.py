@@ -31,7 +31,7 @@ from typing import Any
 
 from ...base.descriptors import is_shortage
 from ...errors import ConfigError, StoreError
-from ...loop.cancellation import cancel_and_wait
+from ...loop.engine import cancel_and_wait
 from ...middleware import Budget, BudgetTracker
 from ...middleware.call_costs import ZERO_AMOUNTS, add_amounts
 from ...storage.journal import RowInfo
@@ -112,7 +112,7 @@ class WorkerJournal:
 
     def __init__(self, job: BatchJob, workers: int) -> None:
         self._job = job
-        self._before = dict(job.session.budget_tracker.spent)
+        self._before = dict(job.session.models.budget_tracker.spent)
         self.spent: list[Amounts] = [ZERO_AMOUNTS] * workers
 
     @property
@@ -126,11 +126,11 @@ class WorkerJournal:
         changes, metadata = without_metadata(request.changes)
         if spent := metadata.get("spent"):
             self.spent[k] = spent
-            if job.session.budget_tracker.is_limited:
+            if job.session.models.budget_tracker.is_limited:
                 job.note(spent=self.total_spent)
         if capabilities := metadata.get("capabilities"):
-            job.session.capabilities.restore(capabilities)
-            job.note(capabilities=job.session.capabilities.as_data())
+            job.session.models.capabilities.restore(capabilities)
+            job.note(capabilities=job.session.models.capabilities.as_data())
         job.journal.write_changes(changes)
 
     async def wait_for_commit(self) -> CommitAnswer:
@@ -339,7 +339,7 @@ class ProcessExecutor:
         shards = self._shards(job, len(feed.pending))
         code = [_encode_shard(shard) for shard in shards]
         budget, options, limits = job.session.options.budget, job.config.options, job.config.limits
-        spent = dict(job.session.budget_tracker.spent)
+        spent = dict(job.session.models.budget_tracker.spent)
         quotas = QuotaSplitter(
             [shard.rows for shard in shards],
             options.max_in_flight,
@@ -360,7 +360,7 @@ class ProcessExecutor:
             await coordinator.follow(list(zip(workers, shards, strict=True)))
         finally:
             job.scheduler.endpoints = own
-            job.session.budget_tracker.spent.update(journal.total_spent)
+            job.session.models.budget_tracker.spent.update(journal.total_spent)
             if online := job.online_priors:
                 online.second_looks += sum(worker.second_looks for worker in workers)
 
@@ -386,7 +386,7 @@ class ProcessExecutor:
                 folder=str(Path.cwd()),
                 ends_at=None if job.ends_at is None else time.time() + job.ends_at - monotonic(),
                 rows=-(-job.share.rows_left() // workers),
-                capabilities=job.session.capabilities.as_data(),
+                capabilities=job.session.models.capabilities.as_data(),
                 schedule=schedule
                 and replace(schedule, refits=dict(schedule.refits), _ids={}, _unfinished=set()),
             )

@@ -130,15 +130,8 @@ class BatchEndpoints:
         """Return the session with models that call these endpoints."""
         # the job starts twice as many rows
         options = replace(session.options, max_in_flight=ROWS // 2, timeout=None)
-        return Session(
-            options,
-            session.writer,
-            session.graders,
-            session.judge,
-            session.limit_calls,
-            connect=self._connect,
-            watch=self._watch,
-        )
+        models = replace(session.models, options=options, connect=self._connect, watch=self._watch)
+        return replace(session, options=options, models=models)
 
     def hold(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
         """Return a model's call behind the gate."""

@@ -264,7 +264,7 @@ class ShardWorker:
         )
         resources.push_async_callback(session.close)
         self._restore_spent(session, name, journal)
-        session.capabilities.restore(shard.capabilities)
+        session.models.capabilities.restore(shard.capabilities)
         restore_capabilities(session, name, journal)
         journal.update_run(name, attempt=shard.attempt)
         summary, output, rejects, progress = (

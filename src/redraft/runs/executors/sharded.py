@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from ...loop.cancellation import cancel_and_wait
+from ...loop.engine import cancel_and_wait
 from ...middleware import BudgetTracker, EndpointCapabilities
 from ...middleware.call_costs import LIMITS
 from ...storage.journal import Journal
@@ -195,7 +195,7 @@ class ShardedExecutor:
             config.limits.rpm,
             config.limits.tpm,
             budget,
-            dict(job.session.budget_tracker.spent) if budget else {},
+            dict(job.session.models.budget_tracker.spent) if budget else {},
         )
         remote, own = RemoteEndpoints(len(shards)), job.scheduler.endpoints
         coordinator = Coordinator(job.scheduler, quotas, remote, job.progress, self.say)
@@ -225,7 +225,7 @@ class ShardedExecutor:
                 folder=str(Path.cwd()),
                 ends_at=None if job.ends_at is None else time.time() + job.ends_at - monotonic(),
                 rows=sum(self._assigned[k :: len(chunks)]),
-                capabilities=job.session.capabilities.as_data(),
+                capabilities=job.session.models.capabilities.as_data(),
             )
             for k, own_chunks in enumerate(chunks)
         ]
@@ -243,7 +243,7 @@ class ShardedExecutor:
         )
         job.config = replace(job.config, retry=())
         if run := job.journal.run(job.config.name):
-            job.session.budget_tracker.spent.update(run.metadata.get("spent", {}))
+            job.session.models.budget_tracker.spent.update(run.metadata.get("spent", {}))
         processor = RowProcessor(job, finished_now=_AssignedNumbers(self._assigned))
         if not job.scheduler.reason:
             await job.scheduler.process(job.rows.read(), processor)

@@ -1,16 +1,16 @@
-"""The clients of the models of a session: the calls of each with all middleware around them.
+"""The models of a run: the one that writes, the one that judges, and those that graders name.
 
-They know nothing of the session: what it keeps of them, such as the roles of a task, leads back to
-nothing that keeps it.
+A call reaches a model through a `ModelClient`: the model's own call with all middleware around it.
+Nothing here knows of the session, so what keeps a client leads back to nothing that keeps one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,8 +29,10 @@ from ..middleware.observe import observer
 from ..middleware.prompt_cuts import notice_cut_prompts
 from ..middleware.retry import retry
 from ..middleware.timeout import MAX_WAIT, timeout
+from ..models import connect
 from ..models.endpoint_url import redacted_url
 from ..models.pricing import FREE, Price, price_of
+from ..models.registry import alternative_models
 from ..protocols import Call, Model, Reply, Request
 from .options import Options
 from .perform import ModelClient
@@ -48,20 +50,25 @@ class LimitCalls(Protocol):
 
 
 @dataclass
-class SessionClients:
-    """The clients of a session's models. `options`, `connect`, `limit_calls` and `watch` are those
-    of the session.
+class Models:
+    """The models of a run and their clients, which share a budget, a limit on calls in flight and
+    what is learned about the endpoints.
 
-    `listeners` are called with a message when one of several models goes out of service or comes
-    back.
+    `writer` is the model that writes (None: there is none); of a list, the next one answers while
+    those before it are out of service. `judge` is the one that graders ask (None: the writer, the
+    first of a list). `limit_calls` replaces the limit around the calls of a model. `connect`
+    returns the model that a user names; `watch` wraps the complete call. `listeners` are called
+    with a message when one of several models goes out of service or comes back.
     """
 
     options: Options
-    connect: Callable[[Any], Model]
+    writer: Any = None
+    judge: Any = None
     limit_calls: LimitCalls | None = None
-    watch: Callable[[Call], Call] | None = None
+    connect: Callable[[Any], Model] = field(default=connect, kw_only=True)
+    watch: Callable[[Call], Call] | None = field(default=None, kw_only=True)
+    capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, kw_only=True)
     budget_tracker: BudgetTracker = field(init=False)
-    capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, init=False)
     listeners: list[Callable[[str], object]] = field(default_factory=list, init=False)
     _limiter: ConcurrencyLimit = field(init=False)
     _clients: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict, init=False)
@@ -71,35 +78,52 @@ class SessionClients:
         self.budget_tracker = BudgetTracker(self.options.budget)
         self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
-    def client_for(self, model: Any, params: Mapping[str, Any] | None = None) -> ModelClient:
+    @property
+    def has_any(self) -> bool:
+        """Whether there is a model that writes, or one that judges."""
+        return self.writer is not None or self.judge is not None
+
+    @cached_property
+    def writing_client(self) -> ModelClient | None:
+        """The client of the model that writes; None if there is none. Raises ConfigError."""
+        models = alternative_models(self.writer)
+        if not models:
+            return None
+        with _errors_of_argument("model"):
+            client = (
+                self.client_for(models[0])
+                if len(models) == 1
+                else self._wrap_models([self._connect(model) for model in models])
+            )
+        return with_params(client, self.options.model_params)
+
+    @cached_property
+    def judging_client(self) -> ModelClient | None:
+        """The client of the model that graders ask who name none; None if there is none. Raises
+        ConfigError.
+
+        If the model that writes judges, its parameters are beneath those of the judge.
+        """
+        params, judge = self.options.judge_params or {}, self.judge
+        if judge is None:
+            params = merge_parameters(without_sampling(self.options.model_params or {}), params)
+            judge = next(iter(alternative_models(self.writer)), None)
+        with _errors_of_argument("judge"):
+            return None if judge is None else with_params(self.client_for(judge), params)
+
+    def client_for(self, model: Any) -> ModelClient:
         """Return the client of a model: its call inside timeout, limit, budget, adaptation, retry
         and cache.
-
-        `params` are further parameters of its calls; those of a request win.
         """
         if id(model) not in self._clients:
             self._clients[id(model)] = (model, self._wrap_model(self._connect(model)))
-        return with_params(self._clients[id(model)][1], params)
+        return self._clients[id(model)][1]
 
     def _connect(self, model: Any) -> Model:
         """Return the connected model, which `close` closes."""
         if id(model) not in self._connected:
             self._connected[id(model)] = (model, self.connect(model))
         return self._connected[id(model)][1]
-
-    def writing_client(self, models: Sequence[Any]) -> ModelClient:
-        """Return the client that calls the first of several models that is in service. Raises
-        ConfigError.
-        """
-        params = self.options.model_params
-        if len(models) == 1:
-            return self.client_for(models[0], params)
-        if id(models) not in self._clients:
-            self._clients[id(models)] = (
-                models,
-                self._wrap_models([self._connect(model) for model in models]),
-            )
-        return with_params(self._clients[id(models)][1], params)
 
     def _wrap_models(self, models: Sequence[Model]) -> ModelClient:
         # most runs have one model
@@ -218,6 +242,15 @@ class SessionClients:
             for given, model in self._connected.values():
                 if given is not model and (closes := getattr(model, "aclose", None)):
                     closing.push_async_callback(closes)
+
+
+@contextmanager
+def _errors_of_argument(argument: str) -> Iterator[None]:
+    """Begin the message of a ConfigError with the argument that the model was given as."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{argument}: {error}") from None
 
 
 def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelClient:
