@@ -223,8 +223,7 @@ def defines(code: str, name: str | None) -> bool:
         body = parse(code).body
     except PARSER_ERRORS:
         return False
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    functions = [node.name for node in body if isinstance(node, kinds)]
+    functions = [node.name for node in body if isinstance(node, FunctionNode | ast.ClassDef)]
     assigned = [
         target.id
         for node in body
