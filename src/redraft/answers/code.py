@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from ..protocols import Check, Edit
 from .base import InvalidAnswer
 from .code_repair import bare_code
 from .python.program import ProgramTests, tested_program
-from .python.source import parse_quietly
+from .python.source import PARSER_ERRORS, PYTHON_VERSION, FunctionNode, parse_quietly
 
 if TYPE_CHECKING:
     from ..loop.task import Task
@@ -338,17 +337,16 @@ def _code_before_prose(lines: Sequence[str]) -> str:
     for _ in range(MAX_CLOSINGS):
         try:
             tree = parse_quietly("\n".join(lines))
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except PARSER_ERRORS as error:
             line = getattr(error, "lineno", None) or 0
             if line < 2 or not lines[line - 1 : line] or STATEMENT.match(lines[line - 1]):
                 return ""
             lines = lines[: line - 1]
         else:
-            kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
             first, last = _without_values(tree.body, len(lines))
             return (
                 "\n".join(lines[first:last]).strip()
-                if any(isinstance(node, kinds) for node in tree.body)
+                if any(isinstance(node, FunctionNode | ast.ClassDef) for node in tree.body)
                 else ""
             )
     return ""
@@ -409,7 +407,7 @@ def _returns(code: str) -> bool:
         node = left.pop()
         if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
             return True
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        if not isinstance(node, FunctionNode | ast.ClassDef | ast.Lambda):
             left += ast.iter_child_nodes(node)
     return False
 
@@ -485,8 +483,7 @@ def syntax_error(code: str) -> str:
     try:
         parse_quietly(code)
     except SyntaxError as error:
-        version = ".".join(map(str, sys.version_info[:2]))
-        return f"line {error.lineno}: {str(error.msg)[:200]} (checked with Python {version})"
-    except (ValueError, RecursionError, MemoryError) as error:
+        return f"line {error.lineno}: {str(error.msg)[:200]} (checked with Python {PYTHON_VERSION})"
+    except PARSER_ERRORS as error:
         return f"the code cannot be parsed: {str(error)[:200] or type(error).__name__}"
     return ""

@@ -81,7 +81,6 @@ MAX_SAMPLES = 200_000
 # of an archive: the list of its files, which takes ten times as much memory
 MAX_DIRECTORY_BYTES = 64 * 2**20
 MAX_ZIP_END = 2**16 + 100  # bytes in which the record is that ends a ZIP archive, with a comment
-MAX_SKIPPED = 20  # reasons that are kept
 SAMPLES = "samples_*.jsonl"
 SAMPLE = 50  # rows from which columns are recognised
 

@@ -39,38 +39,8 @@ ERROR_TYPE = "error.type"
 MAX_CHARS = 1_000  # of a name
 MAX_CONTENT = 65_536  # characters of a message, and of all messages of a call together
 MAX_MESSAGES = 200
-TOKEN_BUCKETS = (
-    1,
-    4,
-    16,
-    64,
-    256,
-    1024,
-    4096,
-    16384,
-    65536,
-    262144,
-    1048576,
-    4194304,
-    16777216,
-    67108864,
-)
-SECONDS_BUCKETS = (
-    0.01,
-    0.02,
-    0.04,
-    0.08,
-    0.16,
-    0.32,
-    0.64,
-    1.28,
-    2.56,
-    5.12,
-    10.24,
-    20.48,
-    40.96,
-    81.92,
-)
+TOKEN_BUCKETS = tuple(4**n for n in range(14))  # to 67 million
+SECONDS_BUCKETS = tuple(0.01 * 2**n for n in range(14))  # to 82
 
 PROVIDER_HOSTS = {
     "openai.com": "openai",

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from .names import defined_names, undefined_names
@@ -30,7 +31,7 @@ class ProgramTests(Protocol):
 
     @property
     def kind(self) -> str: ...
-    @property
+    @cached_property
     def names(self) -> frozenset[str]: ...
     @property
     def first_function(self) -> str | None: ...
@@ -222,8 +223,7 @@ def defines(code: str, name: str | None) -> bool:
         body = parse(code).body
     except PARSER_ERRORS:
         return False
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    functions = [node.name for node in body if isinstance(node, kinds)]
+    functions = [node.name for node in body if isinstance(node, FunctionNode | ast.ClassDef)]
     assigned = [
         target.id
         for node in body

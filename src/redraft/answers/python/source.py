@@ -22,6 +22,7 @@ MAX_MESSAGE_CHARS = 200
 MAX_DIRECT_CHARS = 20_000  # code that is parsed here without a trial: at worst 0.2 seconds
 MAX_SECONDS = 2.0  # of CPU time for longer code
 FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+PYTHON_VERSION = ".".join(map(str, sys.version_info[:2]))
 PARSER_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -42,8 +43,7 @@ def compile_error(code: str) -> str | None:
 
 
 def _in_words(message: str, line: int) -> str:
-    version = ".".join(map(str, sys.version_info[:2]))
-    return f"line {line}: {' '.join(message.split())[:MAX_MESSAGE_CHARS]} (Python {version})"
+    return f"line {line}: {' '.join(message.split())[:MAX_MESSAGE_CHARS]} (Python {PYTHON_VERSION})"
 
 
 def parse_quietly(code: str) -> ast.Module:

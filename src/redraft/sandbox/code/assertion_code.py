@@ -320,7 +320,7 @@ class _Splitter:
             and (_function_name(node) in self.helpers or _is_library_assertion(node))
         ):
             return True
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        if isinstance(node, FunctionNode | ast.ClassDef | ast.Lambda):
             return False
         return any(self._asserts(inner) for inner in ast.iter_child_nodes(node))
 
@@ -467,8 +467,7 @@ def _parameters_of_helpers(tree: ast.Module) -> Iterator[str]:
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) or (
-            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and not node.name.startswith(("test", CHECK_FUNCTION))
+            isinstance(node, FunctionNode) and not node.name.startswith(("test", CHECK_FUNCTION))
         ):
             yield from (
                 inner.arg
@@ -551,9 +550,7 @@ def _functions_here(tree: ast.Module) -> set[str]:
     """
     built_in = {name for name in dir(builtins) if callable(getattr(builtins, name))}
     defined = {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        node.name for node in ast.walk(tree) if isinstance(node, FunctionNode | ast.ClassDef)
     }
     stored = {
         node.id

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from ...answers.python.source import PARSER_ERRORS, parse
+from ...answers.python.source import PARSER_ERRORS, FunctionNode, parse
 from .compare import holds
 from .report import (
     PROGRAM,
@@ -62,7 +62,7 @@ def default_entry_point(code: str) -> str:
 
 
 def _function_names(body: Iterable[ast.stmt]) -> list[str]:
-    return [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [node.name for node in body if isinstance(node, FunctionNode)]
 
 
 def _public(names: Iterable[str]) -> list[str]:

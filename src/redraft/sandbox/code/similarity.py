@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Sequence
 from typing import Any
 
-from ...answers.python.source import PARSER_ERRORS
+from ...answers.python.source import PARSER_ERRORS, FunctionNode
 
 NAME = "\0name"  # stands for a name of the program's own
 LAYOUT = frozenset({tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.ENDMARKER})
@@ -50,7 +50,7 @@ class _Stripper(ast.NodeTransformer):
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, FunctionNode):
             node.returns = None
         body = getattr(node, "body", None)
         if isinstance(body, list) and isinstance(node, ast.stmt | ast.mod):

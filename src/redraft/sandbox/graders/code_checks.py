@@ -9,7 +9,6 @@ by a tool in the sandbox, never imported. No code, or code that does not compile
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import dedent
 from typing import Any, Literal
@@ -209,8 +208,24 @@ class _ToolCheck(_CodeCheck):
         self._sandbox().tier  # noqa: B018  (raises)
 
     async def _check(self, code: str) -> Feedback:
-        found, version = await run_in_thread(self._find, code)
-        return _feedback_of(found, version, self._sandbox())
+        """Return 1 / (1 + number of findings), with the findings as actions."""
+        found, tool = await run_in_thread(self._find, code)
+        rules = Counter(each.rule for each in found)
+        metadata = {
+            "tool": tool,
+            "sandbox": self._sandbox().tier,
+            "findings": len(found),
+            "rules": dict(rules.most_common(20)),
+        }
+        if not found:
+            return Feedback(1.0, f"{tool} finds nothing", metadata=metadata)
+        actions = [f"{str(each)[0].upper()}{str(each)[1:]}" for each in found[:MAX_ACTIONS]]
+        if len(found) > MAX_ACTIONS:
+            actions.append(f"Correct the other {len(found) - MAX_ACTIONS} findings, too.")
+        count = f"{len(found)} {'finding' if len(found) == 1 else 'findings'}"
+        reason = f"{tool}: {count} ({', '.join(f'{rule} {n}' for rule, n in rules.most_common(5))})"
+        score, different = 1 / (1 + len(found)), tuple(dict.fromkeys(actions))
+        return Feedback(score, reason, different, done=False, metadata=metadata)
 
     def _find(self, code: str) -> tuple[list[Finding], str]:
         """Return the findings, and the tool with its version. Raises ToolError and ConfigError."""
@@ -218,27 +233,6 @@ class _ToolCheck(_CodeCheck):
 
     def _sandbox(self) -> Sandbox:
         raise NotImplementedError
-
-
-def _feedback_of(found: Sequence[Finding], tool: str, sandbox: Sandbox) -> Feedback:
-    """Return 1 / (1 + number of findings), with the findings as actions."""
-    rules = Counter(each.rule for each in found)
-    metadata: dict[str, Any] = {
-        "tool": tool,
-        "sandbox": sandbox.tier,
-        "findings": len(found),
-        "rules": dict(rules.most_common(20)),
-    }
-    if not found:
-        return Feedback(1.0, f"{tool} finds nothing", metadata=metadata)
-    actions = [f"{str(each)[0].upper()}{str(each)[1:]}" for each in found[:MAX_ACTIONS]]
-    if len(found) > MAX_ACTIONS:
-        actions.append(f"Correct the other {len(found) - MAX_ACTIONS} findings, too.")
-    count = f"{len(found)} {'finding' if len(found) == 1 else 'findings'}"
-    reason = f"{tool}: {count} ({', '.join(f'{rule} {n}' for rule, n in rules.most_common(5))})"
-    return Feedback(
-        1 / (1 + len(found)), reason, tuple(dict.fromkeys(actions)), done=False, metadata=metadata
-    )
 
 
 @fingerprint_name("lint")

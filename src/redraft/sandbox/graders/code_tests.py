@@ -72,7 +72,6 @@ class CodeTests:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "packages", tuple(self.packages))
-        checks.positive("cpu_seconds", self.cpu_seconds)
         checks.whole_number("memory_mb", self.memory_mb, MIN_MEMORY_MB)
         checks.text("entry_point", self.entry_point, optional=True)
         self._sandbox()
