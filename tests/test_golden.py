@@ -29,6 +29,7 @@ from redraft.loop.records import (
 from redraft.loop.serialize import SCHEMA
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.result_facts import ResultFacts
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import SCHEMA as PRIORS_SCHEMA
 from redraft.storage.priors_store import StoredPriors
@@ -102,8 +103,11 @@ def test_other_versions_are_refused_with_both_numbers(found):
     )
 
 
-# the latter with spaces in its JSON
-@pytest.mark.parametrize("file", ["journal.sql", "journal-earlier.sql"])
+EARLIER_RESULT = ResultFacts("done", "", more_columns={"score": 0.7})
+
+
+# of schema 3, the last with spaces in its JSON
+@pytest.mark.parametrize("file", ["journal.sql", "journal-3.sql", "journal-earlier.sql"])
 def test_a_golden_journal_is_read_back_equal(tmp_path, file):
     """Its run, rows, traces and cached reply are loaded from the SQL of the golden file."""
     path, expected = tmp_path / "journal", golden.example_trace()
@@ -118,6 +122,8 @@ def test_a_golden_journal_is_read_back_equal(tmp_path, file):
         database.execute(
             "UPDATE runs SET started_at = '2026-05-01T00:00:00+00:00', updated_at = started_at"
         )
+        schema = golden.GOLDEN_FILES[1].schema_of((golden.HERE / file).read_text())
+        database.execute(f"PRAGMA user_version = {schema}")
         database.commit()
     with Journal(path, read_only=True) as journal:
         rows = list(journal.traces("a run", 0))
@@ -126,6 +132,9 @@ def test_a_golden_journal_is_read_back_equal(tmp_path, file):
             ("row \u00e9", 1, "open"),
         ]
         assert rows[0][1].records == expected.records
+        result = rows[0][0].facts
+        assert result == (golden.example_result() if file == "journal.sql" else EARLIER_RESULT)
+        assert rows[1][0].facts is None
         assert journal.run("a run").metadata["last_full_invocation"] == 1
         assert journal.response_cache["reply"].text == "It."
 

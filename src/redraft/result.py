@@ -28,9 +28,15 @@ from .loop.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .loop.trace import Trace
 from .middleware.budget import EXCESS_TEXT
 from .plans import Plan
-from .plans.quality.calibration import labels_text
 from .plans.quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
 from .plans.quality.lineage import llm_graders
+from .plans.quality.result_facts import (
+    ResultFacts,
+    broken_musts,
+    result_facts,
+    score_basis,
+    score_interval,
+)
 from .plans.self_refine import GRADING
 from .usage import Usage
 
@@ -108,6 +114,15 @@ class Result(Generic[T_co]):
         """
         return parsed_answer(self.trace, self.answer)
 
+    @cached_property
+    def facts(self) -> ResultFacts:
+        """What came out of the work, as one typed value that has a serialised form."""
+        return result_facts(
+            self.trace,
+            has_form=self.answer is not None,
+            parsed=parsed_data(self.trace, self.answer, self.parsed),
+        )
+
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls of the best answer."""
@@ -161,7 +176,10 @@ class Result(Generic[T_co]):
         """The expected quality of the best answer if no judge graded it, as with `unseen_last`;
         else None.
         """
-        return forecast(self.trace)
+        if self.trace.outcome is None or self.trace.outcome.forecast is None:
+            return None
+        mean, low, high = (round(value, 2) for value in self.trace.outcome.forecast)
+        return Forecast(mean, (low, high))
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -182,7 +200,7 @@ class Result(Generic[T_co]):
     @property
     def stop(self) -> StopReason:
         """Why the run ended."""
-        return self.trace.outcome.reason if self.trace.outcome else StopReason.CANCELLED
+        return self.trace.stop
 
     @property
     def ranking(self) -> tuple[RankedAnswer, ...]:
@@ -252,7 +270,7 @@ class Result(Generic[T_co]):
             "iterations": trace.iterations,
             "converged": trace.converged,
             "score_history": trace.score_history,
-            "note": trace.outcome.note if trace.outcome else "",
+            "note": trace.stop_note,
             "selection_reason": selection_reason(trace),
             "p_target": trace.outcome.p_target if trace.outcome else None,
             "priors": trace.settings.get("priors"),
@@ -269,10 +287,7 @@ class Result(Generic[T_co]):
                 for (role, by), usage in trace.usage_by.items()
             },
             "validation": {grader.name: dict(grader.card) for grader in trace.panel if grader.card},
-            "failures": [
-                f"{f.role}: {f.message}"
-                for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
-            ],
+            "failures": [f"{f.role}: {f.message}" for f in sorted_failures(trace)],
             "callback_errors": list(self.callback_errors),
         }
 
@@ -282,9 +297,7 @@ class Result(Generic[T_co]):
         """
         data = {
             "value": self.value,
-            **(
-                {"parsed": parsed_data(self.trace, self.answer, self.parsed)} if self.answer else {}
-            ),
+            **({"parsed": self.facts.parsed} if self.answer else {}),
             "tool_calls": [call.as_message_part() for call in self.tool_calls],
             "artifact": asdict(self.artifact) if self.artifact else None,
             "score": self.score,
@@ -293,11 +306,7 @@ class Result(Generic[T_co]):
             **({"forecast": asdict(self.forecast)} if self.forecast else {}),
             "judge_score": self.judge_score,
             "reason": self.reason,
-            **(
-                {"kept": [answer.to_dict() for answer in self.top]}
-                if self.trace.outcome and self.trace.outcome.kept
-                else {}
-            ),
+            **({} if self.facts.kept is None else {"kept": list(self.facts.kept)}),
             "stop": str(self.stop),
             "converged": self.trace.converged,
             "usage": asdict(self.usage),
@@ -341,8 +350,8 @@ class Result(Generic[T_co]):
             headline(self),
             *cut,
             *(
-                [f"changed without being asked: {fields_text(changed)}"]
-                if (changed := changed_fields(self.trace))
+                [f"changed without being asked: {strip_control_sequences(', '.join(changed))}"]
+                if (changed := [each.path for each in changed_fields(self.trace)])
                 else []
             ),
             *(
@@ -415,11 +424,6 @@ def changed_fields(trace: Trace) -> list[FieldChange]:
     return unrequested_changes(trace, trace.best) if trace.best else []
 
 
-def fields_text(changes: list[FieldChange]) -> str:
-    """Return the paths of changed fields for people."""
-    return strip_control_sequences(", ".join(change.path for change in changes))
-
-
 def error_data(error: RedraftError) -> dict[str, Any]:
     """Return an error as plain data: its name, its message and its details."""
     return {"error": type(error).__name__, "message": str(error), **error.details}
@@ -428,35 +432,6 @@ def error_data(error: RedraftError) -> dict[str, Any]:
 def format_score(score: float | None) -> str:
     """Format a score for people; None becomes "unknown"."""
     return "unknown" if score is None else f"{score:.2f}"
-
-
-def score_interval(trace: Trace) -> tuple[float, float] | None:
-    """Return the interval of the outcome, rounded to two digits; None if no grader is noisy."""
-    if trace.outcome is None or trace.outcome.interval is None or not llm_graders(trace.scorers):
-        return None
-    low, high = trace.outcome.interval
-    return round(low, 2), round(high, 2)
-
-
-def score_basis(trace: Trace) -> str:
-    """Return what stands behind the score of a trace: people's labels, or its judges; "" without a
-    judge or a score.
-    """
-    end = trace.outcome
-    if end and end.labels is not None:
-        return f"by {labels_text(end.labels)}"
-    judges = llm_graders(trace.scorers)
-    if not judges or (trace.score is None and not (end and end.forecast)):
-        return ""
-    return "by this judge" if len(judges) == 1 else "by these judges"
-
-
-def forecast(trace: Trace) -> Forecast | None:
-    """Return the forecast of the outcome, rounded to two digits; None if it has none."""
-    if trace.outcome is None or trace.outcome.forecast is None:
-        return None
-    mean, low, high = (round(value, 2) for value in trace.outcome.forecast)
-    return Forecast(mean, (low, high))
 
 
 def format_score_with_interval(result: Result[Any]) -> str:
@@ -478,7 +453,7 @@ def headline(result: Result[Any]) -> str:
     """Return the scores of the first and of the best answer, what stands behind them, and why the
     run stopped, in plain words.
     """
-    note = result.trace.outcome.note if result.trace.outcome else ""
+    note = result.trace.stop_note
     wrote = any(candidate.role in {"generate", "refine"} for candidate in result.trace.candidates)
     show_note = (
         result.stop.resumable
@@ -496,11 +471,10 @@ def headline(result: Result[Any]) -> str:
 
 def stop_phrase(trace: Trace) -> str:
     """Return why a run stopped, in plain words."""
-    reason = trace.outcome.reason if trace.outcome else StopReason.CANCELLED
-    if reason is StopReason.DONE:
+    if trace.stop is StopReason.DONE:
         graders = _graders_in_words(trace)
         return f"{graders} {'are' if graders.endswith('s') else 'is'} satisfied"
-    return STOP_PHRASES[reason]
+    return STOP_PHRASES[trace.stop]
 
 
 def _scores_in_words(result: Result[Any]) -> str:
@@ -549,18 +523,6 @@ def diagnosis_text(result: Result[Any]) -> str:
     return f"{diagnosis.kind}: {strip_control_sequences(diagnosis.message)}"
 
 
-def broken_musts(trace: Trace, candidate: int | None = None) -> list[str]:
-    """Return the musts that a candidate, or the best one, was found not to meet."""
-    id = trace.best.id if candidate is None and trace.best else candidate
-    if id is None:
-        return []
-    return [
-        grader.name
-        for grader in trace.scorers
-        if grader.must and trace.grader_score(id, grader) not in {None, 1}
-    ]
-
-
 def result_or_raise(
     trace: Trace,
     *,
@@ -589,9 +551,7 @@ def is_graded(trace: Trace) -> bool:
     """Whether the best answer is graded, or calls tools, so that it is returned ungraded by
     design.
     """
-    return bool(trace.graded_candidates) or (
-        trace.outcome is not None and trace.outcome.reason is StopReason.TOOL_CALLS
-    )
+    return bool(trace.graded_candidates) or trace.stop is StopReason.TOOL_CALLS
 
 
 def conclusion_error(result: Result[Any]) -> RedraftError:
@@ -601,10 +561,9 @@ def conclusion_error(result: Result[Any]) -> RedraftError:
     trace = result.trace
     if result.stop not in LIMITS:
         return _nothing_graded_error(result)
-    limit = trace.fatal_failure.limit if trace.fatal_failure else ""
-    note = trace.outcome.note if trace.outcome else ""
+    limit = (trace.fatal_failure and trace.fatal_failure.limit) or LIMITS[result.stop]
     return _with_result(
-        BudgetExhaustedError(note, limit=limit or LIMITS[result.stop], usage=trace.usage), result
+        BudgetExhaustedError(trace.stop_note, limit=limit, usage=trace.usage), result
     )
 
 

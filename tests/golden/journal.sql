@@ -1,4 +1,4 @@
--- schema 3
+-- schema 4
 BEGIN TRANSACTION;
 CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL);
 INSERT INTO "calls" VALUES(1,'reply','{"text":"It.","finish_reason":"length","reasoning":"hm","tool_calls":[{"name":"search","id":"call_1"}],"usage":{"calls":2,"input_tokens":110,"output_tokens":45,"cached_calls":1,"retried_calls":1,"cost":0.0125,"answer_tokens":45,"answer_cost":0.01}}');
@@ -13,7 +13,7 @@ INSERT INTO "lines" VALUES(1048582,'{"kind":"outcome","best":1,"reason":"target"
 INSERT INTO "lines" VALUES(2097152,'{"redraft": 2, "task": {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Say it. \ud83d\n\u00e9\u4e2d"}], "response": "It.", "reference": "Yes.", "context": "A note.", "tests": "assert True", "requirements": ["words:1-9"], "id": "row 1", "metadata": {"source": "mail", "n": [1, 2.5, null]}, "tools": [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}], "tool_choice": "auto"}, "panel": [{"name": "judge", "weight": 2.0, "repeats": 2, "card": {"status": "trusted"}, "may_call_model": true, "reads_tool_calls": true, "score_step": 0.2}, {"name": "words:1-9", "must": true, "model_free": true, "editable": true, "demand": "1 to 9 words"}, {"name": "final", "compares": true}], "settings": {"target_score": 0.7}}');
 CREATE TABLE rows (row INTEGER PRIMARY KEY, run INTEGER NOT NULL, id TEXT NOT NULL, position INTEGER NOT NULL,
                    key TEXT NOT NULL, key_parts TEXT NOT NULL, status TEXT NOT NULL, result TEXT);
-INSERT INTO "rows" VALUES(1,1,'"row 1"',0,'key0','{"task":"t","plan":"p"}','done','{"columns":{"score":0.7}}');
+INSERT INTO "rows" VALUES(1,1,'"row 1"',0,'key0','{"task":"t","plan":"p"}','done','{"redraft_result":2,"status":"done","stop":"patience","stop_note":"nothing more","answer":"It.","has_form":true,"parsed":[1,{"a":null}],"tool_calls":[{"name":"search","arguments":"{\"q\": \"rain\"}","id":"c1"}],"kept":[{"id":0,"text":"It."}],"note":"prompt cut","truncated":true,"initial_score":0.25,"score":0.75,"interval":[0.5,1.0],"score_basis":"by this judge","judge_score":0.8,"forecast":0.7,"broken":["one","two; three"],"diagnosis":"noise","improved":true,"worse":true,"unsure":true,"iterations":2,"by_iteration":[[null,1,null],[0.75,2,0.5]],"calls":3,"tokens":40,"cost":0.5,"error":"ModelError: no","error_kind":"ModelError","more_columns":{"judge_score":0.5,"brief_reason":null},"decisions":["calls",2,[0.5]]}');
 INSERT INTO "rows" VALUES(2,1,'"row \u00e9"',1,'key1','{"task":"t","plan":"p"}','open',NULL);
 CREATE TABLE runs (run INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL,
                    started_at TEXT NOT NULL, updated_at TEXT NOT NULL);

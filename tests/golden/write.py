@@ -37,6 +37,7 @@ from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.quality.calibration import Calibration
 from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.result_facts import ResultFacts
 from redraft.protocols import Reply
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import SCHEMA as PRIORS_SCHEMA
@@ -170,6 +171,42 @@ def example_trace() -> Trace:
     return Trace(task, panel, records, settings={"target_score": 0.7})
 
 
+def example_result() -> ResultFacts:
+    """A result in which every field differs from its default."""
+    return ResultFacts(
+        "done",
+        "patience",
+        stop_note="nothing more",
+        answer="It.",
+        has_form=True,
+        parsed=[1, {"a": None}],
+        tool_calls=(ToolCall("search", '{"q": "rain"}', "c1"),),
+        kept=({"id": 0, "text": "It."},),
+        note="prompt cut",
+        truncated=True,
+        initial_score=0.25,
+        score=0.75,
+        interval=(0.5, 1.0),
+        score_basis="by this judge",
+        judge_score=0.8,
+        forecast=0.7,
+        broken=("one", "two; three"),
+        diagnosis="noise",
+        improved=True,
+        worse=True,
+        unsure=True,
+        iterations=2,
+        by_iteration=((None, 1, None), (0.75, 2, 0.5)),
+        calls=3,
+        tokens=40,
+        cost=0.5,
+        error="ModelError: no",
+        error_kind="ModelError",
+        more_columns={"judge_score": 0.5, "brief_reason": None},
+        decisions=["calls", 2, [0.5]],
+    )
+
+
 def trace_lines() -> str:
     """The example trace as a trace file holds it."""
     with TemporaryDirectory() as folder:
@@ -204,7 +241,8 @@ def write_journal(path: Path) -> None:
         journal.append_records(
             "a run", "row 1", 0, [record_to_json(record) for record in trace.records]
         )
-        journal.finish_row("a run", "row 1", "done", {"columns": {"score": 0.7}})
+        result = example_result()
+        journal.finish_row("a run", "row 1", result.status, result.to_data())
         journal.response_cache["reply"] = Reply(
             "It.", USAGE, "length", "hm", None, (ToolCall("search", "{}", "call_1"),)
         )

@@ -585,9 +585,7 @@ async def test_a_resumed_run_reads_the_decisions_of_finished_rows(tmp_path, rows
     assert (report.end_reason, 0 < report.done < 40) == ("interrupted", True)
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
         kept = [
-            note.result["decisions"]
-            for note, _ in journal.traces("out-jsonl")
-            if note.status == "done"
+            note.facts.decisions for note, _ in journal.traces("out-jsonl") if note.status == "done"
         ]
     assert all(unit == "calls" and base >= 2 for unit, base, *_ in kept)
     report = await go(rows, tmp_path / "out.jsonl", model, **given)
@@ -661,9 +659,7 @@ async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, r
     assert (report.end_reason, report.done) == ("", 40)
     assert first + 60 < model.calls <= 300
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
-        told = {
-            note.id: note.result["columns"]["calls"] for note, trace in journal.traces("out-jsonl")
-        }
+        told = {note.id: note.facts.calls for note, trace in journal.traces("out-jsonl")}
         kept = {
             note.id: sum(r.usage.calls for r in trace.records)
             for note, trace in journal.traces("out-jsonl")
@@ -709,7 +705,7 @@ async def test_a_row_that_a_larger_budget_continues_is_open_with_its_old_result(
         await asyncio.sleep(0)
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
         found = journal.rows_by_id("out-jsonl", sorted(best))
-    assert {id: info.result["columns"]["best"] for id, info in found.items()} == best
+    assert {id: info.facts.answer for id, info in found.items()} == best
     under_way = {id for id, info in found.items() if info.status == "open"}
     assert under_way <= stopped and len(under_way) == 2
     going.stop(now=True)

@@ -14,10 +14,11 @@ from redraft.cli.operations.batch_view import show_report
 from redraft.errors import BadResponseError, ContextLengthError
 from redraft.loop.records import Candidate, Comparison, Failure, Outcome
 from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.result_facts import ResultFacts
 from redraft.protocols import Reply
 from redraft.runs.progress import BatchProgress
 from redraft.runs.report import BatchReport, ReportBuilder
-from redraft.runs.row_result import EMPTY_COLUMNS, RowResult, row_result
+from redraft.runs.row_result import row_result
 from redraft.storage.journal import Journal
 from redraft.usage import Usage
 
@@ -192,7 +193,7 @@ def test_each_iteration_has_its_own_calls_and_costs(records, expected):
     trace = Trace(Task("t"), (GRADER,), tuple(records))
     for ended in (trace, trace + Outcome(0, "max_iterations")):
         result = row_result(ended)
-        assert [*result.score_by_iteration] == expected
+        assert [*result.by_iteration] == expected
         unknown = any(cost is None for _, _, cost in expected)
         costs = None if unknown else sum(cost for _, _, cost in expected)
         answers = [
@@ -204,9 +205,7 @@ def test_each_iteration_has_its_own_calls_and_costs(records, expected):
             costs,
         )
         assert columns["tokens"] == (None if None in answers else sum(answers))
-        assert (
-            RowResult.from_data(result.status, json.loads(json.dumps(result.as_data()))) == result
-        )
+        assert ResultFacts.from_data(json.loads(json.dumps(result.to_data()))) == result
 
 
 def test_failures_count_where_no_answer_is_graded():
@@ -219,11 +218,11 @@ def test_failures_count_where_no_answer_is_graded():
             Trace(Task("t"), (GRADER,), (text(0, 1), failure, Outcome(0, "failed")))
         )
         assert tuple(result.columns[name] for name in ("calls", "tokens", "cost")) == expected
-        assert result.score_by_iteration == ((None, *expected[::2]),)
+        assert result.by_iteration == ((None, *expected[::2]),)
     none = row_result(
         Trace(Task("t"), (GRADER,), (failed(("candidate", 0), 20), Outcome(None, "failed")))
     )
-    assert (none.columns["calls"], none.columns["cost"], none.score_by_iteration) == (1, 20, ())
+    assert (none.columns["calls"], none.columns["cost"], none.by_iteration) == (1, 20, ())
 
 
 GRADED = ("feedback", 0, "judge")
@@ -285,7 +284,8 @@ def results(folder):
     rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     with closing(Journal(folder / "out.jsonl.journal", read_only=True)) as journal:
         iterations = {
-            info.id: info.result["score_by_iteration"] for info, _ in journal.traces("out-jsonl")
+            info.id: [list(each) for each in info.facts.by_iteration]
+            for info, _ in journal.traces("out-jsonl")
         }
     return {
         row["id"]: (row["calls"], row["tokens"], row["cost"], iterations[row["id"]]) for row in rows
@@ -379,16 +379,17 @@ def test_what_the_cache_saves_in_a_step(usage, saved):
     assert progress.usage.calls == usage.calls + 1
 
 
-def result_of(*iterations, **columns):
+def result_of(*iterations):
     first, best = iterations[0][0], iterations[-1][0]
-    given = {
-        "stop": "gain",
-        "initial_score": first,
-        "best_score": best,
-        "score_basis": "by this judge",
-        **columns,
-    }
-    return RowResult("done", {**EMPTY_COLUMNS, **given}, iterations, improved=best > first)
+    return ResultFacts(
+        "done",
+        "gain",
+        initial_score=first,
+        score=best,
+        score_basis="by this judge",
+        by_iteration=iterations,
+        improved=best > first,
+    )
 
 
 def test_the_report_sums_iterations_over_rows():

@@ -652,6 +652,19 @@ def test_damaged_journal_is_rejected_and_unchanged(tmp_path, make, message):
         assert files(tmp_path) == before
 
 
+def test_a_journal_of_the_earlier_schema_is_continued(tmp_path):
+    """Reading leaves it as it is; once it is opened for writing, an earlier release refuses it."""
+    path = make_journal(tmp_path / "j", rows=2)
+    with closing(sqlite3.connect(path)) as c:
+        c.execute(f"PRAGMA user_version = {SCHEMA - 1}")
+    with Journal(path, read_only=True) as journal:
+        assert journal.row_ids("r")
+    assert path.read_bytes()[60:64] == (SCHEMA - 1).to_bytes(4)
+    with Journal(path) as journal:
+        assert len(journal.row_ids("r")) == 2
+    assert path.read_bytes()[60:64] == SCHEMA.to_bytes(4)
+
+
 def test_unusable_path_is_an_error(tmp_path):
     """A missing journal and an unknown durability are errors, too."""
     with pytest.raises(StoreError, match="No such file or directory"):

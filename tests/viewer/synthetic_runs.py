@@ -146,7 +146,7 @@ def add_row(journal, run, position, trace, *, status=None, id=None):
     journal.append_records(run, id, 0, [record_to_json(r) for r in trace.records])
     if trace.outcome:
         result = row_result(trace, more=grader_values(trace, grader_columns(trace.panel)))
-        journal.finish_row(run, id, status or result.status, result.as_data())
+        journal.finish_row(run, id, status or result.status, result.to_data())
 
 
 def write_run(path, rows=60, *, run="answers", seed=0, gain=0.12, traces=()):

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from redraft.base.jsontext import dumps_text
 from redraft.errors import ConfigError, StoreError
 from redraft.loop.serialize import record_to_json
+from redraft.plans.quality.result_facts import ResultFacts
 from redraft.runs.report import ReportBuilder
-from redraft.runs.row_result import RowResult, row_result
+from redraft.runs.row_result import row_result
 from redraft.storage import Journal, JsonlStore
 from redraft.viewer import index as index_module
 from redraft.viewer.figures import run_figures
@@ -61,7 +62,7 @@ def test_facts_are_those_of_the_result_and_the_trace(journal, index):
         stored = list(opened.traces("answers"))
     assert [row.id for row in all_rows(index)] == [info.id for info, _ in stored]
     for info, trace in stored:
-        row, columns = by_id[info.id], info.result["columns"]
+        row, columns = by_id[info.id], info.facts.columns
         assert (row.first, row.best, row.stop, row.iterations) == tuple(
             columns[name] for name in ("initial_score", "best_score", "stop", "iterations")
         )
@@ -93,7 +94,7 @@ def test_figures_are_those_of_the_report(journal, index):
     report = ReportBuilder()
     with Journal(journal, read_only=True) as opened:
         for info, _ in opened.traces("answers"):
-            report.add(RowResult.from_data(info.status, info.result), str(info.position))
+            report.add(info.facts, str(info.position))
     figures = run_figures(index)
     assert figures.uplift == pytest.approx(report.uplift.mean)
     assert figures.interval == pytest.approx(report.uplift.interval)
@@ -266,7 +267,7 @@ def write_again(journal, row, key, trace, invocation):
     journal.update_run("live", invocation=invocation)
     journal.begin_row("live", row.id, row.position, key, {}, dumps_text(trace.header()), invocation)
     journal.append_records("live", row.id, 0, [record_to_json(r) for r in trace.records])
-    journal.finish_row("live", row.id, "done", row_result(trace).as_data())
+    journal.finish_row("live", row.id, "done", row_result(trace).to_data())
 
 
 def add_failed_row(journal, attempt):
@@ -274,14 +275,12 @@ def add_failed_row(journal, attempt):
     if attempt == 1:
         add_row(journal, "live", 0, make_trace(96), id="failing")
         return
-    result = RowResult(
-        "failed",
-        {"error": f"attempt {attempt}", "calls": attempt, "iterations": 0},
-        error_kind="ModelError",
+    result = ResultFacts(
+        "failed", "failed", calls=attempt, error=f"attempt {attempt}", error_kind="ModelError"
     )
     if journal.rows_by_id("live", ["failing"]):
         journal.mark_seen("live", ["failing"])
-        journal.finish_row("live", "failing", "failed", result.as_data())
+        journal.finish_row("live", "failing", "failed", result.to_data())
 
 
 @settings(max_examples=18, deadline=None)
@@ -344,7 +343,7 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
                         journal.append_records(
                             "live", row.id, 0, [record_to_json(r) for r in longer.records]
                         )
-                        journal.finish_row("live", row.id, "done", row_result(trace).as_data())
+                        journal.finish_row("live", row.id, "done", row_result(trace).to_data())
                 elif (
                     operation == "erase"
                 ):  # as the gateway does, which may give the next row the same place

@@ -153,12 +153,12 @@ def test_no_address_makes_a_page_fail(pages, path, query):
 
 DAMAGES_OF_ROWS = [
     *(
-        f"UPDATE rows SET result = json_set(result, '$.columns.{name}', json('{value}')) WHERE row = ROW"
-        for name in ("calls", "cost", "best_score", "initial_score", "best", "stop")
+        f"UPDATE rows SET result = json_set(result, '$.{name}', json('{value}')) WHERE row = ROW"
+        for name in ("calls", "cost", "score", "initial_score", "answer", "stop")
         for value in ("1e999", "-5", "1" * 40, '"text"', "[]", "7.5", "true")
     ),
-    "UPDATE rows SET result = json_set(result, '$.score_by_iteration', json('[[1e999, 1, 1], [0.5, 99999999999999999999, -1]]')) WHERE row = ROW",
-    "UPDATE rows SET result = json_set(result, '$.score_by_iteration', json('[[2]]')) WHERE row = ROW",
+    "UPDATE rows SET result = json_set(result, '$.by_iteration', json('[[1e999, 1, 1], [0.5, 99999999999999999999, -1]]')) WHERE row = ROW",
+    "UPDATE rows SET result = json_set(result, '$.by_iteration', json('[[2]]')) WHERE row = ROW",
     "UPDATE rows SET result = x'ff00', id = x'fe' WHERE row = ROW",
     "UPDATE rows SET status = 'strange', position = 'first' WHERE row = ROW",
     "UPDATE rows SET id = '\"\\ud800 lone\"' WHERE row = ROW",

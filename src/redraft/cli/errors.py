@@ -78,11 +78,11 @@ def exit_code(result: Result) -> int:
     known to break a requirement.
     """
     from ..loop.records import StopReason
-    from ..result import broken_musts, is_graded
+    from ..result import is_graded
 
     if result.stop is StopReason.CANCELLED:
         return INTERRUPTED
-    return OK if is_graded(result.trace) and not broken_musts(result.trace) else BROKEN
+    return OK if is_graded(result.trace) and not result.facts.broken else BROKEN
 
 
 def warn_if_ungraded(result: Result) -> None:

@@ -106,7 +106,7 @@ class PlainReporter:
 
     def end(self, error: str) -> None:
         trace = self._progress.trace
-        self._report_failures(error or (trace.outcome.note if trace and trace.outcome else ""))
+        self._report_failures(error or (trace.stop_note if trace else ""))
 
 
 class JsonReporter:

@@ -24,9 +24,10 @@ from ..base.documents import open_regular
 from ..base.jsontext import strict_loads
 from ..errors import ConfigError
 from ..loop.task import Task
+from ..loop.trace import Trace
 from ..requirements.spec import check_foreign_spec
 from ..runs import BatchReport
-from ..storage.journal import Journal
+from ..storage.journal import Journal, RowInfo
 from ..tables.columns import (
     RESPONSE_NAMES,
     NoResponseError,
@@ -51,7 +52,6 @@ from .foreign_results import (
     ROW_FORMS,
     ResultChoice,
     inspect_fields,
-    number_or_none,
     read_inspect,
 )
 from .results import ResultRow, RunResults, check_size, task_key
@@ -173,19 +173,22 @@ def _read_journal(path: Path, run: str, name: str) -> RunResults:
             listed = ", ".join(repr(info.display_name) for info in runs) or "none"
             problem = f"has no run {run!r}" if run else "has several runs: name one as FILE#NAME"
             raise ConfigError(f"{str(path)!r} {problem}; there are {listed}")
-        rows = [
-            _journal_row(info.id, info.result, trace)
-            for info, trace in journal.traces(matches[0].name)
-        ]
+        rows = [_journal_row(info, trace) for info, trace in journal.traces(matches[0].name)]
     return RunResults(name, "redraft", rows, "best_score")
 
 
-def _journal_row(id: str, result: Mapping[str, Any] | None, trace: Any) -> ResultRow:
-    columns = (result or {}).get("columns", {})
-    task: Task = trace.task
-    score = number_or_none(columns.get("best_score"))
+def _journal_row(info: RowInfo, trace: Trace) -> ResultRow:
+    facts, task = info.facts, trace.task
+    columns = facts.columns if facts else {}
     text = _own_text(trace.best.text if trace.best else None, columns)
-    return ResultRow(id, task_key(task), score, text, {**task.metadata, **columns}, task)
+    return ResultRow(
+        info.id,
+        task_key(task),
+        facts.score if facts else None,
+        text,
+        {**task.metadata, **columns},
+        task,
+    )
 
 
 def _own_text(text: str | None, columns: Mapping[str, Any]) -> str | None:

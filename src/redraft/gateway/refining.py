@@ -43,9 +43,10 @@ from ..loop.trace import Trace
 from ..middleware.messages import SYSTEM_ROLES
 from ..models.error_words import is_out_of_credit
 from ..plans import Plan
+from ..plans.quality.result_facts import broken_musts
 from ..plans.self_refine import full_note
 from ..protocols import Store
-from ..result import broken_musts, parsed_answer
+from ..result import parsed_answer
 from ..session.models import Models
 from ..session.panel import graders_of_run
 from ..session.perform import ModelClient
@@ -398,11 +399,7 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
     finish_reason = "tool_calls" if best.tool_calls else "length" if best.truncated else "stop"
     if prepared.refinement.answer is not None and finish_reason == "stop":
         _check_schema(prepared.refinement, trace)
-    outcome = trace.outcome
-    notes = [
-        outcome.note if outcome else "",
-        best.note if best.role in {"generate", "refine"} else "",
-    ]
+    notes = [trace.stop_note, best.note if best.role in {"generate", "refine"} else ""]
     return Answer(
         model=prepared.request.model,
         trace_id=prepared.trace_id,
@@ -413,7 +410,7 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
         total=trace.usage,
         score=trace.score,
         iterations=trace.iterations,
-        stop=str(outcome.reason) if outcome else "",
+        stop=str(trace.outcome.reason) if trace.outcome else "",
         reason="; ".join(filter(None, notes)),
         broken=tuple(broken_musts(trace)),
     )

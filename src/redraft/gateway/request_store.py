@@ -38,7 +38,8 @@ from ..loop.records import Candidate, Outcome, StopReason
 from ..loop.serialize import record_to_json
 from ..loop.task import Task
 from ..loop.trace import Trace
-from ..runs.row_result import RowResult, row_result
+from ..plans.quality.result_facts import ResultFacts
+from ..runs.row_result import row_result
 from ..storage.journal import Journal
 from ..storage.secure_files import make_folder
 from ..usage import Usage, unknown_usage
@@ -525,12 +526,12 @@ class RequestRecorder:
             except StoreError as error:
                 self._store.report(error)
 
-    def _write_result(self, result: RowResult) -> None:
+    def _write_result(self, result: ResultFacts) -> None:
         """Write the result of a trace, so that `redraft view` shows its figures."""
-        self._trace_bytes += len(result.columns["best"] or "") + RESULT_BYTES
+        self._trace_bytes += len(result.answer or "") + RESULT_BYTES
         assert self._journal
         self._journal.finish_row(
-            self.facts.model, self.facts.trace_id, result.status, result.as_data()
+            self.facts.model, self.facts.trace_id, result.status, result.to_data()
         )
 
 

@@ -254,6 +254,9 @@ DECODERS: dict[str, Any] = {
     "estimates": lambda v: tuple(map(_decode_pair, v)),
     "tool_calls": lambda v: tuple(unpack(ToolCall, call) for call in v),
     "artifact": lambda v: None if v is None else unpack(Artifact, v),
+    "by_iteration": lambda v: tuple(map(tuple, v)),
+    "parsed": lambda v: v,
+    "decisions": lambda v: v,
 }
 SCALAR_TYPES = (str, int, float, bool, str | None, int | None, float | None, bool | None)
 UNKNOWN_FIELD: FieldFormat = (_lists_to_tuples, frozenset(), lambda _: True)

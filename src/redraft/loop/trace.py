@@ -23,6 +23,7 @@ from .records import (
     Outcome,
     Record,
     Slot,
+    StopReason,
 )
 from .serialize import (
     SCHEMA,
@@ -264,6 +265,16 @@ class Trace:
             if isinstance(record, Outcome):
                 return None if i < self.resumed_at and record.reason.resumable else record
         return None
+
+    @property
+    def stop(self) -> StopReason:
+        """Why the run ended; while it has no outcome, it was cut short."""
+        return self.outcome.reason if self.outcome else StopReason.CANCELLED
+
+    @property
+    def stop_note(self) -> str:
+        """The same in words; "" if nothing is to be said."""
+        return self.outcome.note if self.outcome else ""
 
     @cached_view
     def candidates(self) -> list[Candidate]:

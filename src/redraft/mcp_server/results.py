@@ -13,7 +13,8 @@ from ..base.money import format_usd
 from ..graders.cards import Measure
 from ..loop.records import Candidate
 from ..loop.trace import Trace
-from ..result import Result, broken_musts, format_score, headline
+from ..plans.quality.result_facts import broken_musts
+from ..result import Result, format_score, headline
 from ..session.grade_report import GradeReport, GraderFeedback, grader_feedback
 from ..usage import Usage
 from ..validation.run import ValidationResult
@@ -144,16 +145,16 @@ class RefineResult(ToolResult):
 
     @classmethod
     def from_result(cls, result: Result[Any], trace_id: str | None) -> RefineResult:
-        trace, facts = result.trace, result.metadata
+        trace, facts = result.trace, result.facts
         return cls(
             answer=result.value,
-            value=result.to_dict().get("parsed"),
+            value=facts.parsed,
             score=result.score,
             reason=result.reason,
-            unmet=facts["broken"],
-            iterations=facts["iterations"],
+            unmet=list(facts.broken),
+            iterations=facts.iterations,
             stop=str(result.stop),
-            note=facts["note"],
+            note=facts.stop_note,
             summary=headline(result),
             changes=[AnswerVersion.from_candidate(trace, each) for each in trace.candidates],
             usage=CallUsage.from_usage(result.usage),

@@ -17,11 +17,11 @@ from ..loop.trace import Trace
 from ..middleware import Budget
 from ..plans import CostUnit, NoiseAwarePlan, Plan, PlanDecision, plan_traits
 from ..plans.quality.priors import Priors
+from ..plans.quality.result_facts import ResultFacts
 from ..session.session import Session
 from ..storage.journal import Journal
 from .allocation import BudgetAllocator, DecisionLog, RowAccount, budget_left
 from .dataset import PendingRow
-from .row_result import RowResult
 
 
 class BudgetShare(Protocol):
@@ -159,7 +159,7 @@ class BudgetPolicy:
             decisions.unit != plan.cost_unit or offer.rate >= plan.min_expected_gain
         )
 
-    async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
+    async def row_seen(self, row: PendingRow, result: ResultFacts | None) -> None:
         """Use the priors of this row from now on, and add the decisions of a finished row."""
         if not self.allocator:
             return
@@ -208,12 +208,8 @@ def saved_decisions(row: PendingRow) -> DecisionLog | None:
     """Return the decisions on a row that the journal has from an earlier run, if that had a
     budget.
     """
-    data = (
-        row.info.result.get("decisions")
-        if row.info and row.info.result and row.is_current
-        else None
-    )
-    return DecisionLog.from_data(data) if data else None
+    result = row.result
+    return DecisionLog.from_data(result.decisions) if result and result.decisions else None
 
 
 def limits_of(budget: Budget | None) -> dict[str, float]:

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..graders.traits import report_hidden_tests
 from ..plans import Plan
 from ..plans.quality.priors import Priors
+from ..plans.quality.result_facts import ResultFacts
 from ..plans.self_refine import BestOfN
 from ..session.options import Options
 from ..settings import (
@@ -41,15 +42,7 @@ from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
 from .progress import BatchProgress
-from .row_result import (
-    COLUMNS,
-    FORECAST,
-    HIDDEN,
-    KEPT,
-    PARSED,
-    RowResult,
-    grader_columns,
-)
+from .row_result import COLUMNS, FORECAST, HIDDEN, KEPT, PARSED, grader_columns
 
 if TYPE_CHECKING:
     from ..session.panel import TaskPanel
@@ -207,7 +200,7 @@ class BatchConfig(BatchFields):
         if os.name == "nt":
             raise ConfigError("processes is not possible on Windows")
 
-    def redoes(self, result: RowResult) -> bool:
+    def redoes(self, result: ResultFacts) -> bool:
         """Return whether `retry` asks for a finished row to be redone."""
         return (result.status == "failed" and "failed" in self.retry) or (
             result.truncated and "truncated" in self.retry

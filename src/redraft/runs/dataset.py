@@ -24,6 +24,7 @@ from ..base.text import utf8_size
 from ..errors import ConfigError, StoreError
 from ..loop.records import StopReason
 from ..loop.task import Task, message_text
+from ..plans.quality.result_facts import ResultFacts
 from ..requirements.spec import check_foreign_spec
 from ..settings import OnDuplicate
 from ..storage.journal import Journal, RowInfo
@@ -38,7 +39,6 @@ from ..tables.readers import BadRow, Row
 from ..tables.row_values import has_value
 from ..tables.sources import Source
 from .row_key import RowKeys, content_id, row_key
-from .row_result import RowResult
 
 ON_DUPLICATE = get_args(OnDuplicate)
 NUMBER = re.compile(r"\d+")
@@ -373,20 +373,15 @@ class PendingRow(NamedTuple):
         return self.info is not None and self.info.key == self.key
 
     @property
-    def result(self) -> RowResult | None:
+    def result(self) -> ResultFacts | None:
         """Its result in the journal; None if there is none for the present data and settings."""
-        if self.info is None or self.info.result is None or not self.is_current:
-            return None
-        return RowResult.from_data(self.info.status, self.info.result)
+        return self.info.facts if self.info and self.is_current else None
 
     @property
     def stopped_for_value(self) -> bool:
         """Whether it is finished because no further step was worth the price."""
-        return (
-            self.result is not None
-            and self.result.status == "done"
-            and self.result.columns["stop"] == StopReason.GAIN
-        )
+        result = self.result
+        return result is not None and (result.status, result.stop) == ("done", StopReason.GAIN)
 
     @property
     def as_unfinished(self) -> PendingRow:

@@ -23,6 +23,7 @@ from ..models.pricing import FREE
 from ..plans import Plan, plan_traits
 from ..plans.quality.lineage import llm_graders
 from ..plans.quality.priors import Priors
+from ..plans.quality.result_facts import ResultFacts
 from ..session.session import Session
 from ..storage.journal import Journal, display_name
 from ..tables.writers import Output, merge_columns, result_column_names
@@ -49,7 +50,6 @@ from .online_priors import (
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
 from .row_key import RowKeys
-from .row_result import RowResult
 from .runner import RowPolicy, RowRunner
 from .saved_summary import summary_data
 from .scheduler import Scheduler
@@ -492,7 +492,7 @@ class RowProcessor:
             self.save(row, result, reused=True)
         return result is None
 
-    def reusable_result(self, row: PendingRow) -> RowResult | None:
+    def reusable_result(self, row: PendingRow) -> ResultFacts | None:
         """Return the result from the journal if the row need not run again; None otherwise."""
         result = row.result
         if (
@@ -516,7 +516,7 @@ class RowProcessor:
         """
         self.save(row, await self.runner.best_so_far(row))
 
-    def save(self, row: PendingRow, result: RowResult, *, reused: bool = False) -> None:
+    def save(self, row: PendingRow, result: ResultFacts, *, reused: bool = False) -> None:
         """Count a result, and write it to the output."""
         job, entry = self.job, row.entry
         job.progress.count(result, reused=reused and entry.n not in self.finished_now)

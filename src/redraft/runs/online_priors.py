@@ -25,10 +25,10 @@ from ..plans.quality.fit import fit_priors
 from ..plans.quality.labelled_figures import UNLABELLED, LabelledFigures
 from ..plans.quality.lineage import Observations, llm_graders, observe
 from ..plans.quality.priors import Priors
+from ..plans.quality.result_facts import ResultFacts
 from ..storage.journal import Journal
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from .dataset import PendingRow
-from .row_result import RowResult
 
 LAST_DOUBLING = (
     256  # up to this row each refit is twice as far as the one before, after it four times
@@ -173,7 +173,7 @@ class OnlinePriors:
         }
         self.journal.update_run(self.run, online_priors=schedules)
 
-    async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
+    async def row_seen(self, row: PendingRow, result: ResultFacts | None) -> None:
         """Do the refit that the row needs, if there is one, after waiting for its training rows."""
         self.schedule.row_seen(row.n, row.id, finished=result is not None)
         refit = self.schedule.due_refit(row.n)

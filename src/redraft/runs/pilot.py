@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field, replace
 
+from ..plans.quality.result_facts import ResultFacts
 from .config import BatchConfig
 from .dataset import PendingRow
 from .forecast import PilotRow, make_forecast, stratified_sample, trace_seconds
 from .job import BatchJob, RowSource
 from .report import BatchReport
+from .row_result import NOT_STARTED
 
 CONCURRENCY = (
     "pilot_concurrency"  # key in the metadata of a run: calls at the same time in the pilot
@@ -57,12 +59,9 @@ def with_forecast(report: BatchReport, job: BatchJob) -> BatchReport:
     infos = job.journal.rows_by_id(name, ids)
     sampled = []
     for id in ids:
-        result = infos[id].result if id in infos else None
-        columns = (result or {}).get("columns", {})
+        result = (infos[id].facts if id in infos else None) or ResultFacts("open", NOT_STARTED)
         seconds = trace_seconds(job.journal.trace(name, id))
-        sampled.append(
-            PilotRow(columns.get("calls") or 0, columns.get("tokens"), columns.get("cost"), seconds)
-        )
+        sampled.append(PilotRow(result.calls, result.tokens, result.cost, seconds))
     forecast = make_forecast(
         sampled,
         job.summary.total - len(ids),

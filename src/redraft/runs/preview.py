@@ -37,7 +37,6 @@ from .config import BatchConfig
 from .dataset import BatchDataset, BatchRow, DatasetSummary
 from .online_priors import second_look_rows
 from .row_key import RowKeys, changed_parts, row_key
-from .row_result import RowResult
 from .sample_prompts import PromptSample
 
 N = TypeVar("N", int, float)
@@ -248,10 +247,8 @@ class JournalComparison:
         if info is None:
             self._rows["new"] += 1
         elif info.key == row_key(parts):
-            redo = info.result and self._config.redoes(
-                RowResult.from_data(info.status, info.result)
-            )
-            finished = info.status != "open" and not redo
+            result = info.facts
+            finished = info.status != "open" and not (result and self._config.redoes(result))
             self._rows["finished" if finished else "to be resumed"] += 1
             self.known += finished
         else:

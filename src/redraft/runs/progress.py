@@ -9,8 +9,9 @@ from time import monotonic
 from typing import Any
 
 from ..plans.costs import UNIT_PHRASES
+from ..plans.quality.result_facts import ResultFacts
 from ..usage import NO_USAGE, Usage, add_optional
-from .row_result import NOT_STARTED, RowResult
+from .row_result import NOT_STARTED
 
 ROW_COUNTS = (
     "total",
@@ -85,7 +86,7 @@ class BatchProgress:
     ended_at: float | None = None
     _ends: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def count(self, result: RowResult, *, reused: bool) -> None:
+    def count(self, result: ResultFacts, *, reused: bool) -> None:
         """Count a row that has ended, in this run or (`reused`) in an earlier one."""
         if result.status == "done":
             self.done += 1
@@ -95,8 +96,8 @@ class BatchProgress:
             self.not_started += 1
         else:
             self.unfinished += 1
-        self.first.add(result.columns["initial_score"])
-        self.best.add(result.columns["best_score"])
+        self.first.add(result.initial_score)
+        self.best.add(result.score)
         if reused:
             self.reused += 1
         else:

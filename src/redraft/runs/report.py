@@ -15,10 +15,11 @@ from ..base.money import format_usd
 from ..base.text import pluralize, strip_control_sequences
 from ..loop.records import StopReason
 from ..middleware.prompt_cuts import CUT
+from ..plans.quality.result_facts import ResultFacts
 from ..usage import Usage
 from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price
-from .row_result import NOT_STARTED, RowResult
+from .row_result import NOT_STARTED
 
 MAX_REASON, MAX_ID = 300, 80  # characters that are shown
 COUNTS = ("improved", "unchanged", "regressed", "unsure", "broken", "cut_prompts")
@@ -98,29 +99,28 @@ class ReportBuilder:
     iterations: dict[int, IterationStats] = field(default_factory=dict)
     bases: Counter[str] = field(default_factory=Counter)
 
-    def add(self, result: RowResult, row: str) -> None:
+    def add(self, result: ResultFacts, row: str) -> None:
         """Count a row that ended; `row` is its ID."""
-        columns = result.columns
-        self.stops[columns["stop"]] += 1
-        self.broken += columns["broken"] is not None
-        self.cut_prompts += CUT in (columns["note"] or "")
-        if diagnosis := columns["diagnosis"]:
-            self.diagnoses[diagnosis] += 1
+        self.stops[result.stop] += 1
+        self.broken += bool(result.broken)
+        self.cut_prompts += CUT in result.note
+        if result.diagnosis:
+            self.diagnoses[result.diagnosis] += 1
         if result.error_kind and result.error_kind != NOT_STARTED:
             self.errors[result.error_kind] += 1
             self.reasons.setdefault(result.error_kind, _error_line(result))
             self.error_rows.setdefault(result.error_kind, row)
-        first, best = columns["initial_score"], columns["best_score"]
+        first, best = result.initial_score, result.score
         if first is not None and best is not None:
             self.uplift.add(best - first)
-            if basis := columns["score_basis"]:
-                self.bases[basis] += 1
+            if result.score_basis:
+                self.bases[result.score_basis] += 1
             self.improved += result.improved
             self.unsure += result.unsure
             self.regressed += result.worse and not (result.improved or result.unsure)
             self.unchanged += not (result.worse or result.improved or result.unsure)
         before: float | None = None
-        for n, (score, calls, cost) in enumerate(result.score_by_iteration):
+        for n, (score, calls, cost) in enumerate(result.by_iteration):
             stats = self.iterations.get(n) or self.iterations.setdefault(n, IterationStats())
             stats.rows += 1
             stats.calls += calls
@@ -410,11 +410,9 @@ SUMMARIZED = (
 )
 
 
-def _error_line(result: RowResult) -> str:
+def _error_line(result: ResultFacts) -> str:
     """Return the error message of a row on one line."""
-    message = " ".join(
-        str(result.columns["error"] or "").removeprefix(f"{result.error_kind}: ").split()
-    )
+    message = " ".join((result.error or "").removeprefix(f"{result.error_kind}: ").split())
     return message if len(message) <= MAX_REASON else f"{message[:MAX_REASON]}..."
 
 

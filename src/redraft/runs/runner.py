@@ -36,6 +36,7 @@ from ..middleware import BudgetTracker
 from ..middleware.observe import observer
 from ..models.registry import alternative_models
 from ..plans import NoiseAwarePlan, Plan, PlanDecision, plan_traits
+from ..plans.quality.result_facts import ResultFacts
 from ..plans.rounds import RoundByRound
 from ..protocols import Perform
 from ..session.models import LimitCalls, Models
@@ -58,7 +59,6 @@ from .endpoints import ROW
 from .progress import BatchProgress
 from .row_key import short_hash
 from .row_result import (
-    RowResult,
     failed_result,
     grader_columns,
     grader_values,
@@ -81,7 +81,7 @@ class RowPolicy(Protocol):
     while steps of the last decision are being performed.
     """
 
-    async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
+    async def row_seen(self, row: PendingRow, result: ResultFacts | None) -> None:
         """Every row is passed once, in the order of the data, before it may start. May wait.
 
         `result`: its result from an earlier run, if that is reused, so that the row does not start.
@@ -146,7 +146,7 @@ class RowRunner:
     journal: Journal
     progress: BatchProgress
     run_end: RunEnd
-    save: Callable[[PendingRow, RowResult], None]
+    save: Callable[[PendingRow, ResultFacts], None]
     policies: Sequence[RowPolicy] = ()
     ends_at: float | None = None
     budget_error: str = field(default="", init=False)
@@ -198,7 +198,7 @@ class RowRunner:
             result = failed_result(error)
             if refinement is None:
                 self._begin(row, Trace(row.entry.task))
-        data = result.as_data()
+        data = result.to_data()
         for policy in self.policies:
             data |= policy.row_finished(row, trace)
         self.journal.finish_row(self.config.name, id, result.status, data)
@@ -207,7 +207,7 @@ class RowRunner:
             policy.row_saved(row)
         self.save(row, result)
 
-    async def best_so_far(self, row: PendingRow) -> RowResult:
+    async def best_so_far(self, row: PendingRow) -> ResultFacts:
         """Return the result of a row that is not started: the best answer in the journal, if there
         is one.
         """
@@ -222,15 +222,15 @@ class RowRunner:
             )
         return not_started_result(self.run_end.detail)
 
-    def _without_grade(self, trace: Trace, result: RowResult) -> RowResult:
+    def _without_grade(self, trace: Trace, result: ResultFacts) -> ResultFacts:
         """Return the result of a row without a grade that the end of the run cut short: with the
         reason as its error.
         """
         if not (trace.candidates and has_begun(trace)):
             return not_started_result(self.run_end.detail)
-        return replace(result, columns={**result.columns, "error": self.run_end.detail})
+        return replace(result, error=self.run_end.detail)
 
-    async def _result_of(self, trace: Trace) -> RowResult:
+    async def _result_of(self, trace: Trace) -> ResultFacts:
         """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those
         of the graders.
         """

@@ -15,7 +15,8 @@ from ..errors import RedraftError
 from ..graders.base import consensus, unique_texts
 from ..loop.records import CriterionScore, Failure, Feedback
 from ..loop.trace import PanelGrader, Trace
-from ..result import broken_musts, error_data, format_score
+from ..plans.quality.result_facts import broken_musts
+from ..result import error_data, format_score
 from ..usage import NO_USAGE, Usage
 
 
@@ -44,7 +45,7 @@ class GraderFeedback:
     @property
     def reason(self) -> str:
         """Why, in words; the different reasons of repeats are separated by semicolons."""
-        return reasons_text(self.repeats)
+        return "; ".join(unique_texts(f.reason for f in self.repeats if f.reason))
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -248,11 +249,6 @@ class GradeReport:
             )
             for f in self.feedback
         ]
-
-
-def reasons_text(feedback: Iterable[Feedback]) -> str:
-    """Return the different reasons of a grader's feedback, separated by semicolons."""
-    return "; ".join(dict.fromkeys([f.reason for f in feedback if f.reason]))
 
 
 def grader_feedback(trace: Trace, candidate: int) -> tuple[GraderFeedback, ...]:

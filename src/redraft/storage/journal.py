@@ -18,15 +18,14 @@ from math import inf
 from operator import attrgetter
 from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypedDict, get_type_hints
+from typing import Any, Self, TypedDict
 from zlib import crc32
 
-import orjson
-
-from ..base.jsontext import MAX_DEPTH, dumps_text, text_to_json, to_json
+from ..base.jsontext import dumps_text, text_to_json, to_json
 from ..errors import ConfigError, StoreError
 from ..loop.serialize import (
     Validator,
+    field_validators,
     object_from_json,
     pack,
     record_from_json,
@@ -35,17 +34,16 @@ from ..loop.serialize import (
     value_from_json,
 )
 from ..loop.trace import Trace
+from ..plans.quality.result_facts import ResultFacts, Status
 from ..protocols import Reply, TokenLogprobs
 from ..usage import Usage
 from .database import Database
 from .schema import LINES_PER_ROW, Durability, damaged_error, journal_label
 from .transaction import RowChanges, TransactionData
 
-Status: TypeAlias = Literal["open", "done", "failed"]
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
 ROWS_PER_READ = 200  # rows that `Journal.traces` reads at a time
 MAX_IDS_LENGTH = 2**20  # of the IDs in one statement together, but for a single longer one
-RESULT_START = '{"columns":{'  # of the result of a row of a batch, unless `json` wrote it
 
 DELETE_ROW = "DELETE FROM rows WHERE run = ? AND id = ?"
 SELECT_RUNS = "SELECT run, name, metadata, started_at, updated_at FROM runs"
@@ -142,7 +140,7 @@ class RunMetadata(TypedDict, total=False):
     model: str | None
 
 
-METADATA_CHECKS = {name: validator_for(kind) for name, kind in get_type_hints(RunMetadata).items()}
+METADATA_CHECKS = field_validators(RunMetadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +198,7 @@ class RowInfo:
     made.
 
     `key` is a digest of everything that decides its result, `key_parts` has a digest of each part.
-    `result` may be incomplete.
+    `result` is the form of its result as it is stored; it may be incomplete.
     """
 
     id: str
@@ -210,28 +208,23 @@ class RowInfo:
     status: Status
     result: Mapping[str, Any] | None
 
+    @property
+    def facts(self) -> ResultFacts | None:
+        """The result, in the state of the row. Raises StoreError for a damaged one."""
+        if self.result is None:
+            return None
+        try:
+            return ResultFacts.from_data({**self.result, "status": self.status})
+        except StoreError as error:
+            raise StoreError(
+                f"the result of row {self.id!r:.80} in the journal cannot be read: {error}"
+            ) from error
+
 
 ROW_CHECKS: Mapping[str, Validator] = {
-    "id": validator_for(str),
-    "position": validator_for(int),
-    "key": validator_for(str),
-    "key_parts": validator_for(Mapping[str, str]),
+    **field_validators(RowInfo),
     "status": lambda v: v in STATUSES,
-    "result": validator_for(Mapping[str, Any] | None),
 }
-
-
-def _is_row(info: RowInfo) -> bool:
-    """Return whether all ROW_CHECKS hold, several times as fast."""
-    return (
-        info.id.__class__ is str
-        and info.position.__class__ is int
-        and info.key.__class__ is str
-        and info.key_parts.__class__ is dict
-        and (not info.key_parts or {*map(type, info.key_parts.values())} <= {str})
-        and info.status in STATUSES
-        and (info.result is None or info.result.__class__ is dict)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,15 +405,12 @@ class Journal:
         few hundred IDs at a time.
         """
         self._database.flush_if_pending([(run, id) for id in ids])
-        id_of = {text_to_json(id): id for id in ids}
-        parts = _split_by_length(id_of, MAX_IDS_LENGTH)
+        parts = _split_by_length(map(text_to_json, ids), MAX_IDS_LENGTH)
         records = chain.from_iterable(
             self._database.read(SELECT_ROWS_BY_ID, to_json(run), to_json(part)) for part in parts
         )
-        return {
-            (id := id_of[record[1]]): self._row_info(record, id, key_parts=key_parts)[1]
-            for record in records
-        }
+        infos = (self._row_info(record, key_parts=key_parts)[1] for record in records)
+        return {info.id: info for info in infos}
 
     def begin_row(  # noqa: PLR0917
         self,
@@ -654,22 +644,18 @@ class Journal:
             name, run.metadata, started_at, updated_at, {s: counts.get(s, 0) for s in STATUSES}
         )
 
-    def _row_info(
-        self, record: tuple[Any, ...], known_id: str | None = None, *, key_parts: bool = True
-    ) -> tuple[int, RowInfo]:
+    def _row_info(self, record: tuple[Any, ...], *, key_parts: bool = True) -> tuple[int, RowInfo]:
         """Return the number of a row and the row. Raises StoreError for a damaged record."""
         row, stored_id, position, key, stored_parts, status, result = record
         try:
-            id = value_from_json(stored_id) if known_id is None else known_id
+            id, stored_result = value_from_json(stored_id), result and value_from_json(result)
             parts = value_from_json(stored_parts) if key_parts else {}
-            info = RowInfo(id, position, key, parts, status, result and _result_from_json(result))
+            info = RowInfo(id, position, key, parts, status, stored_result)
         except StoreError as error:
             raise damaged_error(self.path, f"row {row}: {error}") from error
-        if not _is_row(info):
-            name = next(name for name, fits in ROW_CHECKS.items() if not fits(getattr(info, name)))
-            raise damaged_error(
-                self.path, f"row {row}: its {name} cannot be {getattr(info, name)!r:.80}"
-            )
+        for name, fits in ROW_CHECKS.items():
+            if not fits(value := getattr(info, name)):
+                raise damaged_error(self.path, f"row {row}: its {name} cannot be {value!r:.80}")
         return row, info
 
     def _trace(self, row: int, info: RowInfo) -> Trace | None:
@@ -696,23 +682,6 @@ class _RunState:
     number: int
     metadata: Mapping[str, Any]
     started_at: str
-
-
-def _result_from_json(text: Any) -> Any:
-    """Return the result of a row: as `value_from_json`, in a third of the time.
-
-    What `json` wrote, with spaces, may have integers of which orjson makes floats.
-    """
-    if (
-        text.__class__ is str
-        and text.startswith(RESULT_START)
-        and text.count("[") + text.count("{") < MAX_DEPTH
-    ):
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:  # a lone surrogate, NaN, or no JSON
-            pass
-    return value_from_json(text)
 
 
 def _invocation_in(metadata: Mapping[str, Any], name: str) -> int:

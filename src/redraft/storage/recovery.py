@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from ..base.documents import open_regular
 from ..errors import StoreError, WrongFileError
 from ..loop.serialize import value_from_json
+from ..plans.quality.result_facts import as_version_1
 from .database import fetch_bounded
 from .schema import (
     CHECK_TIMEOUT,
@@ -167,6 +168,7 @@ def _decode_value(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     try:
-        return value_from_json(value) if name in JSON_COLUMNS and value else value
+        decoded = value_from_json(value) if name in JSON_COLUMNS and value else value
+        return as_version_1(decoded) if name == "result" else decoded
     except StoreError:
         return value

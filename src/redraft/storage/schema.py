@@ -21,7 +21,8 @@ from typing import Literal, TypeAlias
 from ..errors import ConfigError, StoreError, WrongFileError
 from .secure_files import AtomicFile, is_untrusted, resolve_path
 
-SCHEMA = 3
+SCHEMA = 4
+READABLE = {3, SCHEMA}  # schema 3, of releases up to 0.2, has the first form of results only
 APPLICATION_ID = int.from_bytes(b"Rdft")
 LEAF_PAGE = 0x0D  # type of a first page that holds the whole schema
 LINES_PER_ROW = 2**20
@@ -95,6 +96,8 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
         connection = open_connection(path, "mode=rw")
         for setting in (f"PRAGMA synchronous = {SYNCHRONOUS[durability]}", *WRITER_PRAGMAS):
             connection.execute(setting)
+        if connection.execute("PRAGMA user_version").fetchone() != (SCHEMA,):
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
     except (OSError, sqlite3.Error) as error:
         raise to_store_error(path, error) from error
     return connection
@@ -170,7 +173,7 @@ def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[
 
 def check_file(path: Path) -> None:
     """Raise StoreError unless a file is new or its first bytes are those of a journal of this
-    schema.
+    schema, or of an earlier one that can be read.
     """
     try:
         resolve_path(path)
@@ -274,7 +277,7 @@ def _check_header(path: Path) -> None:
             f"{journal_label(path)} is an SQLite file of another program: name another file; it "
             "was left unchanged"
         )
-    if version != SCHEMA:
+    if version not in READABLE:
         advice = (
             "it was written by a newer Redraft: use that"
             if version > SCHEMA

@@ -35,8 +35,10 @@ LOCK_TIMEOUT = 30.0  # seconds to wait for a lock, whose holder may be about to 
 ITEMS_PER_TRANSACTION = 5000  # rows or calls
 SHARD_SUFFIX = re.compile(r"\.\d+-of-\d+")
 
-SHARD_ROWS_CLAUSE = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
-WHERE r.row > ? AND r.row <= ?"""  # noqa: E501
+SHARD_ROWS_CLAUSE = (
+    "FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name "
+    "WHERE r.row > ? AND r.row <= ?"
+)
 MERGE_ROWS = (
     (f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {SHARD_ROWS_CLAUSE})"),  # noqa: S608
     (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..runs.row_result import TOLERANCE
+from ..plans.quality.result_facts import TOLERANCE
 from .index import RunIndex
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The facts of one row that lists sort and filter by, read from the journal's JSON.
+"""The facts of one row that lists sort and filter by: those of its result, and of its records.
 
 The records are read as plain data: 100,000 rows take seconds, and as traces they take minutes. A
 row that cannot be understood has an error that says so, and no figures.
@@ -16,7 +16,7 @@ from ..base.jsontext import loads, replace_lone_surrogates
 from ..comparison.results import hash_task
 from ..errors import StoreError
 from ..loop.task import message_text
-from ..runs.row_result import TOLERANCE
+from ..plans.quality.result_facts import SCORE_ERROR, TOLERANCE, IterationFigures, ResultFacts
 from ..storage.journal import STATUSES, StoredRow
 
 MAX_PROMPT = 240  # characters of a prompt that a list shows
@@ -25,9 +25,9 @@ MAX_ERROR = 300
 MAX_NAME = 200  # characters of a name, such as that of a criterion
 MAX_PARTS = 500  # graders and criteria of a row
 MAX_ITERATIONS = 1_000
-MAX_NUMBER = 2**40  # of calls, tokens, USD and seconds: SQLite can add up those of all rows
-SCORE_ERROR = 1e-6  # by which rounding may move a score out of 0 to 1
+MAX_SECONDS = 2**40  # of a step
 UNREADABLE = "unreadable"
+IN_PROGRESS = ResultFacts("open", "")  # of a row without a result
 TASK_FIELDS = ("messages", "context", "reference")  # by which tasks are equal
 
 
@@ -65,9 +65,9 @@ class RowFacts:
         tokens: Their tokens.
         cost: Their cost in USD.
         seconds: The time that its steps took, added up.
-        improved: As in `RowResult`.
-        unsure: As in `RowResult`.
-        worse: As in `RowResult`.
+        improved: As in `ResultFacts`.
+        unsure: As in `ResultFacts`.
+        worse: As in `ResultFacts`.
         broken: Whether the best answer violates a must.
         rewritten: Whether the best answer is another than the first.
         answer: A hash of the best answer, the same for equal answers; "" if there is none.
@@ -105,7 +105,7 @@ class RowFacts:
     task: str = ""
     search: str = ""
     scores: tuple[PartScore, ...] = ()
-    by_iteration: tuple[tuple[float | None, int | None, float | None], ...] = ()
+    by_iteration: tuple[IterationFigures, ...] = ()
 
 
 def row_facts(row: StoredRow) -> RowFacts:
@@ -122,14 +122,13 @@ def row_facts(row: StoredRow) -> RowFacts:
         RecursionError,
         StoreError,
     ) as error:
-        kind = type(error).__name__
         return RowFacts(
             row.number,
             str(row.id)[:MAX_NAME],
             position,
             "failed",
             error_kind=UNREADABLE,
-            error=kind,
+            error=type(error).__name__,
         )
 
 
@@ -140,19 +139,15 @@ def _read_facts(row: StoredRow, position: int) -> RowFacts:
     header, *records = map(_json, row.lines) if row.lines else ({"task": {"messages": []}},)
     users = [message for message in header["task"]["messages"] if message.get("role") == "user"]
     prompt = message_text(users[-1])[: 4 * MAX_SEARCH] if users else ""
-    result = _json(row.result) if row.result else None
-    columns: Mapping[str, Any] = result["columns"] if result else {}
-    by_iteration = (
-        tuple((_score(s), _whole(n), _amount(c)) for s, n, c in result["score_by_iteration"])
-        if result
-        else ()
-    )
-    first, best = _score(columns.get("initial_score")), _score(columns.get("best_score"))
     outcome: Mapping[str, Any] = next(
         (r for r in reversed(records) if r.get("kind") == "outcome"), {}
     )
-    answer = str(columns.get("best") or "")
-    error = str(columns.get("error") or "")
+    result = (
+        ResultFacts.from_data({**_json(row.result), "status": row.status})
+        if row.result
+        else IN_PROGRESS
+    )
+    first, best, answer = result.initial_score, result.score, result.answer or ""
     return RowFacts(
         row.number,
         id,
@@ -162,19 +157,19 @@ def _read_facts(row: StoredRow, position: int) -> RowFacts:
         first,
         best,
         None if first is None or best is None else best - first,
-        _whole(columns.get("iterations")),
-        _best_iteration([score for score, _, _ in by_iteration]),
-        str(columns.get("stop") or "")[:MAX_NAME],
-        str(result.get("error_kind") or "")[:MAX_NAME] if result else "",
-        " ".join(error[: 4 * MAX_ERROR].split())[:MAX_ERROR],
-        _whole(columns.get("calls")),
-        _whole(columns.get("tokens")),
-        _amount(columns.get("cost")),
+        None if result is IN_PROGRESS else result.iterations,
+        _best_iteration([score for score, _, _ in result.by_iteration]),
+        result.stop[:MAX_NAME],
+        result.error_kind[:MAX_NAME],
+        " ".join((result.error or "")[: 4 * MAX_ERROR].split())[:MAX_ERROR],
+        None if result is IN_PROGRESS else result.calls,
+        result.tokens,
+        result.cost,
         _seconds(records),
-        improved=bool(result and result.get("improved")),
-        unsure=bool(result and result.get("unsure")),
-        worse=bool(result and result.get("worse")),
-        broken=columns.get("broken") is not None,
+        improved=result.improved,
+        unsure=result.unsure,
+        worse=result.worse,
+        broken=bool(result.broken),
         rewritten=outcome.get("best") is not None and outcome["best"] != _first_id(records),
         answer=sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()[:16] if answer else "",
         task=hash_task([header["task"].get(name) for name in TASK_FIELDS])
@@ -182,7 +177,7 @@ def _read_facts(row: StoredRow, position: int) -> RowFacts:
         else "",
         search=f"{id[:MAX_NAME]}\n{prompt[:MAX_SEARCH]}\n{answer[:MAX_SEARCH]}".casefold(),
         scores=tuple(islice(_part_scores(records, outcome.get("best")), MAX_PARTS)),
-        by_iteration=by_iteration[:MAX_ITERATIONS],
+        by_iteration=result.by_iteration[:MAX_ITERATIONS],
     )
 
 
@@ -199,26 +194,15 @@ def _score(value: Any) -> float | None:
     )
 
 
-def _amount(value: Any) -> float | None:
-    return float(value) if type(value) in {int, float} and 0 <= value < MAX_NUMBER else None
-
-
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < MAX_NUMBER else None
-
-
-def _best_iteration(scores: Sequence[float | None]) -> int | None:
-    known = [score for score in scores if score is not None]
-    if not known:
-        return None
-    return next(
-        n for n, score in enumerate(scores) if score is not None and score >= known[-1] - TOLERANCE
-    )
+def _best_iteration(scores: Iterable[float | None]) -> int | None:
+    known = [(n, score) for n, score in enumerate(scores) if score is not None]
+    return next((n for n, score in known if score >= known[-1][1] - TOLERANCE), None)
 
 
 def _seconds(records: Iterable[Mapping[str, Any]]) -> float | None:
-    known = [s for record in records if (s := _amount(record.get("seconds"))) is not None]
-    return sum(known) if known else None
+    given: list[Any] = [record.get("seconds") for record in records]
+    known = [s for s in given if type(s) in {int, float} and 0 <= s < MAX_SECONDS]
+    return float(sum(known)) if known else None
 
 
 def _first_id(records: Iterable[Mapping[str, Any]]) -> int | None:

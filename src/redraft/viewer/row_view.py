@@ -22,8 +22,9 @@ from ..loop.records import Candidate, Comparison, Failure
 from ..loop.task import Message, Task, message_text
 from ..loop.trace import PanelGrader, Trace
 from ..plans.prompts import Prompts
+from ..plans.quality.result_facts import score_interval
 from ..requirements import kinds, reads_file
-from ..result import Result, diagnosis_text, score_interval
+from ..result import Result, diagnosis_text
 from ..session.grade_report import GraderFeedback, grader_feedback
 from ..session.options import PROMPT_KEYS
 from ..usage import Usage

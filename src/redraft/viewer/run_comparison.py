@@ -12,7 +12,7 @@ from ..base.checks import format_value
 from ..comparison.estimates import ComparisonSettings, PairedScores, build_report
 from ..comparison.report import ComparisonReport
 from ..comparison.results import ResultPair, ResultRow, RunResults, pair_results
-from ..runs.row_result import TOLERANCE
+from ..plans.quality.result_facts import TOLERANCE
 from ..validation.differences import PairedDifference, paired_difference
 from .figures import BINS
 from .index import RunIndex

@@ -264,4 +264,4 @@ def copy_trace(trace: Trace, source: Path, target: Path) -> None:
         journal.begin_row(run, id, 0, "", {}, dumps_text(trace.header()))
         journal.append_records(run, id, 0, [record_to_json(record) for record in trace.records])
         result = row_result(trace)
-        journal.finish_row(run, id, result.status, result.as_data())
+        journal.finish_row(run, id, result.status, result.to_data())

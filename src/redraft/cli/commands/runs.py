@@ -16,7 +16,8 @@ import click
 from ...base.money import format_usd, usd_amount
 from ...base.text import pluralize
 from ...errors import ConfigError
-from ...storage.journal import Journal, Status
+from ...plans.quality.result_facts import Status, as_version_1
+from ...storage.journal import Journal
 from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
 from .. import options
@@ -228,7 +229,7 @@ def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
                 "run": stored.info.name,
                 "id": row.id,
                 "status": row.status,
-                "result": row.result,
+                "result": as_version_1(row.result),
             }
             file.write(f"{json.dumps({**data, 'trace': json.loads(trace.to_json())})}\n")
             count += 1

@@ -25,6 +25,7 @@ from ...result import (
     conclusion_error,
     format_score,
     is_graded,
+    sorted_failures,
     stop_phrase,
 )
 from ...session.options import load_template
@@ -185,12 +186,12 @@ def show_ranking(
     lines = [_summary(result, ranking, arguments)]
     # the live view does not keep failures; elsewhere they were reported when they happened
     if sys.stderr.isatty():
-        lines += [f"failed: {failure}" for failure in dict.fromkeys(result.metadata["failures"])]
+        lines += dict.fromkeys(f"failed: {f.role}: {f.message}" for f in sorted_failures(trace))
     else:
         lines.append(format_usage(result.usage, seconds))
     for text in lines:
         notice(text)
-    for name in result.metadata["broken"]:
+    for name in result.facts.broken:
         notice(f"still broken: {name}")
     warn_if_ungraded(result)
     if sys.stdout.isatty() and sys.stderr.isatty() and not arguments.output:

@@ -22,7 +22,7 @@ from ...loop.steps import Step
 from ...loop.trace import Trace
 from ...plans import plan_traits
 from ...plans.quality.priors import Priors
-from ...result import Result, diagnosis_text
+from ...result import Result, changed_fields, diagnosis_text
 from ...session.refinement import Refinement, finish_refinement, prepare_refinement
 from ...storage import JsonlStore, read_trace, write_atomic
 from ...storage.priors_store import PriorsStore
@@ -191,9 +191,9 @@ def _report(result: Result, arguments: RunArguments, seconds: float) -> None:
         warning(describe_comparison(comparison))
     if diagnosis := diagnosis_text(result):
         notice(diagnosis)
-    if changed := result.metadata["changed_fields"]:
-        notice(f"changed without being asked: {'; '.join(changed)}")
-    for name in result.metadata["broken"]:
+    if changed := changed_fields(result.trace):
+        notice(f"changed without being asked: {'; '.join(map(str, changed))}")
+    for name in result.facts.broken:
         notice(f"still broken: {name}")
     warn_if_ungraded(result)
     if result.stop.resumable:

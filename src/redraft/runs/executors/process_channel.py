@@ -24,10 +24,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from ...plans.quality.priors import Priors
+from ...plans.quality.result_facts import ResultFacts
 from ...storage.transaction import TransactionData
 from ..config import MAIN_IN_WORKER
 from ..dataset import PendingRow
-from ..row_result import RowResult
 from .shard_protocol import Amounts, Quota, ShardStatus, StopOrder
 
 LENGTH = Struct(">Q")
@@ -92,7 +92,7 @@ class FinishedRows:
     has.
     """
 
-    results: Sequence[tuple[int, RowResult]]
+    results: Sequence[tuple[int, ResultFacts]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,13 @@ from ...base.error_text import error_text
 from ...base.sync import reset_in_children, uvloop_factory
 from ...errors import StoreError
 from ...middleware.call_costs import ZERO_AMOUNTS
+from ...plans.quality.result_facts import ResultFacts
 from ...storage.journal import Journal
 from ...storage.remote_journal import UPDATE_RUN, RemoteJournal
 from ...storage.transaction import TransactionData
 from ..dataset import PendingRow
 from ..job import BatchJob, Executor, RowProcessor, RowSource
 from ..online_priors import OnlinePriors, RefitSchedule
-from ..row_result import RowResult
 from .process_channel import (
     AssignedChunk,
     CommitAnswer,
@@ -87,9 +87,9 @@ class RowSender:
     """Sends results, a few at a time."""
 
     send: Callable[[object], None]
-    _results: list[tuple[int, RowResult]] = field(default_factory=list)
+    _results: list[tuple[int, ResultFacts]] = field(default_factory=list)
 
-    def add(self, n: int, result: RowResult) -> None:
+    def add(self, n: int, result: ResultFacts) -> None:
         """Send a result soon."""
         self._results.append((n, result))
         if len(self._results) >= MAX_RESULTS:
@@ -111,7 +111,7 @@ class SendingProcessor(RowProcessor):
         super().__init__(job)
         self._results = results
 
-    def save(self, row: PendingRow, result: RowResult, *, reused: bool = False) -> None:
+    def save(self, row: PendingRow, result: ResultFacts, *, reused: bool = False) -> None:
         """Count a result, and send it."""
         self.job.progress.count(result, reused=reused)
         self._results.add(row.n, result)

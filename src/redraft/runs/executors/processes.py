@@ -33,7 +33,8 @@ from ...base.descriptors import is_shortage
 from ...errors import ConfigError, StoreError
 from ...loop.engine import cancel_and_wait
 from ...middleware import Budget, BudgetTracker
-from ...middleware.call_costs import ZERO_AMOUNTS, add_amounts
+from ...middleware.call_costs import LIMITS, ZERO_AMOUNTS, add_amounts
+from ...plans.quality.result_facts import ResultFacts
 from ...storage.journal import RowInfo
 from ...storage.remote_journal import without_metadata
 from ...tables.sources import Source
@@ -41,7 +42,6 @@ from ...usage import add_optional
 from ..dataset import BatchRow, PendingRow
 from ..job import MAX_WAITING, BatchJob, RowProcessor
 from ..online_priors import RefitSchedule
-from ..row_result import RowResult
 from ..scheduler import SOFT_ENDS
 from .process_channel import (
     AssignedChunk,
@@ -125,13 +125,21 @@ class WorkerJournal:
         job = self._job
         changes, metadata = without_metadata(request.changes)
         if spent := metadata.get("spent"):
-            self.spent[k] = spent
             if job.session.models.budget_tracker.is_limited:
+                self.spent[k] = spent  # with what is reserved, which may be less than before
                 job.note(spent=self.total_spent)
+            else:
+                self.note_spent(k, spent)
         if capabilities := metadata.get("capabilities"):
             job.session.models.capabilities.restore(capabilities)
             job.note(capabilities=job.session.models.capabilities.as_data())
         job.journal.write_changes(changes)
+
+    def note_spent(self, k: int, spent: Amounts) -> None:
+        """Count what worker k says it has spent, also for calls whose records it has not written:
+        the report of the run has their usage, even if the worker dies before it writes them.
+        """
+        self.spent[k] = {name: max(spent[name], self.spent[k][name]) for name in LIMITS}
 
     async def wait_for_commit(self) -> CommitAnswer:
         """Wait until everything written so far is committed; return the answer to the worker."""
@@ -167,7 +175,7 @@ class RowFeed:
         self.is_read = False
         self._rows = rows
         self._ready: deque[PendingRow] = deque()
-        self._cut_short: list[tuple[PendingRow, RowResult]] = []
+        self._cut_short: list[tuple[PendingRow, ResultFacts]] = []
         self._seen = 0
         self._change = asyncio.Event()
 
@@ -607,6 +615,8 @@ class WorkerProcess:
     def _receive_status(self, status: ShardStatus) -> None:
         self._message, self._failed_starts = None, 0
         self.pauses.add(status.pauses)
+        if use := status.use:
+            self.journal.note_spent(self.k, use.spent)
         if self._answer and not self._answer.done():
             self._answer.set_result(status)
 

@@ -1,0 +1,118 @@
+"""The form of a result: what is written is read back equal, what 0.2 wrote is read exactly, and
+nothing else is.
+"""
+
+import json
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from redraft.errors import StoreError
+from redraft.plans.quality.result_facts import ResultFacts, as_version_1
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
+import write as golden
+
+EARLIER = json.loads((golden.HERE / "results-1.json").read_text())
+FACTS = golden.example_result()
+
+
+def read_again(facts):
+    return ResultFacts.from_data(json.loads(json.dumps(facts.to_data())))
+
+
+def test_what_is_written_is_read_back_equal():
+    """Every field, and none; a field without a value is not written."""
+    empty = ResultFacts("open", "not_started")
+    assert (read_again(FACTS), read_again(empty)) == (FACTS, empty)
+    assert [f.name for f in fields(ResultFacts) if f.name not in FACTS.to_data()] == []
+    assert empty.to_data() == {"redraft_result": 2, "status": "open", "stop": "not_started"}
+
+
+@pytest.mark.parametrize("earlier", EARLIER, ids=lambda each: each["what"])
+def test_what_earlier_releases_wrote_is_read_exactly(earlier):
+    """The columns, the figures and the decisions are those that the journal holds; written again,
+    they stay.
+    """
+    data = earlier["result"]
+    facts = ResultFacts.from_data({**data, "status": earlier["status"]})
+    assert list(facts.columns.items()) == list(data["columns"].items())
+    assert facts.status == earlier["status"]
+    for each in (facts, read_again(facts)):
+        assert json.loads(json.dumps(as_version_1(each.to_data()))) == data
+    assert as_version_1(data) is data and as_version_1(None) is None
+
+
+def test_a_row_of_an_early_release_may_lack_columns():
+    """Those are unknown."""
+    facts = ResultFacts.from_data({"columns": {"best": "It.", "stop": "target"}, "status": "done"})
+    assert facts == ResultFacts("done", "target", answer="It.")
+
+
+BAD = {
+    "a number of calls": {"calls": 7.5},
+    "a negative cost": {"cost": -5},
+    "a huge cost": {"cost": 1e300},
+    "an infinite cost": {"cost": float("inf")},
+    "no number": {"tokens": "many"},
+    "a score above 1": {"initial_score": 1.5},
+    "a score that is no number": {"judge_score": float("nan")},
+    "an answer that is no text": {"answer": ["It."]},
+    "a stop that is no text": {"stop": None},
+    "half an interval": {"interval": [0.5, None]},
+    "a list of three": {"interval": [0.1, 0.2, 0.3]},
+    "a short iteration": {"by_iteration": [[2]]},
+    "an iteration with a negative cost": {"by_iteration": [[0.5, 1, -1]]},
+    "an iteration with a huge score": {"by_iteration": [[7, 1, 1]]},
+    "an iteration that is none": {"by_iteration": [5]},
+    "a flag": {"improved": 1},
+    "a must that is no text": {"broken": [5]},
+    "a tool call without a name": {"tool_calls": [{"arguments": "{}"}]},
+    "an unknown field": {"of_a_later_release": 1},
+}
+BAD_COLUMNS = {
+    "a number of calls": {"calls": 7.5},
+    "a score above 1": {"best_score": 1.5},
+    "an answer that is no text": {"best": []},
+    "half an interval": {"score_low": 0.5},
+    "tool calls that are no JSON": {"tool_calls": "["},
+    "tool calls of another form": {"tool_calls": "[5]"},
+    "kept answers that are no list": {"kept": "7"},
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_value_that_no_result_has_is_refused(what):
+    """With the name of the field, or of what it counts."""
+    with pytest.raises(StoreError, match=rf"{next(iter(BAD[what]))}|score|amount|tool|Tool"):
+        ResultFacts.from_data({**FACTS.to_data(), **BAD[what]})
+
+
+@pytest.mark.parametrize("what", BAD_COLUMNS)
+def test_a_column_that_no_release_wrote_is_refused(what):
+    """In the first form, too."""
+    good = EARLIER[1]
+    columns = {**good["result"]["columns"], "score_high": None, "score_low": None}
+    assert ResultFacts.from_data({**good["result"], "columns": columns, "status": "done"})
+    with pytest.raises(StoreError):
+        ResultFacts.from_data(
+            {**good["result"], "columns": columns | BAD_COLUMNS[what], "status": "done"}
+        )
+
+
+@pytest.mark.parametrize("columns", [None, [], 5, "text"])
+def test_data_that_are_no_result_are_refused(columns):
+    """Whatever they are instead."""
+    with pytest.raises(StoreError):
+        ResultFacts.from_data({"columns": columns, "status": "done"})
+    with pytest.raises(StoreError, match="no result"):
+        ResultFacts.from_data({"status": "done"})
+
+
+def test_another_version_is_refused_with_both_numbers():
+    """And with what to do."""
+    data = replace(FACTS).to_data() | {"redraft_result": 3}
+    with pytest.raises(StoreError, match="schema 3; this release reads schemas 1 and 2: use the"):
+        ResultFacts.from_data(data)
