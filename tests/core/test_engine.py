@@ -8,10 +8,10 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, last, same
+from worlds import World, last, replay_from, same
 
 import redraft
-from redraft.loop.engine import advance, replay_from
+from redraft.loop.engine import advance
 from redraft.loop.prompts import refinement_messages, tried_lines
 from redraft.loop.records import (
     Candidate,
