@@ -309,8 +309,9 @@ def _reservations(
     budget = session.options.budget
     if deadline_at is None and not (budget and budget.limits):
         return None
-    tracker = session.models.budget_tracker
-    return Reservations(trace, roles, tracker, deadline_at, session.statistics)
+    return Reservations(
+        trace, roles, session.models.budget_tracker, deadline_at, session.statistics
+    )
 
 
 def _in_rounds(plan: Plan, left: Callable[[], Left]) -> Plan:
@@ -448,9 +449,10 @@ def with_outcome(
     if reason is None and failure is not None:
         reason, note = failure.stop_reason or StopReason.FAILED, failure.message
     if reason is None:
-        graded = bool(trace.graded_candidates)
         reason, note = (
-            (StopReason.DONE, "the plan has no more steps") if graded else (StopReason.FAILED, "")
+            (StopReason.DONE, "the plan has no more steps")
+            if trace.graded_candidates
+            else (StopReason.FAILED, "")
         )
     return trace + outcome_if_stopped(plan, trace, reason, full_note(trace, note))
 
