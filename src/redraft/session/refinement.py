@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -43,7 +43,7 @@ from ..requirements import parse, reads_file
 from ..requirements.spec import check_foreign_spec
 from ..result import Result, result_or_raise
 from ..tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
-from ..telemetry import RecordSteps, record_refinement
+from ..telemetry import record_refinement
 from .models import Models
 from .options import (
     Options,
@@ -358,18 +358,28 @@ class RefinementRun:
         """Run to the end, and yield the trace after each record. It frees what the refinement
         holds.
         """
+        refinement, roles = self._refinement, self._refinement.roles
+        writer = roles.writer.name if roles.writer else None
         try:
             try:
                 self._persist(self.trace)
-                with self._telemetry() as record_steps:
-                    async with self._engine(record_steps) as engine:
+                with record_refinement(
+                    lambda: self.trace, writer, roles.known_fingerprint
+                ) as record_steps:
+                    async with Engine(
+                        self.trace,
+                        refinement.next_steps,
+                        record_steps(refinement.perform),
+                        self._persist,
+                        by_rounds=returns_rounds(refinement.plan),
+                    ) as engine:
                         while not engine.is_over:
                             yield await self._next_trace(engine)
             finally:
-                if self._refinement.reservations:
-                    self._refinement.reservations.release()
-                if self._refinement.owns_session:
-                    await self._refinement.session.close()
+                if refinement.reservations:
+                    refinement.reservations.release()
+                if refinement.owns_session:
+                    await refinement.session.close()
         except BaseException as error:
             await self._attach_result(error)
             raise
@@ -380,22 +390,6 @@ class RefinementRun:
             async for _ in traces:
                 pass
         return self.trace
-
-    def _telemetry(self) -> AbstractContextManager[RecordSteps]:
-        """Return a context that is recorded as this refinement; its value makes a performer record
-        steps.
-        """
-        roles = self._refinement.roles
-        writer = roles.writer.name if roles.writer else None
-        return record_refinement(lambda: self.trace, writer, roles.known_fingerprint)
-
-    def _engine(self, record_steps: RecordSteps) -> Engine:
-        """Return the engine that continues the trace."""
-        refinement = self._refinement
-        perform, by_rounds = record_steps(refinement.perform), returns_rounds(refinement.plan)
-        return Engine(
-            self.trace, refinement.next_steps, perform, self._persist, by_rounds=by_rounds
-        )
 
     async def _next_trace(self, engine: Engine) -> Trace:
         """Return the next trace, whose new record is stored and passed on. Not once the engine is
