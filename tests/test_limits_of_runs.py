@@ -297,6 +297,14 @@ async def test_a_batch_is_written_in_rounds(tmp_path):
         )
 
 
+async def test_a_batch_is_refused_before_its_first_row(tmp_path):
+    """What no row can have ends the run at once, and nothing is written."""
+    out = tmp_path / "o.jsonl"
+    with pytest.raises(ConfigError, match="unseen_last cannot be combined with a must"):
+        await batch([{"prompt": "q"}], out, Writer(), [must(JUDGE), JUDGE], unseen_last=True)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("calls", [3, 4, 5, 9])
 async def test_a_judge_that_cannot_be_read_is_named_whatever_ended_the_run(calls):
     """A budget that is used up does not hide why nothing was graded."""

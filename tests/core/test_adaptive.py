@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, chance, last, same
+from worlds import World, chance, last, replay_from, same
 
 from each_row import each_row
 from redraft.errors import ConfigError
-from redraft.loop.engine import advance, replay_from
+from redraft.loop.engine import advance
 from redraft.loop.records import Candidate, Comparison, Failure, Feedback, StopReason
 from redraft.loop.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.loop.stopping import done, max_iterations, patience, target

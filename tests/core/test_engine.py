@@ -8,10 +8,10 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, last, same
+from worlds import World, last, replay_from, same
 
 import redraft
-from redraft.loop.engine import advance, replay_from
+from redraft.loop.engine import advance
 from redraft.loop.prompts import refinement_messages, tried_lines
 from redraft.loop.records import (
     Candidate,
@@ -182,15 +182,17 @@ def test_records_that_end_together_are_added_in_the_order_of_the_plan():
     """Whichever step ends first in one turn of the event loop."""
 
     async def order(turns):
-        done = asyncio.Event()
+        done, waiting = asyncio.Event(), []
 
         async def perform(step):
             for _ in range(turns[step.grader]):
                 await asyncio.sleep(0)
+            waiting.append(step)
+            if len(waiting) == len(turns):
+                asyncio.get_running_loop().call_soon(done.set)
             await done.wait()
             return Feedback(0.5, candidate=0, grader=step.grader)
 
-        asyncio.get_running_loop().call_later(0.01, done.set)
         start = Trace(Task("x"), tuple(map(PanelGrader, "abcd"))) + Candidate(0, "z")
         trace = await last(
             advance(start, lambda t: [Grade(n, t.task, t.candidates[0]) for n in "abcd"], perform)

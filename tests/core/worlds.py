@@ -75,3 +75,12 @@ def same(one, other):
     may occur twice.
     """
     return set(map(repr, one.records)) == set(map(repr, other.records))
+
+
+def replay_from(trace, perform):
+    """Return a performer that takes records from a trace, and performs the other steps."""
+
+    async def replay(step):
+        return trace.records_by_slot.get(step.slot) or await perform(step)
+
+    return replay

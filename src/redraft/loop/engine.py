@@ -166,17 +166,6 @@ async def _perform_step(perform: Perform, step: Step) -> Record:
         return record
 
 
-def replay_from(trace: Trace, perform: Perform) -> Perform:
-    """Return a performer that takes records from `trace` and calls `perform` only for steps that
-    are not in it.
-    """
-
-    async def replay(step: Step) -> Record:
-        return trace.records_by_slot.get(step.slot) or await perform(step)
-
-    return replay
-
-
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel tasks and wait until all have ended; their results and exceptions are dropped.
 

@@ -25,7 +25,6 @@ from ..base.error_text import error_text
 from ..base.jsontext import check_bounds, replace_lone_surrogates
 from ..base.masking import Mask, secrets_in_environment
 from ..errors import RedraftError
-from ..result import Result
 from .arguments import ToolInput, read_arguments, tool_schema
 from .progress import CallProgress
 from .results import ToolResult
@@ -115,9 +114,7 @@ async def _call(
     except ValidationError as error:
         return _error_result(_invalid_input_text(tool, bench, error))
     except RedraftError as error:
-        so_far = (
-            error.result.value if tool.name == "refine" and isinstance(error.result, Result) else ""
-        )
+        so_far = error.result.value if tool.name == "refine" and error.result is not None else ""
         return _error_result(
             error_text(error), *([f"the best answer so far:\n\n{so_far}"] if so_far else [])
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -38,7 +38,7 @@ from ..plans import (
 )
 from ..plans.rounds import RoundByRound, returns_rounds
 from ..plans.self_refine import full_note
-from ..protocols import Perform, RecordSteps, Store
+from ..protocols import Perform, Store
 from ..requirements import parse, reads_file
 from ..requirements.spec import check_foreign_spec
 from ..result import Result, result_or_raise
@@ -308,8 +308,9 @@ def _reservations(
     budget = session.options.budget
     if deadline_at is None and not (budget and budget.limits):
         return None
-    tracker = session.models.budget_tracker
-    return Reservations(trace, roles, tracker, deadline_at, session.statistics)
+    return Reservations(
+        trace, roles, session.models.budget_tracker, deadline_at, session.statistics
+    )
 
 
 def _in_rounds(plan: Plan, left: Callable[[], Left]) -> Plan:
@@ -356,18 +357,28 @@ class RefinementRun:
         """Run to the end, and yield the trace after each record. It frees what the refinement
         holds.
         """
+        refinement, roles = self._refinement, self._refinement.roles
+        writer = roles.writer.name if roles.writer else None
         try:
             try:
                 self._persist(self.trace)
-                with self._telemetry() as record_steps:
-                    async with self._engine(record_steps) as engine:
+                with observer().record_refinement(
+                    lambda: self.trace, writer, roles.known_fingerprint
+                ) as record_steps:
+                    async with Engine(
+                        self.trace,
+                        refinement.next_steps,
+                        record_steps(refinement.perform),
+                        self._persist,
+                        by_rounds=returns_rounds(refinement.plan),
+                    ) as engine:
                         while not engine.is_over:
                             yield await self._next_trace(engine)
             finally:
-                if self._refinement.reservations:
-                    self._refinement.reservations.release()
-                if self._refinement.owns_session:
-                    await self._refinement.session.close()
+                if refinement.reservations:
+                    refinement.reservations.release()
+                if refinement.owns_session:
+                    await refinement.session.close()
         except BaseException as error:
             await self._attach_result(error)
             raise
@@ -378,22 +389,6 @@ class RefinementRun:
             async for _ in traces:
                 pass
         return self.trace
-
-    def _telemetry(self) -> AbstractContextManager[RecordSteps]:
-        """Return a context that is recorded as this refinement; its value makes a performer record
-        steps.
-        """
-        roles = self._refinement.roles
-        writer = roles.writer.name if roles.writer else None
-        return observer().record_refinement(lambda: self.trace, writer, roles.known_fingerprint)
-
-    def _engine(self, record_steps: RecordSteps) -> Engine:
-        """Return the engine that continues the trace."""
-        refinement = self._refinement
-        perform, by_rounds = record_steps(refinement.perform), returns_rounds(refinement.plan)
-        return Engine(
-            self.trace, refinement.next_steps, perform, self._persist, by_rounds=by_rounds
-        )
 
     async def _next_trace(self, engine: Engine) -> Trace:
         """Return the next trace, whose new record is stored and passed on. Not once the engine is
@@ -447,9 +442,10 @@ def with_outcome(
     if reason is None and failure is not None:
         reason, note = failure.stop_reason or StopReason.FAILED, failure.message
     if reason is None:
-        graded = bool(trace.graded_candidates)
         reason, note = (
-            (StopReason.DONE, "the plan has no more steps") if graded else (StopReason.FAILED, "")
+            (StopReason.DONE, "the plan has no more steps")
+            if trace.graded_candidates
+            else (StopReason.FAILED, "")
         )
     return trace + outcome_if_stopped(plan, trace, reason, full_note(trace, note))
 

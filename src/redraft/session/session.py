@@ -24,7 +24,7 @@ from ..plans.quality.lineage import llm_graders
 from ..plans.quality.priors import Priors
 from ..storage.secure_files import cards_folder
 from .options import Options
-from .panel import TaskPanel, assign_roles, default_judge_note, make_panel, without_tests
+from .panel import TaskPanel, as_list, assign_roles, default_judge_note, make_panel, without_tests
 from .perform import Roles
 from .reservations import StepStatistics
 
@@ -86,7 +86,7 @@ class Session:
         """Whether anything grades a task: what the run names, or what the task does."""
         if self.graders is None or self.options.answer is not None or task.requirements:
             return True
-        return bool(self.graders if task.tests else without_tests(self.graders))
+        return bool(as_list(self.graders if task.tests else without_tests(self.graders)))
 
     @property
     def knowledge(self) -> PriorKnowledge:
@@ -161,21 +161,24 @@ class PriorKnowledge:
 
         It is empty if no judge that may score has such a card, or if several have one.
         """
-        known = JudgeCalibration()
         with suppress(StoreError, OSError):
             if cards_folder(self.options.cards_dir).is_dir():
-                from ..graders.cards import CardStore  # most users have none
+                return self._calibration_by_cards()
+        return JudgeCalibration()
 
-                store = CardStore.in_folder(self.options.cards_dir)
-                judges = [each.name for each in scoring_graders(self.panel) if not each.model_free]
-                found = [(name, store.measures_of(self.roles.fingerprint(name))) for name in judges]
-                labelled = [(name, each) for name, each in found if each.calibration]
-                if not labelled and len(found) == 1:
-                    labelled = [(name, each) for name, each in found if each.noise]
-                if len(labelled) == 1:
-                    ((name, measures),) = labelled
-                    known = JudgeCalibration(measures.calibration, name, measures.noise)
-        return known
+    def _calibration_by_cards(self) -> JudgeCalibration:
+        from ..graders.cards import CardStore  # most users have none
+
+        store = CardStore.in_folder(self.options.cards_dir)
+        judges = [each.name for each in scoring_graders(self.panel) if not each.model_free]
+        found = [(name, store.measures_of(self.roles.fingerprint(name))) for name in judges]
+        labelled = [(name, each) for name, each in found if each.calibration]
+        if not labelled and len(found) == 1:
+            labelled = [(name, each) for name, each in found if each.noise]
+        if len(labelled) != 1:
+            return JudgeCalibration()
+        ((name, measures),) = labelled
+        return JudgeCalibration(measures.calibration, name, measures.noise)
 
     @property
     def labelled_figures(self) -> LabelledFigures:
