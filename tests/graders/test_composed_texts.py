@@ -18,7 +18,7 @@ from each_row import each_row
 from redraft import Candidate, Task
 from redraft.answers.editor import FormEditor
 from redraft.base.text import compose_nfc
-from redraft.graders.catalog import COMPUTED_GRADERS
+from redraft.graders.catalog import catalog_entries
 from redraft.graders.registry import grader_from_spec
 from redraft.loop.records import ToolCall
 from redraft.requirements import KINDS, parse
@@ -28,6 +28,8 @@ OTHER = "Le café n'est pas bon à Nîmes; Tiếng Việt. L'hiver, l'été."
 CODE = 'def f(é):\n    return "café" + é\n'
 DATA = {"né": "café", "b": ["à", "Tiếng"]}
 CALL = {"name": "chercher_café", "arguments": {"où": "Orléans"}}
+
+COMPUTED_GRADERS = [entry for entry in catalog_entries() if entry.mode == "code"]
 
 # Graders that compare no texts of the answer with others, or compare them as another program does;
 # each with its reason.

@@ -10,7 +10,7 @@ from each_row import each_row
 from redraft import Candidate, Task
 from redraft.errors import ConfigError
 from redraft.graders import entries
-from redraft.graders.catalog import COMPUTED_GRADERS
+from redraft.graders.catalog import catalog_entries
 from redraft.graders.registry import grader_from_spec
 from redraft.graders.traits import traits_of
 
@@ -684,7 +684,9 @@ async def test_reference_is_not_revealed(spec, wrong):
 
 
 OWN_GRADERS = [
-    entry for entry in COMPUTED_GRADERS if not entry.calls_server and entry.name != "length"
+    entry
+    for entry in catalog_entries()
+    if entry.mode == "code" and not entry.calls_server and entry.name != "length"
 ]
 
 

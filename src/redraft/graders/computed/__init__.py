@@ -2,5 +2,5 @@
 feedback every time.
 
 Each is loaded when it is first made; `catalog.COMPUTED_GRADERS` lists them. None of their reasons
-and actions quotes the reference.
+and actions quotes the reference. The graders of code are in `sandbox.graders`.
 """
