@@ -177,8 +177,8 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
         f"redraft: telemetry: not everything could be sent to {address}"
     ]
     assert "SECRET-4711" not in done.stderr and "Traceback" not in done.stderr
-    # two at the end; the rest is the import of the SDK on a busy machine
-    assert seconds < usual + 2.0 + 2.0
+    # two at the end; without that limit the SDK would try again for a minute
+    assert seconds < usual + 30.0
 
 
 def test_missing_extra_is_said(chat, tmp_path):
