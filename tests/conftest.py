@@ -79,8 +79,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Two workers for each core: many tests wait for a deadline, a pause or another process."""
-    return 2 * (
+    """Three workers for each core: many tests wait for a deadline, a pause or another process."""
+    return 3 * (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
 
