@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from opentelemetry.trace import StatusCode
 
 import redraft
+from each_row import each_row
 from gateway.running import PROMPT, config_for, http_client, running
 from in_process import run_in_process
 from redraft import Budget, Feedback, Judge, Task, must
@@ -408,10 +409,8 @@ OWN_GRADERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"budget": Budget(calls=3)}]
-)
-@pytest.mark.parametrize("name", OWN_GRADERS)
+@each_row("settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"budget": Budget(calls=3)}])
+@each_row("name", OWN_GRADERS)
 async def test_a_grader_of_ones_own_that_never_grades_is_an_error(name, settings):
     """It is a bug to be seen, whatever ended the work; the error has the answer."""
     graders, model = OWN_GRADERS[name], lambda messages: DRAFT

@@ -165,10 +165,8 @@ PRESENT = [
 ABSENCE = {"contains_none", "no_commas", "reading_grade"}
 
 
-@pytest.mark.parametrize(
-    "spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE]
-)
-@pytest.mark.parametrize("text", ["", " \n\t"])
+@each_row("spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE])
+@each_row("text", ["", " \n\t"])
 def test_empty_text_fails_checks_that_need_content(spec, text):
     """An empty text fails every check that requires content."""
     assert not parse(spec).check(text).ok
