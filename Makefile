@@ -84,7 +84,8 @@ $(VENV)/.ready: pyproject.toml scripts/setup.sh
 
 $(VENV)/.ready-test: pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV) '.[test,lint]'
-	@$(BIN)/python -m compileall -q src # once, rather than by each process that runs tests
+	@$(BIN)/python -m compileall -q src # the sources and the tests once, rather than by each process that runs tests
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only >/dev/null || true
 	@touch $@ $(VENV)/.ready
 
 $(VENV)/.ready-release: pyproject.toml scripts/setup.sh
