@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from redraft.code import TestReport, Tests, parse_tests, run_tests
-from redraft.code.program import complete_program
 from redraft.sandbox import Limits, Sandbox
+from redraft.sandbox.code import TestReport, Tests, parse_tests, run_tests
+from redraft.sandbox.code.program import complete_program
 from tables import table, write
 
 GOAL_PER_SECOND = 25.0

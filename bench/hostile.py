@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 from time import process_time
 
-from redraft.core.records import Candidate
-from redraft.core.task import Task
-from redraft.editor import FormEditor
+from redraft.answers.editor import FormEditor
 from redraft.errors import ConfigError
 from redraft.graders.registry import entries, grader_from_spec
+from redraft.loop.records import Candidate
+from redraft.loop.task import Task
 from redraft.requirements import KINDS, parse
 
 ATOMS = {

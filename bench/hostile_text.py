@@ -30,9 +30,9 @@ from rich.console import Console
 from rich.table import Table
 
 from hostile import ATOMS, SHAPES, Operation, cpu_seconds, hostile, operations
-from redraft.compute.pool import IN_PROCESS, run
 from redraft.errors import ComputeLimitError, RedraftError
 from redraft.requirements.spec import AT_ONCE
+from redraft.workers.pool import IN_PROCESS, run
 
 SMALL, LARGE, HUGE = 2**16, 2**18, 2**20
 EXPONENT, GAP = 1.3, 0.050

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import redraft
-from redraft.editor import FormEditor
+from redraft.answers.editor import FormEditor
 from redraft.errors import ConfigError
 from redraft.graders import Minimum
 from redraft.protocols import Edit, Requirement

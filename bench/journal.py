@@ -24,10 +24,10 @@ from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 
 from redraft import Task
-from redraft.core.records import Candidate
-from redraft.core.serialize import record_to_json
-from redraft.core.trace import Trace
-from redraft.jsontext import dumps_text
+from redraft.base.jsontext import dumps_text
+from redraft.loop.records import Candidate
+from redraft.loop.serialize import record_to_json
+from redraft.loop.trace import Trace
 from redraft.protocols import Reply
 from redraft.storage import Journal
 from tables import goal, table, write

@@ -18,14 +18,14 @@ from dataclasses import replace
 from statistics import median, quantiles
 from time import process_time_ns
 
-from redraft.core.records import Candidate, Feedback
-from redraft.core.stopping import max_iterations, patience, target
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.records import Candidate, Feedback
+from redraft.loop.stopping import max_iterations, patience, target
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.filtering import FILTER_CACHE
+from redraft.plans.quality.tree import TREE_CACHE
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.filtering import FILTER_CACHE
-from redraft.quality.tree import TREE_CACHE
 from redraft.usage import Usage
 from tables import table, write
 

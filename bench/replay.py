@@ -32,14 +32,14 @@ from pathlib import Path
 from statistics import fmean
 from zlib import crc32
 
-from redraft.core.engine import advance
-from redraft.core.records import Candidate, Failure, Feedback
-from redraft.core.steps import Generate, Grade, Refine, Stop
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.options import SHIPPED, Options
-from redraft.quality.fit import fit_priors
-from redraft.quality.lineage import observe
+from redraft.loop.engine import advance
+from redraft.loop.records import Candidate, Failure, Feedback
+from redraft.loop.steps import Generate, Grade, Refine, Stop
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.fit import fit_priors
+from redraft.plans.quality.lineage import observe
+from redraft.session.options import SHIPPED, Options
 from redraft.usage import Usage
 from tables import table, write
 

@@ -20,8 +20,8 @@ from time import process_time
 
 import redraft
 from redraft import Judge, ScriptedModel, SelfRefine
-from redraft.core.stopping import max_iterations
 from redraft.graders import FunctionGrader
+from redraft.loop.stopping import max_iterations
 from redraft.plans import best_of
 from tables import table, write
 

@@ -8,8 +8,8 @@ import asyncio
 import sys
 
 import redraft
-from redraft.core.records import Comparison, Outcome
 from redraft.graders import Ranker
+from redraft.loop.records import Comparison, Outcome
 
 
 async def main(model=None) -> redraft.Trace:

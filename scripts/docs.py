@@ -1,7 +1,7 @@
 """Write the generated parts of docs/ and of the source: python scripts/docs.py [--check]
 
-In docs/ they are between `<!-- NAME -->` and `<!-- end -->`; in the source they are the typed
-dictionaries at the end of a file.
+In docs/ they are between `<!-- NAME -->` and `<!-- end -->`, and a picture; in the source they are
+the typed dictionaries at the end of a file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import layers
 
 from redraft.cli import COMMANDS, program
 from redraft.cli.commands.batch import batch
@@ -196,7 +197,9 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "settings": settings,
     "batch settings": batch_settings,
     "endpoint limits": endpoint_limits,
+    "packages": layers.table,
 }
+PICTURES = {DOCS / "layers.svg": layers.picture}
 
 
 def fill_parts(text: str) -> str:
@@ -214,6 +217,8 @@ def fill_parts(text: str) -> str:
 
 def regenerate(path: Path) -> str:
     """Return the content of a file with its generated parts up to date."""
+    if picture := PICTURES.get(path):
+        return picture()
     text = path.read_text()
     if dictionaries := TYPED_DICTIONARIES.get(path):
         code = dictionaries()
@@ -224,8 +229,8 @@ def regenerate(path: Path) -> str:
 def main(*, check: bool) -> int:
     stale = [
         path
-        for path in (*TYPED_DICTIONARIES, *sorted(DOCS.glob("*.md")))
-        if regenerate(path) != path.read_text()
+        for path in (*TYPED_DICTIONARIES, *PICTURES, *sorted(DOCS.glob("*.md")))
+        if not path.exists() or regenerate(path) != path.read_text()
     ]
     for path in stale:
         if check:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import redraft
-from redraft.svg import Axes, Drawing, ticks
+from redraft.base.svg import Axes, Drawing, ticks
 
 FOLDER = Path(__file__).parent.parent / "docs" / "concepts"
 BOX_WIDTH, BOX_HEIGHT = 118, 46

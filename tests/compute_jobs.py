@@ -60,7 +60,7 @@ def shout(text):
 
 
 def compute_again(value):
-    from redraft.compute.pool import run_sync
+    from redraft.workers.pool import run_sync
 
     return [os.getpid(), *run_sync(pid_and, value, failure_text="", text_length=0)]
 

@@ -21,7 +21,7 @@ PACKAGE = Path(find_spec("redraft").origin).parent
 PATHS = [path.relative_to(PACKAGE.parent).with_suffix("") for path in sorted(PACKAGE.rglob("*.py"))]
 MODULES = [".".join(path.parts).removesuffix(".__init__") for path in PATHS]
 # programs: importing them runs them
-RUN_INSIDE = {"redraft.sandbox.bootstrap", "redraft.compute.worker", "redraft.__main__"}
+RUN_INSIDE = {"redraft.workers.bootstrap", "redraft.workers.worker", "redraft.__main__"}
 SECONDS = 100  # for what takes milliseconds
 wrong = []
 

@@ -183,7 +183,7 @@ def labels():
 
 
 def priors():
-    from redraft.quality.priors import Priors
+    from redraft.plans.quality.priors import Priors
     from redraft.storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 
     store = PriorsStore.in_folder(FOLDER / "priors")
@@ -207,7 +207,7 @@ def graders():
 
 def templates():
     import redraft
-    from redraft.templates import fill_template, parse_template
+    from redraft.base.templates import fill_template, parse_template
 
     plan = redraft.SelfRefine(draft_prompt="Say: {prompt}")
     result = redraft.refine_sync("this", model(), graders=share, plan=plan)
@@ -320,11 +320,11 @@ ENTRIES = [
 
 def fill_caches():
     """Fill the caches of plans, so that each new entry drops another."""
-    from redraft.quality.filtering import TextScores, cached_filter
-    from redraft.quality.likelihood import Site
-    from redraft.quality.lineage import Node, TreeShape
-    from redraft.quality.priors import Priors
-    from redraft.quality.tree import cached_tree
+    from redraft.plans.quality.filtering import TextScores, cached_filter
+    from redraft.plans.quality.likelihood import Site
+    from redraft.plans.quality.lineage import Node, TreeShape
+    from redraft.plans.quality.priors import Priors
+    from redraft.plans.quality.tree import cached_tree
 
     for n in range(1100):
         text = Node("draft", None, 1 + n / 1e6)

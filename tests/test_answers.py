@@ -32,13 +32,19 @@ from typing_extensions import TypedDict
 
 import redraft
 from each_row import each_row
-from redraft.answers import CodeAnswer, InvalidAnswer, SchemaAnswer, TypedAnswer, as_answer_form
+from redraft.answers import (
+    CodeAnswer,
+    InvalidAnswer,
+    SchemaAnswer,
+    TypedAnswer,
+    as_answer_form,
+)
 from redraft.answers.json_text import read_json, repaired_json
+from redraft.base.json_repair import double_backslashes
 from redraft.cli.answer_option import canonical_schema
-from redraft.core.prompts import SCHEMA_HEADING
 from redraft.errors import ConfigError, GradingError, ValidatorError
 from redraft.grading import grade_many
-from redraft.json_repair import double_backslashes
+from redraft.loop.prompts import SCHEMA_HEADING
 from redraft.models.openai_chat import is_strict_schema
 from redraft.protocols import Reply
 
@@ -1086,7 +1092,7 @@ def test_tools_and_a_form_go_together():
     """A task with tools is asked without a schema, and an answer that calls tools is returned as
     ever.
     """
-    from redraft.core.records import ToolCall
+    from redraft.loop.records import ToolCall
 
     tool = {
         "type": "function",

@@ -20,10 +20,10 @@ WORLDS = BENCH / "worlds.toml"
 sys.path.append(str(BENCH))
 
 import policies  # noqa: E402
-from redraft.core.steps import Grade  # noqa: E402
+from redraft.loop.steps import Grade  # noqa: E402
 from redraft.plans.adaptive import Adaptive  # noqa: E402
+from redraft.plans.quality.priors import Priors  # noqa: E402
 from redraft.plans.self_refine import BestOfN, SelfRefine  # noqa: E402
-from redraft.quality.priors import Priors  # noqa: E402
 from simulation import lessons  # noqa: E402
 from simulation.beliefs import adaptive  # noqa: E402
 from simulation.catalogue import DEFAULTS, charged, rivals  # noqa: E402

@@ -9,13 +9,13 @@ import json
 import pytest
 
 from redraft import ScriptedModel, Task, batch_sync, grade_sync, refine_sync
-from redraft.checks import is_blank
+from redraft.base.checks import is_blank
+from redraft.base.sync import run_sync
 from redraft.comparison import compare
 from redraft.errors import ConfigError
 from redraft.grading import grade_many
 from redraft.protocols import Reply
 from redraft.requirements.spec import check_foreign_spec
-from redraft.sync import run_sync
 from redraft.tables.columns import infer_columns
 from redraft.tables.readers import iter_rows
 from redraft.tables.table_writers import ParquetWriter

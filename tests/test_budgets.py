@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Task, refine, refine_many
-from redraft.core.records import Candidate
 from redraft.errors import (
     BadResponseError,
     BudgetExhaustedError,
@@ -24,6 +23,7 @@ from redraft.errors import (
     RedraftError,
 )
 from redraft.graders import Checklist, Jury, Ranker
+from redraft.loop.records import Candidate
 from redraft.middleware import BudgetTracker, EndpointLimiter, limit_endpoint
 from redraft.middleware.budget import EXCESS_TEXT
 from redraft.middleware.call_costs import (
@@ -808,7 +808,7 @@ async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
     """A user's plan may write all drafts first: those beyond the budget are refused and do not
     hang.
     """
-    from redraft.core.steps import Generate, Grade, Stop
+    from redraft.loop.steps import Generate, Grade, Stop
 
     def plan(trace):
         if trace.fatal_failure or len(trace.candidates) >= 3:
@@ -912,7 +912,7 @@ async def test_a_resumed_trace_knows_how_long_its_texts_took():
     """The records have the times."""
     from dataclasses import replace
 
-    from redraft.core.trace import Trace
+    from redraft.loop.trace import Trace
 
     slow = Candidate(0, "text", by="writer", role="generate", usage=Usage(1, 1, 1), seconds=60.0)
     model = Writer(length=20)

@@ -15,7 +15,7 @@ from math import ceil
 import pytest
 
 from redraft import Budget, Task, grade, refine
-from redraft.core.steps import Generate, Grade, Stop
+from redraft.base.money import usd_amount
 from redraft.errors import (
     BudgetExhaustedError,
     ConfigError,
@@ -24,6 +24,7 @@ from redraft.errors import (
     RateLimitError,
 )
 from redraft.graders import Jury
+from redraft.loop.steps import Generate, Grade, Stop
 from redraft.middleware import BudgetTracker, EndpointCapabilities
 from redraft.middleware.adapt import MIN_FAILURES, adapt
 from redraft.middleware.budget import RESERVATION
@@ -31,7 +32,6 @@ from redraft.middleware.call_costs import CostEstimator, rough_tokens
 from redraft.middleware.metering import meter, with_cost
 from redraft.middleware.retry import retry
 from redraft.models.pricing import Price
-from redraft.money import usd_amount
 from redraft.protocols import Reply, Request
 from redraft.usage import CallLedger, Usage, current_entry, unknown_usage
 

@@ -10,8 +10,8 @@ import pytest
 
 import redraft
 from redraft import ScriptedModel
-from redraft.core.records import Candidate, Comparison, Outcome
 from redraft.errors import GradingError
+from redraft.loop.records import Candidate, Comparison, Outcome
 
 SECRET = "the answer of a patient"
 

@@ -10,7 +10,7 @@ import pytest
 import redraft
 from cancelling import Point, Server, points
 from redraft import ScriptedModel
-from redraft.core.records import Outcome
+from redraft.loop.records import Outcome
 from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
 

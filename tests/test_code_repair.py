@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import redraft
 from redraft.answers.code import CodeAnswer, is_code
 from redraft.answers.code_repair import insert_imports, missing_imports, with_missing_imports
-from redraft.code.names import undefined_names
-from redraft.core.records import Candidate
 from redraft.graders.computed.code_checks import CodeSyntax, Lint
+from redraft.loop.records import Candidate
+from redraft.sandbox.code.names import undefined_names
 
 PYTHON = CodeAnswer("python")
 TASK = redraft.Task("Write a program.")

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import compute_jobs as jobs
-from redraft.compute import pool
-from redraft.compute.pool import run, run_sync
 from redraft.errors import ComputeLimitError, ConfigError, RedraftError
+from redraft.workers import pool
+from redraft.workers.pool import run, run_sync
 
 SAID = dict(failure_text="it could not be done", text_length=12_345)
 
@@ -162,8 +162,8 @@ PARENT = """
 import sys, threading, time
 sys.path.insert(0, {tests!r})
 import compute_jobs as jobs
-from redraft.compute import pool
-from redraft.compute.pool import run_sync
+from redraft.workers import pool
+from redraft.workers.pool import run_sync
 said = dict(failure_text="", text_length=0)
 print(run_sync(jobs.process, **said), flush=True)
 for _ in range({busy}):
@@ -233,8 +233,8 @@ import asyncio, os, signal, sys, threading, time
 sys.path.insert(0, {tests!r})
 import compute_jobs as jobs
 from redraft import Budget, ScriptedModel, refine_sync
-from redraft.compute import pool
-from redraft.compute.pool import IN_PROCESS, run_sync
+from redraft.workers import pool
+from redraft.workers.pool import IN_PROCESS, run_sync
 from redraft.requirements import parse
 said = dict(failure_text="", text_length=0)
 LONG = "Some words of it. " * IN_PROCESS

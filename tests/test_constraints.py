@@ -8,10 +8,19 @@ import pytest
 
 import redraft
 from each_row import each_row
-from redraft import Budget, Feedback, Judge, ScriptedModel, Task, must, refine, with_weight
+from redraft import (
+    Budget,
+    Feedback,
+    Judge,
+    ScriptedModel,
+    Task,
+    must,
+    refine,
+    with_weight,
+)
 from redraft.cli.errors import BROKEN, OK, exit_code
-from redraft.core.stopping import done, max_iterations, patience, target
-from redraft.core.trace import Trace
+from redraft.loop.stopping import done, max_iterations, patience, target
+from redraft.loop.trace import Trace
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.protocols import Check
 
@@ -244,8 +253,8 @@ async def test_best_of_n_returns_the_draft_that_keeps_its_must(plan):
 @pytest.mark.parametrize("stop", [target(0.5), done(), target(0.1) | done()])
 def test_no_rule_ends_the_work_with_a_broken_must(stop):
     """Each rule alone is tried on a trace where only the must is broken."""
-    from redraft.core.records import Candidate
-    from redraft.core.trace import PanelGrader
+    from redraft.loop.records import Candidate
+    from redraft.loop.trace import PanelGrader
 
     said = [Feedback(1.0, done=True, grader="judge"), Feedback(0.0, grader="check")]
     trace = Trace(

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 import redraft
 from each_row import each_row
 from redraft import Feedback, Judge, ScriptedModel, must, refine
-from redraft.core.records import Candidate, Comparison
-from redraft.core.steps import Grade, Refine
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import GradingError
+from redraft.loop.records import Candidate, Comparison
+from redraft.loop.steps import Grade, Refine
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
-from redraft.quality.lineage import llm_graders
+from redraft.plans.quality.lineage import llm_graders
 
 TEXTS = ["a", "b", "c", "d", "e"]
 

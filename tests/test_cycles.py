@@ -11,16 +11,16 @@ from fault_server import FaultServer, completion, error, http
 
 from freed import no_collection, objects_in_cycles, objects_of
 from redraft import Budget, grade, refine, refine_many, stream
-from redraft.clients import SessionClients
-from redraft.core.engine import Engine
-from redraft.core.trace import Trace
+from redraft.base.sync import uvloop_factory
 from redraft.errors import BudgetExhaustedError, ConfigError, GradingError, ModelError
+from redraft.loop.engine import Engine
+from redraft.loop.trace import Trace
 from redraft.models.http_client import HttpExchange
-from redraft.refinement import Refinement
-from redraft.reservations import Reservations
 from redraft.result import Result
-from redraft.session import Session
-from redraft.sync import uvloop_factory
+from redraft.session.clients import SessionClients
+from redraft.session.refinement import Refinement
+from redraft.session.reservations import Reservations
+from redraft.session.session import Session
 
 OF_CALLS = (Session, SessionClients, Refinement, Reservations, Engine, Trace, Result, HttpExchange)
 FAILURES = BudgetExhaustedError, ConfigError, GradingError, ModelError

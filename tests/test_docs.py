@@ -12,8 +12,10 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -402,28 +404,50 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def test_the_architecture_names_files_that_exist():
-    """They are in the text and in the first column of the tree."""
-    tree = re.search(r"^```text\nsrc/redraft/\n(.*?)^```", ARCHITECTURE, re.DOTALL | re.MULTILINE)[
-        1
-    ]
-    named = re.findall(r"`([\w/]+(?:\.py|/))`", ARCHITECTURE) + re.findall(
-        r"^  (\S+)", tree, re.MULTILINE
-    )
+    """Those in the text; `scripts/docs.py` imports the packages in the table."""
+    source = ROOT / "src" / "redraft"
+    named = re.findall(r"`([\w/]+(?:\.(?:py|md)|/))`", ARCHITECTURE)
     assert len(named) > 60
     assert [
-        name
-        for name in named
-        if not (ROOT / "src" / "redraft" / name).exists() and not (ROOT / name).exists()
+        name for name in named if not (source / name).exists() and not (ROOT / name).exists()
     ] == []
 
 
-def test_the_architecture_lists_the_layers():
-    """They are those that import-linter enforces."""
+def test_the_architecture_finds_names_where_they_are():
+    """A name that it puts into a file, as "`NAME` in `FILE`" or "`NAME` (`FILE`)", is in that
+    file.
+    """
+    found = re.findall(r"`(\w+)` (?:in |\()`([\w/]+\.py)`", ARCHITECTURE)
+    assert len(found) > 15
+    assert [
+        (name, file)
+        for name, file in found
+        if not re.search(rf"\b{name}\b", (ROOT / "src" / "redraft" / file).read_text())
+    ] == []
+
+
+def layers():
+    """The layers that import-linter enforces, the highest first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
         "contracts"
     ]
-    layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
-    assert "```text\n" + "\n".join(layers) + "\n```" in ARCHITECTURE
+    found = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
+    return [layer.split(" | ") for layer in found]
+
+
+def test_the_architecture_lists_the_layers():
+    """The table has a line for each package, and the picture a row for each layer, in which the
+    packages stand side by side: both in the order that import-linter enforces.
+    """
+    table = ARCHITECTURE.partition("<!-- packages -->")[2].partition("<!-- end -->")[0]
+    listed = re.findall(r"^\| `(\w+)` \| \S", table, re.MULTILINE)
+    assert listed == [name for layer in layers() for name in layer]
+    picture = ElementTree.fromstring((ROOT / "docs" / "layers.svg").read_text())
+    drawn = defaultdict(list)
+    for text in picture.iterfind(".//{*}text[@class='head']"):
+        drawn[float(text.get("y"))].append((float(text.get("x")), text.text))
+    _title, *rows = [[name for _, name in sorted(row)] for _, row in sorted(drawn.items())]
+    assert rows == layers()
 
 
 def test_pages_install_from_the_clone():

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.editor import FormEditor, unmet_requirements
+from redraft.answers.editor import FormEditor, unmet_requirements
 from redraft.protocols import Check, Edit
 from redraft.requirements import KINDS, parse
 from redraft.requirements import text_spans as texts

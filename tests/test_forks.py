@@ -15,10 +15,10 @@ from threading import Thread
 import pytest
 
 from redraft import ScriptedModel, Task, refine, refine_sync
-from redraft.core.trace import Trace
+from redraft.base.jsontext import dumps_text
 from redraft.errors import StoreError
 from redraft.graders.judging.prompt import fresh_nonce
-from redraft.jsontext import dumps_text
+from redraft.loop.trace import Trace
 from redraft.models import connect
 from redraft.protocols import Request
 from redraft.storage import Journal, JsonlStore, read_trace
@@ -280,7 +280,7 @@ def test_a_child_may_be_ended_as_soon_as_it_is_forked():
     code = """
         import asyncio, os, signal, time
         from threading import Thread
-        from redraft.sync import reset_in_children
+        from redraft.base.sync import reset_in_children
 
         exits, received = [], []
 

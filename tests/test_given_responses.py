@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import BestOfN, Budget, ScriptedModel, Task, refine, refine_sync
-from redraft.checks import is_blank
-from redraft.core.serialize import pack, task_from_json
+from redraft.base.checks import is_blank
 from redraft.errors import ConfigError
+from redraft.loop.serialize import pack, task_from_json
 from redraft.requirements import parse
 from redraft.result import Result
 from redraft.runs import BatchRun

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from redraft.cards import SCHEMA as CARD_SCHEMA
-from redraft.cards import Card
-from redraft.core.records import (
+from redraft.errors import StoreError
+from redraft.graders.cards import SCHEMA as CARD_SCHEMA
+from redraft.graders.cards import Card
+from redraft.loop.records import (
     Artifact,
     Candidate,
     Comparison,
@@ -25,10 +26,9 @@ from redraft.core.records import (
     ToolCall,
     Usage,
 )
-from redraft.core.serialize import SCHEMA
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.errors import StoreError
+from redraft.loop.serialize import SCHEMA
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import SCHEMA as PRIORS_SCHEMA
 from redraft.storage.priors_store import StoredPriors

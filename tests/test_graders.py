@@ -16,8 +16,8 @@ from redraft.graders.judging.prompt import fresh_nonce, truncate_middle
 from redraft.graders.judging.structured import UnreadableOutput, bool_at, score_at
 from redraft.graders.reply_form import Scale
 from redraft.graders.template import Template
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 GOOD = {
     "reason": "It is so.",

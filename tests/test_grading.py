@@ -28,7 +28,12 @@ from redraft import (
     must,
     with_weight,
 )
-from redraft.errors import BudgetExhaustedError, ConfigError, GradingError, ModelTimeoutError
+from redraft.errors import (
+    BudgetExhaustedError,
+    ConfigError,
+    GradingError,
+    ModelTimeoutError,
+)
 from redraft.graders import Minimum
 from redraft.grading import GradeReport, GradeSettings, grade_many
 from redraft.settings import OptionFields, names_of

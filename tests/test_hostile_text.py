@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.core.records import Candidate
 from redraft.errors import BadResponseError, RedraftError
 from redraft.graders import as_grader
 from redraft.graders.judging.checklist import Checklist
 from redraft.graders.judging.ranking import Ranker
+from redraft.loop.records import Candidate
 from redraft.protocols import Reply
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
@@ -43,8 +43,8 @@ def low_limit(monkeypatch):
     """Set a computing limit of a quarter of a second instead of five seconds: each of these texts
     uses all of it.
     """
-    monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 0.25)
-    monkeypatch.setattr("redraft.compute.pool.WALL_PER_CPU_SECOND", 28.0)
+    monkeypatch.setattr("redraft.workers.pool.CPU_SECONDS", 0.25)
+    monkeypatch.setattr("redraft.workers.pool.WALL_PER_CPU_SECOND", 28.0)
 
 
 WORDS = "the quick brown fox jumps over the lazy dog "
@@ -254,7 +254,7 @@ async def test_a_deadline_ends_a_computation(monkeypatch):
     """The best so far, or the deadline's error, comes at the deadline and not at the computing
     limit.
     """
-    monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 300.0)
+    monkeypatch.setattr("redraft.workers.pool.CPU_SECONDS", 300.0)
     task = redraft.Task("Say it.", '{"a":' * 60 + "1" + "}" * 60)
     begun = time.monotonic()
     result = await redraft.refine(task, model=False, graders=[schema(**TREE)], deadline=0.3)
@@ -300,7 +300,7 @@ def test_cpu_time_is_linear_in_the_text_or_limited(texts_drawn):
     or there is no score.
     """
     from hostile import cpu_seconds, operations
-    from redraft.compute.pool import run_sync
+    from redraft.workers.pool import run_sync
 
     def seconds(operation, text, size):
         try:

@@ -329,8 +329,8 @@ def test_a_thread_that_python_waits_for_works_on(tmp_path, kind):
 SAME_THREAD = """
 import json, threading, time
 from concurrent.futures import thread
-from redraft.code import runner
-from redraft.compute import pool
+from redraft.sandbox.code import runner
+from redraft.workers import pool
 from redraft.sandbox import process
 pools = [runner._executor(), pool._thread_pool(), process._spawner()]
 

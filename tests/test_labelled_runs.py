@@ -10,22 +10,22 @@ import pytest
 
 import redraft
 from redraft import Feedback, ScriptedModel, batch, refine, refine_sync
-from redraft.cards import Card, CardStore, Measure
-from redraft.core.records import Candidate, StopReason
-from redraft.core.steps import Stop
-from redraft.core.stopping import max_iterations, target
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.documents import read_small_text
+from redraft.base.documents import read_small_text
+from redraft.graders.cards import Card, CardStore, Measure
+from redraft.loop.records import Candidate, StopReason
+from redraft.loop.steps import Stop
+from redraft.loop.stopping import max_iterations, target
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.models import CallableModel
-from redraft.options import Options
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.calibration import Calibration
+from redraft.plans.quality.lineage import observe
+from redraft.plans.quality.posterior import Posterior
+from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.calibration import Calibration
-from redraft.quality.lineage import observe
-from redraft.quality.posterior import Posterior
-from redraft.quality.priors import Priors
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
 
 CALIBRATION = Calibration(
@@ -284,7 +284,8 @@ def test_a_big_folder_of_cards_costs_little(tmp_path, monkeypatch):
         save_card(tmp_path / "cards", fingerprint=f"{n:08x}" * 2)
     store, read = CardStore(tmp_path / "cards"), []
     monkeypatch.setattr(
-        "redraft.cards.read_small_text", lambda path: (read.append(path), read_small_text(path))[1]
+        "redraft.graders.cards.read_small_text",
+        lambda path: (read.append(path), read_small_text(path))[1],
     )
     assert (store.measures_of(fingerprint_of()), read) == ((None, None), [])
     save_card(tmp_path / "cards")

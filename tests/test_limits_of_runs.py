@@ -19,8 +19,8 @@ from redraft import (
     refine_sync,
 )
 from redraft.errors import BudgetExhaustedError, ConfigError
+from redraft.plans.quality.priors import Priors
 from redraft.protocols import Reply
-from redraft.quality.priors import Priors
 
 JUDGE = Judge({"truth": "It is true."})
 LEARNED = Priors(draft_mean=0.5, gain=0.3, retention=0.8, gain_sd=0.01, noise_sd=0.3, tasks=64)

@@ -12,12 +12,12 @@ from threading import Barrier
 import pytest
 
 import redraft
-from redraft.bounded_cache import BoundedCache
-from redraft.quality.filtering import FILTER_CACHE, TextScores, cached_filter
-from redraft.quality.likelihood import Site
-from redraft.quality.lineage import Node, TreeShape
-from redraft.quality.priors import Priors
-from redraft.quality.tree import TREE_CACHE, GaussianTree, cached_tree
+from redraft.base.bounded_cache import BoundedCache
+from redraft.plans.quality.filtering import FILTER_CACHE, TextScores, cached_filter
+from redraft.plans.quality.likelihood import Site
+from redraft.plans.quality.lineage import Node, TreeShape
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.tree import TREE_CACHE, GaussianTree, cached_tree
 
 THREADS = 16
 

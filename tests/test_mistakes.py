@@ -601,10 +601,10 @@ SKIPPED = {
 
 ELSEWHERE = {  # public callables that are not at the top level
     "redraft.answers": ["as_answer_form"],
-    "redraft.core.records": ["Comparison", "Failure", "Outcome"],
+    "redraft.loop.records": ["Comparison", "Failure", "Outcome"],
     "redraft.grading": ["grade_many"],
     "redraft.plans": ["best_of", "plan_from_generator"],
-    "redraft.quality.priors": ["Priors"],
+    "redraft.plans.quality.priors": ["Priors"],
     "redraft.validation": ["validate"],
 }
 

@@ -28,9 +28,9 @@ MUTATORS = {
     *("update", "__setitem__"),
 }
 SAFE = {
-    "compute/pool.py _executor": "under a lock",
-    "compute/pool.py _idle": "single operations; a worker that another thread took is looked for again",
-    "compute/pool.py _workers": "under a lock",
+    "workers/pool.py _executor": "under a lock",
+    "workers/pool.py _idle": "single operations; a worker that another thread took is looked for again",
+    "workers/pool.py _workers": "under a lock",
     "graders/computed/base.py _used_packages": "single operations; a package twice is one",
     "graders/judging/prompt.py _nonce_pool": "single operations; each thread takes its own",
     "middleware/prompt_cuts.py _warned_of": "single operations; a warning twice is one too many",
@@ -42,12 +42,12 @@ SAFE = {
     "sandbox/process.py _spawners_lock": "in a forked child, which has one thread",
     "storage/database.py PROCESS_ID": "in a forked child, which has one thread",
     "storage/secure_files.py _process_files": "single operations",
-    "sync.py _child_resets": "single operations, in the main thread or a forked child",
-    "sync.py _greenlet_loops": "greenlets change only where one waits, and it is filled before",
+    "base/sync.py _child_resets": "single operations, in the main thread or a forked child",
+    "base/sync.py _greenlet_loops": "greenlets change only where one waits, and it is filled before",
     "telemetry/recorder.py _RECORDER": "under a lock",
-    "threads.py _idle_threads": "single operations; a thread that is no longer there gets its job",
-    "threads.py _submitted": "single operations",
-    "threads.py _thread_limits": "single operations",
+    "base/threads.py _idle_threads": "single operations; a thread that is no longer there gets its job",
+    "base/threads.py _submitted": "single operations",
+    "base/threads.py _thread_limits": "single operations",
 }
 
 

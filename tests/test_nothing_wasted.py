@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Usage, must, refine, refine_many
-from redraft.core.records import Failure
-from redraft.core.trace import Trace
 from redraft.errors import BudgetExhaustedError, GradingError, RedraftError
 from redraft.graders import Jury
+from redraft.loop.records import Failure
+from redraft.loop.trace import Trace
 from redraft.models import Price
 from redraft.plans import best_of
+from redraft.plans.quality.priors import Priors
 from redraft.protocols import Reply
-from redraft.quality.priors import Priors
 
 PRIORS = Priors(draft_mean=0.5, gain=0.3, retention=0.8, gain_sd=0.01, noise_sd=0.3, tasks=64)
 

@@ -13,16 +13,24 @@ from hypothesis import strategies as st
 
 import redraft
 from in_process import run_in_process
-from redraft import BestOfN, Feedback, ScriptedModel, SelfRefine, Task, refine, refine_sync
-from redraft.core.trace import Trace
+from redraft import (
+    BestOfN,
+    Feedback,
+    ScriptedModel,
+    SelfRefine,
+    Task,
+    refine,
+    refine_sync,
+)
+from redraft.base.templates import fill_template, parse_template
 from redraft.errors import ConfigError
-from redraft.options import Options
+from redraft.loop.trace import Trace
 from redraft.plans.prompts import FIELDS, Prompts, prompt_fields
-from redraft.refinement import PROMPT_KEYS
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
-from redraft.session import Session
-from redraft.templates import fill_template, parse_template
+from redraft.session.options import Options
+from redraft.session.refinement import PROMPT_KEYS
+from redraft.session.session import Session
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 CHAT = [

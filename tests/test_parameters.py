@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 
 from each_row import each_row
 from redraft import Judge
+from redraft.base.parameters import (
+    ROUTING_FIELDS,
+    check_parameters,
+    merge_parameters,
+    parse_parameter,
+)
 from redraft.errors import ConfigError, ModelError
 from redraft.graders import Checklist, Pairwise, Ranker, as_grader
 from redraft.middleware.endpoint_errors import stated_max_tokens
 from redraft.models import connect
-from redraft.options import Options
-from redraft.parameters import ROUTING_FIELDS, check_parameters, merge_parameters, parse_parameter
+from redraft.session.options import Options
 
 WRITTEN = {
     "reasoning_effort=low": {"reasoning_effort": "low"},

@@ -9,12 +9,12 @@ from dataclasses import fields
 import pytest
 
 from redraft import Feedback, Task
-from redraft.core.records import Candidate, CriterionScore, Failure
-from redraft.core.steps import Generate, Grade
 from redraft.errors import ConfigError
 from redraft.graders.traits import traits_of
-from redraft.perform import ModelClient, Roles, Sampling, StepClient, make_performer
+from redraft.loop.records import Candidate, CriterionScore, Failure
+from redraft.loop.steps import Generate, Grade
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, Roles, Sampling, StepClient, make_performer
 from redraft.usage import Usage
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.reasoning import VisibleText, split_reasoning
+from redraft.models.reasoning import VisibleText, split_reasoning
 
 H = "<|channel|>analysis<|message|>"  # OpenAI's harmony
 F = "<|start|>assistant<|channel|>final<|message|>"

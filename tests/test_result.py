@@ -5,17 +5,25 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from redraft import Budget, Judge, Result, ScriptedModel, must, refine, refine_many
+from redraft import (
+    Budget,
+    Judge,
+    Result,
+    ScriptedModel,
+    must,
+    refine,
+    refine_many,
+)
 from redraft.cli.progress import candidate_rows, describe_comparison, summary_line
-from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason
-from redraft.core.steps import Stop
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import AuthenticationError, ModelError
 from redraft.graders import Jury
+from redraft.loop.records import Candidate, Comparison, Feedback, Outcome, StopReason
+from redraft.loop.steps import Stop
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.ending import with_note
+from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.priors import Priors
 from redraft.result import headline
 from redraft.runs.row_result import row_result
 from redraft.usage import Usage

@@ -25,7 +25,6 @@ from redraft import (
     stream,
     with_weight,
 )
-from redraft.core.records import Outcome
 from redraft.errors import (
     AuthenticationError,
     BudgetExhaustedError,
@@ -36,6 +35,7 @@ from redraft.errors import (
     RedraftError,
 )
 from redraft.graders import Ranker
+from redraft.loop.records import Outcome
 
 RUBRIC = {"truth": "It is true."}
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 import redraft
 from each_row import each_row
 from redraft.answers import InvalidAnswer, as_answer_form
+from redraft.base.json_repair import double_backslashes, single_backslash
 from redraft.graders.judging.structured import read_object
-from redraft.json_repair import double_backslashes, single_backslash
 from redraft.requirements import parse
 
 ROOT = Path(__file__).parents[1]

@@ -9,13 +9,13 @@ import sys
 import pytest
 import yaml
 
+from redraft.base.documents import check_yaml, parse_toml
+from redraft.base.jsontext import MAX_DIGITS
 from redraft.comparison import read_results
-from redraft.documents import check_yaml, parse_toml
 from redraft.errors import ConfigError
 from redraft.gateway.config import load_config
 from redraft.graders import Rubric
 from redraft.graders.judging.checklist import MAX_QUESTIONS, as_questions
-from redraft.jsontext import MAX_DIGITS
 from redraft.tables.sources import open_source
 from redraft.validation.attacks import read_attacks
 from redraft.validation.labelled import read_cases
@@ -179,7 +179,7 @@ class Events:
 @pytest.mark.parametrize("form", ["rows", "table", "flow", "lists"])
 def test_a_yaml_with_too_many_entries_is_refused_before_it_is_loaded(tmp_path, monkeypatch, form):
     """Loading takes longer than looking at it, and most of the entries are not even looked at."""
-    monkeypatch.setattr("redraft.documents.MAX_VALUES", 1000)
+    monkeypatch.setattr("redraft.base.documents.MAX_VALUES", 1000)
     monkeypatch.setattr("redraft.graders.rubric.MAX_VALUES", 1000)
     text = {
         "rows": "criteria:\n" + "- name: c\n  description: d\n" * 5000,
@@ -200,7 +200,7 @@ def test_a_yaml_with_too_many_entries_is_refused_before_it_is_loaded(tmp_path, m
 @pytest.mark.parametrize(("entries", "fits"), [(999, True), (1000, False)])
 def test_the_bound_is_of_values(tmp_path, monkeypatch, entries, fits):
     """A thousand values fit, as in JSON, whatever their keys; one more does not."""
-    monkeypatch.setattr("redraft.documents.MAX_VALUES", 1000)
+    monkeypatch.setattr("redraft.base.documents.MAX_VALUES", 1000)
     monkeypatch.setattr("redraft.graders.rubric.MAX_VALUES", 1000)
     data = {"criteria": {f"c{i}": "d" for i in range(entries)}}
     for name, text in (("r.yaml", yaml.safe_dump(data)), ("r.json", json.dumps(data))):

@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from redraft import ScriptedModel, refine
-from redraft.core.records import Candidate
-from redraft.core.task import Task
-from redraft.core.trace import Trace
 from redraft.errors import StoreError
+from redraft.loop.records import Candidate
+from redraft.loop.task import Task
+from redraft.loop.trace import Trace
 from redraft.storage import JsonlStore, read_trace
 
 SCORES = {"a": 0.1, "b": 0.3, "c": 0.95}

@@ -59,7 +59,7 @@ def test_a_name_that_moved_says_where_it_is(name):
 
 LAZY_PACKAGES = [
     "answers",
-    "code",
+    "sandbox.code",
     "comparison",
     "graders",
     "middleware",

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import redraft
 from each_row import each_row
-from redraft.money import format_usd, usd_amount
+from redraft.base.money import format_usd, usd_amount
+from redraft.base.text import format_duration, format_time_in
 from redraft.protocols import Reply
-from redraft.text import format_duration, format_time_in
 from redraft.usage import Usage
 
 
@@ -170,7 +170,7 @@ def usage_of_a_tool(usd):
 
 
 def page_of_a_card(usd):
-    from redraft.cards import Card, Measure
+    from redraft.graders.cards import Card, Measure
     from redraft.validation.card_page import card_facts
 
     fields = dict.fromkeys(("grader", "fingerprint", "model", "date", "data", "sha256"), "x")

@@ -12,12 +12,12 @@ from threading import Event, current_thread
 
 import pytest
 
-from redraft import threads
-from redraft.threads import run_in_thread
+from redraft.base import threads
+from redraft.base.threads import run_in_thread
 
 IN_A_FORKED_CHILD = """
 import asyncio, os
-from redraft.threads import run_in_thread
+from redraft.base.threads import run_in_thread
 
 assert asyncio.run(run_in_thread(int, "1")) == 1  # its thread is idle now, and does not exist in the child
 child = os.fork()

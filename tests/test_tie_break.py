@@ -19,12 +19,12 @@ from redraft import (
     refine,
     with_weight,
 )
-from redraft.core.records import Candidate, Comparison, Feedback
-from redraft.core.steps import Compare, Stop
-from redraft.core.stopping import done, max_iterations, target
-from redraft.core.trace import PanelGrader
 from redraft.errors import BudgetExhaustedError, ConfigError
 from redraft.graders import Pairwise
+from redraft.loop.records import Candidate, Comparison, Feedback
+from redraft.loop.steps import Compare, Stop
+from redraft.loop.stopping import done, max_iterations, target
+from redraft.loop.trace import PanelGrader
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.runs import BatchRun

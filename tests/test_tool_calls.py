@@ -23,13 +23,13 @@ from redraft import (
     refine_many,
     stream,
 )
-from redraft.core.records import Outcome
-from redraft.core.trace import PanelGrader
 from redraft.errors import ConfigError, RedraftError, StoreError
-from redraft.export.formats import FORMATS, ExportConfig, Provenance
-from redraft.export.writer import export
 from redraft.graders import Ranker
+from redraft.loop.records import Outcome
+from redraft.loop.trace import PanelGrader
 from redraft.protocols import Reply, ToolCall
+from redraft.tables.export.formats import FORMATS, ExportConfig, Provenance
+from redraft.tables.export.writer import export
 
 SEARCH = {
     "type": "function",

@@ -21,8 +21,6 @@ from each_row import each_row
 from gateway.running import PROMPT, config_for, http_client, running
 from in_process import run_in_process
 from redraft import Budget, Feedback, Judge, Task, must
-from redraft.core.records import Candidate, Failure, StopReason
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import (
     BudgetExhaustedError,
     GradingError,
@@ -32,6 +30,8 @@ from redraft.errors import (
 )
 from redraft.gateway.config import Profile, ServedModel
 from redraft.graders import Cascade
+from redraft.loop.records import Candidate, Failure, StopReason
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.mcp_server.workbench import CallLimits, Workbench
 from redraft.models import ScriptedModel
 from telemetry.conftest import memory as memory  # noqa: PLC0414  (a fixture)
@@ -693,7 +693,7 @@ def test_exit_codes(stop, score, meets):
     interruption.
     """
     from redraft.cli.errors import exit_code
-    from redraft.core.records import Outcome
+    from redraft.loop.records import Outcome
 
     trace = Trace(
         Task("q"), (PanelGrader("words", must=True, model_free=True), PanelGrader("judge"))

@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import redraft
-from redraft import Budget, Feedback, Judge, Result, ScriptedModel, SelfRefine, Task, Trace, Usage
+from redraft import (
+    Budget,
+    Feedback,
+    Judge,
+    Result,
+    ScriptedModel,
+    SelfRefine,
+    Task,
+    Trace,
+    Usage,
+)
 from redraft.comparison import ComparisonReport, RunResults, read_results
-from redraft.core.stopping import patience, target
-from redraft.core.task import Message
 from redraft.errors import RedraftError
 from redraft.grading import GradeReport, GraderFeedback, grade_many
+from redraft.loop.stopping import patience, target
+from redraft.loop.task import Message
 from redraft.protocols import Grader, JudgeClient, Model
 from redraft.pytest_plugin import RedraftGate
 from redraft.runs import BatchReport, LearnedPriors, RunForecast

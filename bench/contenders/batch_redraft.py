@@ -8,9 +8,9 @@ import asyncio
 
 from rows import arguments, files, measurement
 
+from redraft.base.sync import uvloop_factory
 from redraft.runs import EndpointLimits
 from redraft.runs import batch as refine_all
-from redraft.sync import uvloop_factory
 
 
 async def main(given):

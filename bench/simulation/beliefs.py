@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from redraft.core.stopping import done, max_iterations, target
+from redraft.loop.stopping import done, max_iterations, target
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.priors import Priors
 
 from .results import TARGET
 from .worlds import KINSHIP, Episode

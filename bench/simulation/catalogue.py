@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from redraft.options import Options
+from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import BestOfN
-from redraft.quality.priors import Priors
+from redraft.session.options import Options
 
 from .beliefs import DEFAULT_PRICE, adaptive
 from .lessons import default_plan

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from redraft.svg import Axes, Drawing, ticks
+from redraft.base.svg import Axes, Drawing, ticks
 
 WIDE, TALL, ACROSS, TOP = 500, 360, 2, 100
 NAMES = 82  # pixels for names beside a panel

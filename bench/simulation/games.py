@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from multiprocessing import get_context
 
-from redraft.quality.priors import Priors
+from redraft.plans.quality.priors import Priors
 
 from .beliefs import true_priors
 from .catalogue import (

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader
-from redraft.options import Options
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader
 from redraft.plans import NoiseAwarePlan
-from redraft.quality.priors import Priors
+from redraft.plans.quality.priors import Priors
 from redraft.runs.dataset import BatchRow, PendingRow
 from redraft.runs.online_priors import OnlinePriors, RefitSchedule, second_look_rows
+from redraft.session.options import Options
 from redraft.storage.priors_store import PriorsKey
 
 from .players import Performer, grow_trace, run_plan

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
-from redraft.core.records import Failure, Feedback, StopReason
-from redraft.core.steps import Generate, Grade, Refine, Stop
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.records import Failure, Feedback, StopReason
+from redraft.loop.steps import Generate, Grade, Refine, Stop
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans import Left, NoiseAwarePlan
+from redraft.plans.quality.simulate import CALL, simulated_record
 from redraft.plans.self_refine import UNREADABLE_ERROR
-from redraft.quality.simulate import CALL, simulated_record
 from redraft.runs.allocation import BudgetAllocator
 
 from .results import TaskResult
@@ -122,8 +122,8 @@ def task_result(performer, trace):
 class Performer:
     """Carries out the steps of a plan in an episode, with at most `most` calls.
 
-    As in the package (`redraft.reservations`), a text is written only if its grade can be paid for,
-    too.
+    As in the package (`redraft.session.reservations`), a text is written only if its grade can be
+    paid for, too.
     """
 
     episode: Episode

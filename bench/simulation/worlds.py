@@ -1,11 +1,11 @@
 """Worlds in which the true quality of every text is known: the effects of drafts, refinements and
 grades.
 
-They deliberately differ from the measurement model of `redraft.quality`: qualities have a ceiling,
-refinements help or harm by chance, and scores come in steps, so that the benchmark shows what the
-plans lose where their model is wrong. All random numbers are a function of the seed, the task and
-the step: two policies get the same first draft for the same task, so that their differences are due
-to the policies.
+They deliberately differ from the measurement model of `redraft.plans.quality`: qualities have a
+ceiling, refinements help or harm by chance, and scores come in steps, so that the benchmark shows
+what the plans lose where their model is wrong. All random numbers are a function of the seed, the
+task and the step: two policies get the same first draft for the same task, so that their
+differences are due to the policies.
 """
 
 from __future__ import annotations

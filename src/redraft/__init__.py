@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from . import grading as grading
     from . import validation as validation
     from .api import refine, refine_many, refine_sync, stream
-    from .core.records import Candidate, CriterionScore, Feedback, StopReason
-    from .core.task import Task
-    from .core.trace import Trace
     from .graders import Judge, must, with_weight
     from .grading import grade, grade_sync
+    from .loop.records import Candidate, CriterionScore, Feedback, StopReason
+    from .loop.task import Task
+    from .loop.trace import Trace
     from .middleware import Budget
     from .models import ScriptedModel, connect
     from .plans.adaptive import Adaptive
@@ -35,16 +35,16 @@ _LAZY_MODULES = {
     "Adaptive": "plans.adaptive",
     "BestOfN": "plans.self_refine",
     "Budget": "middleware",
-    "Candidate": "core.records",
-    "CriterionScore": "core.records",
-    "Feedback": "core.records",
+    "Candidate": "loop.records",
+    "CriterionScore": "loop.records",
+    "Feedback": "loop.records",
     "Judge": "graders",
     "Result": "result",
     "ScriptedModel": "models",
     "SelfRefine": "plans.self_refine",
-    "StopReason": "core.records",
-    "Task": "core.task",
-    "Trace": "core.trace",
+    "StopReason": "loop.records",
+    "Task": "loop.task",
+    "Trace": "loop.trace",
     "Usage": "usage",
     "batch": "runs.api",
     "batch_sync": "runs.api",
@@ -65,10 +65,10 @@ _LAZY_MODULES = {
 _MODULES = ("comparison", "errors", "graders", "grading", "validation")
 
 _MOVED_NAMES = {
-    "Comparison": "core.records",
-    "Failure": "core.records",
-    "Outcome": "core.records",
-    "Priors": "quality.priors",
+    "Comparison": "loop.records",
+    "Failure": "loop.records",
+    "Outcome": "loop.records",
+    "Priors": "plans.quality.priors",
     "Ranker": "graders",
     "plan_from_generator": "plans",
 }
@@ -109,7 +109,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name in _MOVED_NAMES:
         raise AttributeError(f"redraft.{name} is in redraft.{_MOVED_NAMES[name]}")
-    from .lazy_imports import attribute_loader
+    from .base.lazy_imports import attribute_loader
 
     return attribute_loader(__name__, _LAZY_MODULES)(name)
 

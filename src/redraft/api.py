@@ -9,13 +9,15 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar, Unpack, overload
 
-from .checks import invalid_argument
-from .core.cancellation import cancel_and_wait
-from .core.task import Task
-from .core.trace import Trace
+from .base.checks import invalid_argument
+from .base.sync import async_to_sync
 from .errors import ConfigError, RedraftError
-from .options import Options
-from .refinement import (
+from .loop.cancellation import cancel_and_wait
+from .loop.task import Task
+from .loop.trace import Trace
+from .result import Result
+from .session.options import Options
+from .session.refinement import (
     Refinement,
     TaskInput,
     as_task,
@@ -27,9 +29,7 @@ from .refinement import (
     prepare_refinement,
     run_refinement,
 )
-from .result import Result
 from .settings import Settings
-from .sync import async_to_sync
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Graders in hand: `grade`, `grade_sync` and `grade_many` grade given responses and change nothing.
+"""Grades of given responses: `grade`, `grade_sync` and `grade_many` change nothing.
 
 Grading is a refinement without a model that writes: one response, the panel of graders, and a plan
 that ends when all of them have graded. So sessions, budgets, retries, caches and traces are those
@@ -12,15 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Unpack, cast
 
-from . import checks
-from .core.records import Feedback
-from .core.task import Task
-from .core.trace import Trace
+from .base import checks
+from .base.sync import async_to_sync
 from .errors import ConfigError, RedraftError
-from .grade_report import GradeReport, GraderFeedback
 from .graders.base import gather_or_cancel
-from .options import Options
-from .refinement import (
+from .loop.records import Feedback
+from .loop.task import Task
+from .loop.trace import Trace
+from .result import Result, conclusion_error
+from .session.grade_report import GradeReport, GraderFeedback
+from .session.options import Options
+from .session.refinement import (
     Refinement,
     Sample,
     as_task,
@@ -30,10 +32,8 @@ from .refinement import (
     make_refinement,
     resolve_model,
 )
-from .result import Result, conclusion_error
-from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
+from .session.session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
 from .settings import GradeSettings, Settings, check_names
-from .sync import async_to_sync
 from .tables.columns import with_one_response
 
 __all__ = [

@@ -1,5 +1,5 @@
-"""The protocols of models, graders, requirements, editors and stores, and the requests and replies
-they exchange.
+"""What users may implement: models, graders, requirements, editors and stores, and the requests and
+replies they exchange.
 
 Each protocol has one essential method; any object that has it qualifies.
 """
@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from .core.engine import Perform
-from .core.records import Artifact, Candidate, Comparison, Feedback, ToolCall
-from .core.task import Message, Task
-from .core.trace import Trace
+from .loop.engine import Perform
+from .loop.records import Artifact, Candidate, Comparison, Feedback, ToolCall
+from .loop.task import Message, Task
+from .loop.trace import Trace
 from .usage import Usage
 
 __all__ = [
@@ -58,8 +58,8 @@ class Request:
     - `tools`, `tool_choice`: functions that the model may or must call, in OpenAI's form.
     - `top_logprobs`: asks for the log-probabilities of so many alternatives of each token; None
       asks for none.
-    - `params`: further parameters for the body of the request (see `redraft.parameters`); None as a
-      value leaves one out.
+    - `params`: further parameters for the body of the request (see `redraft.base.parameters`); None
+      as a value leaves one out.
     - `is_generation`: it asks for an answer to the task and not for a grade; only then are the
       model's own tools offered.
     - `original`: the request before `max_tokens` was lowered to fit a budget; the cache uses it.
@@ -148,8 +148,8 @@ class Reply:
     """A model's reply. `finish_reason` is "stop", "length" (cut off at the token limit) or
     "tool_calls"; None: unknown.
 
-    A model of your own may use the words of its provider (see `redraft.finish_reasons`): one that
-    says that the answer failed, or that is not known, is an error.
+    A model of your own may use the words of its provider (see `redraft.base.finish_reasons`): one
+    that says that the answer failed, or that is not known, is an error.
 
     `by` is the name of the model that answered if several could, and `note` says why those before
     it did not, or that the server cut the prompt; neither is stored with it. `tool_calls` are the

@@ -1,5 +1,6 @@
-"""The pytest plugin: the fixture `redraft_gate` fails a test if B is worse than A, and the mark
-`redraft` has its settings.
+"""The pytest plugin: the fixture `redraft_gate` fails a test if B is worse than A.
+
+The mark `redraft` has its settings.
 
 pytest loads this module at every start, so it imports nothing slow.
 """
@@ -46,8 +47,8 @@ class RedraftGate:
         unless `journal` names a file, so that only what has changed is called again. Each test has
         a journal of its own there.
         """
+        from .base.text import strip_control_sequences
         from .comparison import compare_sync
-        from .text import strip_control_sequences
 
         self.report = report = compare_sync(a, b, tasks, **{**self.settings, **settings})
         line, *figures = [

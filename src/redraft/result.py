@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from .answers import AnswerForm
 from .answers.grader import NAME as ANSWER_GRADER
-from .core.fields import FieldChange, unrequested_changes
-from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
-from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
-from .core.trace import Trace
-from .error_text import error_from_failure
+from .base.money import format_usd
+from .base.text import strip_control_sequences
 from .errors import (
     ERROR_TYPES,
     BudgetExhaustedError,
@@ -25,14 +22,16 @@ from .errors import (
     RedraftError,
 )
 from .graders.traits import GraderTraits
+from .loop.fields import FieldChange, unrequested_changes
+from .loop.ranking import RankedAnswer, ranked_text, ranking, top_answers
+from .loop.records import Artifact, Candidate, Failure, StopReason, ToolCall
+from .loop.trace import Trace
 from .middleware.budget import EXCESS_TEXT
-from .money import format_usd
 from .plans import Plan
+from .plans.quality.calibration import labels_text
+from .plans.quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
+from .plans.quality.lineage import llm_graders
 from .plans.self_refine import GRADING
-from .quality.calibration import labels_text
-from .quality.diagnosis import Diagnosis, DiagnosisKind, diagnose, selection_reason
-from .quality.lineage import llm_graders
-from .text import strip_control_sequences
 from .usage import Usage
 
 if TYPE_CHECKING:
@@ -685,10 +684,8 @@ def _nothing_graded_error(result: Result[Any]) -> RedraftError:
             f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}",
             usage=trace.usage,
         )
-        error.__cause__ = next(
-            (error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None
-        )
+        error.__cause__ = next((f.as_error() for f in failures if f.error in ERROR_TYPES), None)
         return _with_result(error, result)
     if not failures:
         return ModelError("no answer could be obtained", usage=trace.usage)
-    return error_from_failure(failures[0], "; ".join(other_messages), trace.usage)
+    return failures[0].as_error("; ".join(other_messages), trace.usage)

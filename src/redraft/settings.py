@@ -1,5 +1,4 @@
-"""Declares every setting once: its type, default, allowed values, help, group, and which functions
-have it.
+"""Every setting, declared once: its type, default, allowed values, help, group and functions.
 
 To add a setting, add a field to a class below, run `python scripts/docs.py`, and read the value
 where it has an effect: as an attribute of `Options`, `BatchConfig` or `EndpointLimits`. Everything
@@ -26,18 +25,18 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, get_args
 
-from . import checks
+from .base import checks
+from .base.parameters import check_parameters
 from .errors import ConfigError
-from .parameters import check_parameters
 
 if TYPE_CHECKING:
-    from .core.records import Record
-    from .core.steps import Step
+    from .loop.records import Record
+    from .loop.steps import Step
     from .middleware import Budget
     from .plans import CostUnit, Plan
     from .plans.prompts import DraftPrompt, RefinePrompt
+    from .plans.quality.priors import Priors
     from .protocols import Editor, Reply, Store
-    from .quality.priors import Priors
     from .storage.schema import Durability
     from .tables.columns import TaskColumns
 
@@ -320,7 +319,9 @@ PYTHON_ONLY: Any = {"on_command_line": False}
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)  # a subclass has them
 class PlanSettings:
-    """The settings that describe the default plan (see `redraft.options.Options.make_plan`)."""
+    """The settings that describe the default plan (see
+    `redraft.session.options.Options.make_plan`).
+    """
 
     target_score: float = setting(
         0.9,
@@ -387,7 +388,7 @@ class PlanSettings:
         ),
         "Priors to start with: shipped (default), learned (from earlier runs, see `redraft "
         "priors`), or from a JSON file.",
-        detail='In Python also `redraft.quality.priors.Priors`. "learned" falls back to '
+        detail='In Python also `redraft.plans.quality.priors.Priors`. "learned" falls back to '
         "the shipped "
         "ones if no run with this model and these graders has been learned from.",
         metavar="shipped|learned|FILE",
@@ -461,7 +462,7 @@ class PlanSettings:
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)  # a subclass has them
 class OptionFields(PlanSettings):
-    """The settings of `refine`; see `redraft.options.Options`."""
+    """The settings of `refine`; see `redraft.session.options.Options`."""
 
     plan: Plan | None = setting(
         None,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redraft.base.word_diff import tokens, word_diff
 from redraft.cli.terminal import render_diff
-from redraft.word_diff import tokens, word_diff
 
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n.é日本語です कि่ม🙂‍️"), max_size=60)
 

@@ -97,7 +97,7 @@ def test_help_imports_nothing_heavy(name):
     assert loaded & HEAVY <= allowed
     assert not loaded & {
         "redraft.api",
-        "redraft.refinement",
+        "redraft.session.refinement",
         "redraft.runs",
         "redraft.graders",
         f"redraft.cli.operations.{name}",

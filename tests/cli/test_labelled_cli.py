@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from redraft.cards import Card, CardStore, Measure
+from redraft.graders.cards import Card, CardStore, Measure
 from redraft.models import connect
-from redraft.options import Options
-from redraft.quality.calibration import Calibration
-from redraft.session import Session
+from redraft.plans.quality.calibration import Calibration
+from redraft.session.options import Options
+from redraft.session.session import Session
 
 from .chat_server import writer_and_judge
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.quality.priors import Priors
+from redraft.plans.quality.priors import Priors
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import PriorsKey, PriorsStore
 

@@ -11,7 +11,6 @@ from itertools import product
 import pytest
 
 import redraft
-from redraft.core.task import Task
 from redraft.errors import ConfigError
 from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
@@ -19,6 +18,7 @@ from redraft.gateway.exchange import GatewayError
 from redraft.gateway.profile_models import ConnectedModels
 from redraft.gateway.refining import ProfileRefiner, answer_request
 from redraft.grading import grade_many
+from redraft.loop.task import Task
 from redraft.mcp_server.arguments import CompareInput, GradeInput, RefineInput
 from redraft.mcp_server.progress import CallProgress
 from redraft.mcp_server.tools import compare_answers, grade_answer, refine_answer

@@ -2,8 +2,8 @@
 
 import pytest
 
-from redraft.code import parse_tests, run_tests
 from redraft.sandbox import Limits
+from redraft.sandbox.code import parse_tests, run_tests
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 LIMITS = Limits(cpu_seconds=2, wall_seconds=20)

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.code.compare import Tolerance, ValueComparer, equal_output
+from redraft.sandbox.code.compare import Tolerance, ValueComparer, equal_output
 
 PLAIN, JSON, CLOSE = ValueComparer(), ValueComparer(json=True), ValueComparer(Tolerance(1e-6, 1e-6))
 WIDE = ValueComparer(Tolerance(1, 1))

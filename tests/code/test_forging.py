@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from redraft.code import parse_tests, run_tests
 from redraft.sandbox import Limits
+from redraft.sandbox.code import parse_tests, run_tests
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_bytes=256 * 2**20)
 EXPECTED = 7_391_846_205  # f(x) must return it plus x; no program below knows it

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import Task
-from redraft.core.visible_tests import visible_tests
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.graders import Checklist, Gate, Jury, WeightedMean, as_grader, router
 from redraft.graders.computed.code_tests import CodeTests
 from redraft.graders.execution import EXECUTION_FIELDS, CodeExecution
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.options import Options
+from redraft.loop.visible_tests import visible_tests
 from redraft.sandbox import Sandbox, tiers
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import validate_sync
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -396,7 +396,7 @@ def test_the_settings_are_fields_of_the_grader():
     defaults = {each.name: each.default for each in fields(CodeTests)}
     for each in fields(CodeExecution):
         assert each.name in EXECUTION_FIELDS and defaults[each.name] == each.default == getattr(
-            Options().execution, each.name
+            Options().code_execution(), each.name
         )
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.code.complexity import MODULE_UNIT, complexities
-from redraft.code.similarity import code_similarity
-from redraft.code.source import compile_error
-from redraft.code.type_checkers import without_switches
+from redraft.sandbox.code.complexity import MODULE_UNIT, complexities
+from redraft.sandbox.code.similarity import code_similarity
+from redraft.sandbox.code.source import compile_error
+from redraft.sandbox.code.type_checkers import without_switches
 
 DECISIONS = {
     "x = 1": 0,

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from redraft.code import parse_tests, run_tests
 from redraft.sandbox import Limits
+from redraft.sandbox.code import parse_tests, run_tests
 
 PROGRAM = """
 import collections, contextlib, enum, functools, math

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.code import parse_tests, parsing, run_tests
-from redraft.code.assertion_code import read_test_code
-from redraft.code.calls import default_entry_point
-from redraft.code.program import complete_program
-from redraft.code.runner import is_empty
 from redraft.errors import ConfigError
+from redraft.sandbox.code import parse_tests, parsing, run_tests
+from redraft.sandbox.code.assertion_code import read_test_code
+from redraft.sandbox.code.calls import default_entry_point
+from redraft.sandbox.code.program import complete_program
+from redraft.sandbox.code.runner import is_empty
 
 
 def calls(tests, entry_point=None):

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from descriptors import open_files
-from redraft.code import arun_tests, parse_tests, run_tests
-from redraft.code.loader import load
-from redraft.code.program import complete_program
-from redraft.code.session import IMPORTED, runner_settings
 from redraft.errors import ConfigError
 from redraft.sandbox import Limits, Sandbox
+from redraft.sandbox.code import arun_tests, parse_tests, run_tests
+from redraft.sandbox.code.loader import load
+from redraft.sandbox.code.program import complete_program
+from redraft.sandbox.code.session import IMPORTED, runner_settings
 from require import require_sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -532,7 +532,7 @@ def test_what_a_module_in_a_sandbox_imports_goes_with_it(main):
 def test_modules_of_a_sandbox_change_nothing_where_they_are_imported():
     """Editors and type checkers import the runners as any other module."""
     before = callable
-    import_module("redraft.code.driver_runner")
+    import_module("redraft.sandbox.code.driver_runner")
     assert builtins.callable is before
 
 

@@ -7,8 +7,8 @@ Each row of a table runs twice where that can be: apart from the program, and in
 
 import pytest
 
-from redraft.code import parse_tests, run_tests
 from redraft.sandbox import Sandbox
+from redraft.sandbox.code import parse_tests, run_tests
 
 SORT = "def f(a):\n    a.sort()\n    return a[0]"
 ARGUMENTS = {  # a program that changes its argument, and assertions that hold in plain Python

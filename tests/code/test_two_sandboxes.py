@@ -4,9 +4,9 @@ over, or there is no score.
 
 import pytest
 
-from redraft.code import parse_tests, run_tests
 from redraft.errors import SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox
+from redraft.sandbox.code import parse_tests, run_tests
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 POINT = "from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\n"

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.code.values import (
+from redraft.sandbox.code.values import (
     MAX_DEPTH,
     Decoder,
     Encoder,

@@ -14,11 +14,11 @@ import redraft
 from each_row import each_row
 from redraft import Task
 from redraft.answers import CodeAnswer
-from redraft.code import parse_tests
-from redraft.core.records import Candidate
 from redraft.graders.computed.code_checks import code_of
 from redraft.graders.computed.code_tests import program_of
 from redraft.graders.registry import grader_from_spec
+from redraft.loop.records import Candidate
+from redraft.sandbox.code import parse_tests
 
 
 def block(code, label="python", fence="```"):

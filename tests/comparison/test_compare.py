@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft.comparison import compare_sync, read_results
-from redraft.core.records import Comparison
 from redraft.errors import BudgetExhaustedError, ConfigError
+from redraft.loop.records import Comparison
 
 
 def run_rows(n, shift, seed, noise=0.1, answers="x"):

@@ -482,7 +482,7 @@ PLAIN = """
     import sys
 
     def test_plain():
-        heavy = {"numpy", "scipy", "openai", "httpx", "pydantic", "redraft.comparison", "redraft.session", "redraft.settings"}
+        heavy = {"numpy", "scipy", "openai", "httpx", "pydantic", "redraft.comparison", "redraft.session.session", "redraft.settings"}
         assert not heavy & set(sys.modules)
         assert sum(name.startswith("redraft") for name in sys.modules) < 10
 """

@@ -11,6 +11,7 @@ import pytest
 import redraft
 from redraft.cli import main
 from redraft.comparison import compare_sync
+from redraft.comparison.labels import NOT_RANDOM
 from redraft.errors import ConfigError
 from redraft.models import CallableModel
 from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
@@ -123,6 +124,33 @@ def test_if_every_row_is_labelled_all_labels_count():
     assert report.people.estimate.value == pytest.approx(fmean(truth.values()) / 2)
     assert report.people.estimate.labels == len(differing)
     assert report.unused_labels == {}
+
+
+@pytest.mark.parametrize(("labelled", "is_complete"), [("abcd", True), ("abc", False)])
+def test_a_pair_with_an_answer_without_a_label_is_not_complete(labelled, is_complete):
+    """Chosen labels count only if no answer of two samples lacks one: the choice could bias."""
+    rows = [
+        [
+            {"prompt": f"T{k}", "response": f"{text}{k}", "score": 0.5}
+            for k in range(12)
+            for text in texts
+        ]
+        for texts in ("ab", "cd")
+    ]
+    labels = [
+        {
+            "id": f"{text}{k}",
+            "prompt": f"T{k}",
+            "response": f"{text}{k}",
+            "ratings": [ord(text) - 96],
+        }
+        | {"sample": "random" if k < 6 else "chosen", "scale": [0, 4]}
+        for k in range(12)
+        for text in labelled
+    ]
+    report = compare_sync(*rows, labels=labels)
+    assert report.people.labels_only.clusters == (12 if is_complete else 6)
+    assert report.unused_labels == ({} if is_complete else {NOT_RANDOM: 6 * len(labelled)})
 
 
 def pair_item(k):

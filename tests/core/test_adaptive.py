@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from worlds import World, chance, last, same
 
 from each_row import each_row
-from redraft.core.engine import advance, replay_from
-from redraft.core.records import Candidate, Comparison, Failure, Feedback, StopReason
-from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
-from redraft.core.stopping import done, max_iterations, patience, target
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
+from redraft.loop.engine import advance, replay_from
+from redraft.loop.records import Candidate, Comparison, Failure, Feedback, StopReason
+from redraft.loop.steps import Compare, Generate, Grade, Refine, Repair, Stop
+from redraft.loop.stopping import done, max_iterations, patience, target
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.musts import p_meets_musts
+from redraft.plans.quality.lineage import comparison_winner, observe
+from redraft.plans.quality.posterior import Posterior
+from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.lineage import comparison_winner, observe
-from redraft.quality.posterior import Posterior
-from redraft.quality.priors import Priors
 from redraft.usage import Usage
 
 JUDGE, OTHER = PanelGrader("judge"), PanelGrader("other")

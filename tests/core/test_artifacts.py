@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from each_row import each_row
-from redraft.core.prompts import refinement_messages
-from redraft.core.records import Artifact, Candidate, ToolCall
-from redraft.core.serialize import record_from_json, record_to_json
-from redraft.core.task import Task
-from redraft.core.trace import Trace
 from redraft.errors import StoreError
-from redraft.quality.lineage import observe
+from redraft.loop.prompts import refinement_messages
+from redraft.loop.records import Artifact, Candidate, ToolCall
+from redraft.loop.serialize import record_from_json, record_to_json
+from redraft.loop.task import Task
+from redraft.loop.trace import Trace
+from redraft.plans.quality.lineage import observe
 
 DIGEST = "sha256:" + "ab" * 32
 TREE = Artifact("git-tree", "file:///repo", "sha1:" + "0" * 40)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from each_row import each_row
-from redraft.core.trace import PanelGrader
 from redraft.errors import ConfigError
-from redraft.quality.calibration import Calibration, label_spread, labels_text, mapped_label
-from redraft.quality.labelled_figures import LabelledFigures, labelled_figures, shrunk_move
-from redraft.quality.priors import Priors
+from redraft.loop.trace import PanelGrader
+from redraft.plans.quality.calibration import Calibration, label_spread, labels_text, mapped_label
+from redraft.plans.quality.labelled_figures import LabelledFigures, labelled_figures, shrunk_move
+from redraft.plans.quality.priors import Priors
 
 BENT = Calibration(
     labels=40,

@@ -6,20 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason
-from redraft.core.stopping import max_iterations, target
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.records import (
+    Candidate,
+    Comparison,
+    Failure,
+    Feedback,
+    Outcome,
+    StopReason,
+)
+from redraft.loop.stopping import max_iterations, target
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
-from redraft.plans.self_refine import SelfRefine
-from redraft.quality.diagnosis import (
+from redraft.plans.quality.diagnosis import (
     DiagnosisKind,
     diagnose,
     has_significant_gain,
     selection_reason,
 )
-from redraft.quality.priors import Priors
-from redraft.quality.simulate import SimulatedTask, run_to_end
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.simulate import SimulatedTask, run_to_end
+from redraft.plans.self_refine import SelfRefine
 from redraft.runs.row_result import row_result
 
 CHECK, JUDGE = PanelGrader("check", model_free=True), PanelGrader("judge")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from worlds import World, last, same
 
 import redraft
-from redraft.core.engine import advance, replay_from
-from redraft.core.prompts import refinement_messages, tried_lines
-from redraft.core.records import (
+from redraft.loop.engine import advance, replay_from
+from redraft.loop.prompts import refinement_messages, tried_lines
+from redraft.loop.records import (
     Candidate,
     Comparison,
     Failure,
@@ -22,10 +22,10 @@ from redraft.core.records import (
     StopReason,
     ToolCall,
 )
-from redraft.core.steps import Generate, Grade, Refine, Stop
-from redraft.core.stopping import done, max_iterations, patience, target
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace, cached_view
+from redraft.loop.steps import Generate, Grade, Refine, Stop
+from redraft.loop.stopping import done, max_iterations, patience, target
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace, cached_view
 from redraft.plans import plan_from_generator
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.rounds import returns_rounds

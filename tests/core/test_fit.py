@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.quality.fit import (
+from redraft.plans.quality.fit import (
     GAIN_SPREAD,
     diagonal_of_inverse,
     fit_priors,
@@ -18,8 +18,8 @@ from redraft.quality.fit import (
     lift,
     with_latent_scores,
 )
-from redraft.quality.labelled_figures import KNOWN_NOISE_DRIFT, shrunk_move
-from redraft.quality.lineage import (
+from redraft.plans.quality.labelled_figures import KNOWN_NOISE_DRIFT, shrunk_move
+from redraft.plans.quality.lineage import (
     THRESHOLD_SD,
     Node,
     Observations,
@@ -28,8 +28,8 @@ from redraft.quality.lineage import (
     split_intervals,
     sum_sq,
 )
-from redraft.quality.noise import NOISE_PSEUDO_COUNT, fit_noise
-from redraft.quality.priors import Priors
+from redraft.plans.quality.noise import NOISE_PSEUDO_COUNT, fit_noise
+from redraft.plans.quality.priors import Priors
 
 SHIPPED = Priors()
 REPEATS = 2  # at the first text of each family

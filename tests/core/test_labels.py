@@ -10,26 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.core.records import Candidate, Feedback, StopReason
-from redraft.core.stopping import max_iterations, patience, target
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
+from redraft.loop.records import Candidate, Feedback, StopReason
+from redraft.loop.stopping import max_iterations, patience, target
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
-from redraft.plans.self_refine import SelfRefine
-from redraft.quality.calibration import Calibration
-from redraft.quality.fit import fit_with_errors
-from redraft.quality.labelled_figures import (
+from redraft.plans.quality.calibration import Calibration
+from redraft.plans.quality.fit import fit_with_errors
+from redraft.plans.quality.labelled_figures import (
     KNOWN_NOISE_DRIFT,
     UNLABELLED,
     LabelledFigures,
     labelled_figures,
 )
-from redraft.quality.labels import even_split, label_posterior
-from redraft.quality.lineage import observe
-from redraft.quality.posterior import Posterior
-from redraft.quality.priors import Priors
-from redraft.quality.simulate import SimulatedTask, run_to_end
+from redraft.plans.quality.labels import even_split, label_posterior
+from redraft.plans.quality.lineage import observe
+from redraft.plans.quality.posterior import Posterior
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.simulate import SimulatedTask, run_to_end
+from redraft.plans.self_refine import SelfRefine
 from redraft.validation import fit_calibration
 
 SHIPPED = Priors()

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from redraft.core.records import Candidate, Feedback
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.quality.filtering import scored_texts, symmetry_classes
-from redraft.quality.likelihood import (
+from redraft.loop.records import Candidate, Feedback
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.filtering import scored_texts, symmetry_classes
+from redraft.plans.quality.likelihood import (
     ScoreInterval,
     Site,
     common_step,
@@ -27,10 +27,10 @@ from redraft.quality.likelihood import (
     update_sites,
     upper_bounds,
 )
-from redraft.quality.lineage import observe
-from redraft.quality.posterior import Posterior, expected_improvement
-from redraft.quality.priors import Priors
-from redraft.quality.tree import FIRST_TEXT_INDEX, cached_tree
+from redraft.plans.quality.lineage import observe
+from redraft.plans.quality.posterior import Posterior, expected_improvement
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.tree import FIRST_TEXT_INDEX, cached_tree
 
 YES_NO = PanelGrader("judge", score_step=1.0)
 FIVE = PanelGrader("judge", score_step=0.25)

@@ -24,11 +24,11 @@ from test_adaptive import (
 )
 
 from redraft import Task
-from redraft.core.records import Candidate, Feedback, Outcome, StopReason
-from redraft.core.steps import Generate, Grade, Refine, Stop
-from redraft.core.stopping import target
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
+from redraft.loop.records import Candidate, Feedback, Outcome, StopReason
+from redraft.loop.steps import Generate, Grade, Refine, Stop
+from redraft.loop.stopping import target
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans import UNLIMITED, Left, PlanDecision
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.limits import (
@@ -41,13 +41,13 @@ from redraft.plans.limits import (
     step_needs,
     total,
 )
+from redraft.plans.quality.lineage import observe
+from redraft.plans.quality.lookahead import expected_text
+from redraft.plans.quality.posterior import Posterior
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.simulate import SimulatedTask, simulated_record
 from redraft.plans.rounds import RoundByRound
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.lineage import observe
-from redraft.quality.lookahead import expected_text
-from redraft.quality.posterior import Posterior
-from redraft.quality.priors import Priors
-from redraft.quality.simulate import SimulatedTask, simulated_record
 from redraft.usage import Usage
 
 CALL = Usage(1)

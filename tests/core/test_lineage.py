@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from redraft.core.records import Candidate, Failure, Feedback
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.quality.lineage import llm_graders, observe
+from redraft.loop.records import Candidate, Failure, Feedback
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.lineage import llm_graders, observe
 
 JUDGE, OTHER = PanelGrader("judge"), PanelGrader("other")
 CHECK, FORM = PanelGrader("check", model_free=True), PanelGrader("form", must=True, model_free=True)

@@ -3,8 +3,9 @@
 import pytest
 
 from each_row import each_row
-from redraft.core.prompts import delimiter_for, refinement_messages
-from redraft.core.records import (
+from redraft.errors import ConfigError
+from redraft.loop.prompts import delimiter_for, refinement_messages
+from redraft.loop.records import (
     Candidate,
     Comparison,
     CriterionScore,
@@ -12,11 +13,10 @@ from redraft.core.records import (
     Feedback,
     StopReason,
 )
-from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
-from redraft.core.stopping import StopDecision, done, max_iterations, patience, target
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.errors import ConfigError
+from redraft.loop.steps import Compare, Generate, Grade, Refine, Repair, Stop
+from redraft.loop.stopping import StopDecision, done, max_iterations, patience, target
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.self_refine import BestOfN, SelfRefine
 
 JUDGE = PanelGrader("judge")

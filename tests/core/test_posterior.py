@@ -13,13 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from redraft.core.records import Candidate, Feedback
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.quality.lineage import Node, Observations, TreeShape, observe
-from redraft.quality.posterior import DIGITS, Posterior, expected_improvement
-from redraft.quality.priors import Priors
-from redraft.quality.tree import REPAIR_SD
+from redraft.loop.records import Candidate, Feedback
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.lineage import Node, Observations, TreeShape, observe
+from redraft.plans.quality.posterior import DIGITS, Posterior, expected_improvement
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.tree import REPAIR_SD
 
 SHIPPED = Priors()
 ROUNDED = 0.5 / 10**DIGITS + 1e-8  # how much a mean may be rounded; gains are not

@@ -14,24 +14,24 @@ from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 from test_posterior import Dense, families, grades_of, priors
 
-from redraft.core.records import Candidate, Feedback
-from redraft.core.steps import Compare, Generate, Grade, Refine
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
-from redraft.quality import labelled_figures as labelled_figures_module
-from redraft.quality import lookahead, posterior
-from redraft.quality.calibration import Calibration
-from redraft.quality.diagnosis import (
+from redraft.loop.records import Candidate, Feedback
+from redraft.loop.steps import Compare, Generate, Grade, Refine
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality import labelled_figures as labelled_figures_module
+from redraft.plans.quality import lookahead, posterior
+from redraft.plans.quality.calibration import Calibration
+from redraft.plans.quality.diagnosis import (
     bonferroni_z,
     estimate_noise_sd,
     gain_over_first,
     mean_change_sd,
     scores_to_show,
 )
-from redraft.quality.fit import HYPERPRIOR_SD, fit_with_errors, lift
-from redraft.quality.labels import LabelPosterior, label_posterior
-from redraft.quality.likelihood import (
+from redraft.plans.quality.fit import HYPERPRIOR_SD, fit_with_errors, lift
+from redraft.plans.quality.labels import LabelPosterior, label_posterior
+from redraft.plans.quality.likelihood import (
     ScoreInterval,
     Site,
     density,
@@ -41,12 +41,12 @@ from redraft.quality.likelihood import (
     score_bounds,
     update_sites,
 )
-from redraft.quality.lineage import Node, Observations, TreeShape, mixed_repeats, observe
-from redraft.quality.lookahead import expected_text, task_gain_sd
-from redraft.quality.noise import fit_noise
-from redraft.quality.posterior import Posterior, expected_improvement
-from redraft.quality.priors import Priors
-from redraft.quality.simulate import SimulatedTask, simulate_tasks
+from redraft.plans.quality.lineage import Node, Observations, TreeShape, mixed_repeats, observe
+from redraft.plans.quality.lookahead import expected_text, task_gain_sd
+from redraft.plans.quality.noise import fit_noise
+from redraft.plans.quality.posterior import Posterior, expected_improvement
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.simulate import SimulatedTask, simulate_tasks
 
 SHIPPED = Priors()
 JUDGE = PanelGrader("judge")

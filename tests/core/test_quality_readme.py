@@ -1,4 +1,4 @@
-"""The code computes the worked numbers of quality/README.md."""
+"""The code computes the worked numbers of plans/quality/README.md."""
 
 import re
 from collections.abc import Iterator
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.core.records import Candidate, Feedback
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.quality.fit import fit_priors
-from redraft.quality.lineage import Node, Observations, TreeShape, observe
-from redraft.quality.posterior import Posterior, expected_improvement
-from redraft.quality.priors import Priors
+from redraft.loop.records import Candidate, Feedback
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.fit import fit_priors
+from redraft.plans.quality.lineage import Node, Observations, TreeShape, observe
+from redraft.plans.quality.posterior import Posterior, expected_improvement
+from redraft.plans.quality.priors import Priors
 
-README = Path(redraft.__file__).parent / "quality" / "README.md"
+README = Path(redraft.__file__).parent / "plans" / "quality" / "README.md"
 SHIPPED = Priors()
 
 

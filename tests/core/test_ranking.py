@@ -7,11 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
-from redraft import BestOfN, Budget, Candidate, Feedback, ScriptedModel, Task, batch_sync, must
-from redraft.core.ranking import ranking, top_answers
-from redraft.core.records import Outcome
-from redraft.core.trace import PanelGrader, Trace
+from redraft import (
+    BestOfN,
+    Budget,
+    Candidate,
+    Feedback,
+    ScriptedModel,
+    Task,
+    batch_sync,
+    must,
+)
 from redraft.errors import ConfigError
+from redraft.loop.ranking import ranking, top_answers
+from redraft.loop.records import Outcome
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans import best_of, outcome_if_stopped
 
 PANEL = (PanelGrader("score", model_free=True), PanelGrader("must", must=True, model_free=True))
@@ -111,7 +120,7 @@ def test_result_has_the_answers_that_the_plan_keeps():
     result = redraft.refine_sync("q", model, "length:words=3", plan=best_of(3, keep=2))
     assert [answer.text for answer in result.top] == ["a b c", "a b"]
     assert [answer["score"] for answer in result.to_dict()["kept"]] == pytest.approx([1, 2 / 3])
-    assert redraft.core.trace.Trace.from_json(result.trace.to_json()).outcome.kept == (2, 1)
+    assert redraft.loop.trace.Trace.from_json(result.trace.to_json()).outcome.kept == (2, 1)
     single = redraft.refine_sync("q", ScriptedModel(["a b"]), "length:words=3")
     assert [answer.text for answer in single.top] == ["a b"]
     assert "kept" not in single.to_dict()

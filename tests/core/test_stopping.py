@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.core import stopping
-from redraft.core.records import Candidate, Comparison, Feedback, StopReason, ToolCall
-from redraft.core.stopping import (
+from redraft.errors import ConfigError
+from redraft.loop import stopping
+from redraft.loop.records import Candidate, Comparison, Feedback, StopReason, ToolCall
+from redraft.loop.stopping import (
     StopDecision,
     done,
     max_iterations,
@@ -16,9 +17,8 @@ from redraft.core.stopping import (
     target,
     tool_calls,
 )
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.errors import ConfigError
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 
 JUDGE = PanelGrader("judge")
 MUST, SECOND_MUST = (

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from worlds import World, last
 
 from each_row import each_row
-from redraft.core.engine import advance
-from redraft.core.records import (
+from redraft.errors import StoreError
+from redraft.loop.engine import advance
+from redraft.loop.records import (
     Candidate,
     Comparison,
     CriterionScore,
@@ -22,11 +23,10 @@ from redraft.core.records import (
     Outcome,
     StopReason,
 )
-from redraft.core.serialize import SCHEMA
-from redraft.core.stopping import max_iterations, patience
-from redraft.core.task import Task
-from redraft.core.trace import Panel, PanelGrader, Trace
-from redraft.errors import StoreError
+from redraft.loop.serialize import SCHEMA
+from redraft.loop.stopping import max_iterations, patience
+from redraft.loop.task import Task
+from redraft.loop.trace import Panel, PanelGrader, Trace
 from redraft.plans.self_refine import SelfRefine
 from redraft.usage import Usage
 

@@ -5,9 +5,9 @@ asked for.
 import asyncio
 import random
 
-from redraft.core.records import Candidate, Failure, Feedback, Outcome
-from redraft.core.steps import Repair, Stop
-from redraft.quality.simulate import simulated_record
+from redraft.loop.records import Candidate, Failure, Feedback, Outcome
+from redraft.loop.steps import Repair, Stop
+from redraft.plans.quality.simulate import simulated_record
 from redraft.usage import Usage
 
 

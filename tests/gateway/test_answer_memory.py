@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vendors
-from redraft.core.records import Candidate
 from redraft.gateway.answer_memory import AnswerMemory
 from redraft.gateway.config import GatewayLimits
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.keys import KeyRing
 from redraft.gateway.refining import TraceLog
+from redraft.loop.records import Candidate
 
 from .running import PROMPT, config_for, running
 

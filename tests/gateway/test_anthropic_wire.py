@@ -12,9 +12,9 @@ from starlette.routing import Route
 
 import vendors
 from each_row import each_row
-from redraft.core.records import ToolCall
 from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
+from redraft.loop.records import ToolCall
 from redraft.usage import Usage
 
 from .wire_app import CREATED, REFINEMENT, TRACE_ID, UNKNOWN, answer

@@ -274,7 +274,7 @@ def test_a_stream_is_read_as_it_was_written(text, calls, include_usage, events):
     """The client's own decoder finds the text, the calls and the usage again, whatever characters
     they hold.
     """
-    from redraft.core.records import ToolCall
+    from redraft.loop.records import ToolCall
 
     fields = {
         "stream": True,

@@ -13,18 +13,24 @@ from chat_server import ChatServer, is_judging, verdict
 from fault_server import FaultServer, call, chunk, completion, error, http, sse
 
 from freed import no_collection, objects_in_cycles, objects_of
-from redraft.core.trace import Trace
+from redraft.base.sync import uvloop_factory
 from redraft.gateway.client_exchange import ClientExchange
-from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, Retention, ServedModel
+from redraft.gateway.config import (
+    GatewayConfig,
+    GatewayLimits,
+    Profile,
+    Retention,
+    ServedModel,
+)
 from redraft.gateway.exchange import Answer, ChatRequest
 from redraft.gateway.passing import ForwardedReply
 from redraft.gateway.refining import PreparedRequest
 from redraft.gateway.request_store import RequestRecorder
+from redraft.loop.trace import Trace
 from redraft.models.http_client import HttpExchange
-from redraft.refinement import Refinement
-from redraft.reservations import Reservations
-from redraft.session import Session
-from redraft.sync import uvloop_factory
+from redraft.session.refinement import Refinement
+from redraft.session.reservations import Reservations
+from redraft.session.session import Session
 
 from .running import PROMPT, config_for, http_client, running
 from .test_hostile import stored

@@ -18,7 +18,13 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, ServedModel, parse_config
+from redraft.gateway.config import (
+    GatewayConfig,
+    GatewayLimits,
+    Profile,
+    ServedModel,
+    parse_config,
+)
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.keys import KeyLimits, KeyRing
 from redraft.gateway.request_costs import meter_request

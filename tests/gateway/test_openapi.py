@@ -76,6 +76,7 @@ def test_fields_that_no_request_may_have(name, sent):
         {"api_key": "x"},
         {"redraft": {"graders": ["a", "a"]}},
         {"redraft": {"graders": [" "]}},
+        {"redraft": {"rubric": ""}},
     ):
         assert not check.is_valid(sent | wrong), wrong
     if name != "ChatRequest":

@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from each_row import each_row
 from redraft import Budget, Candidate, Task, Trace, with_weight
-from redraft.core.records import ToolCall
-from redraft.errors import (
-    ConfigError,
-)
+from redraft.errors import ConfigError
 from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
@@ -20,6 +17,7 @@ from redraft.gateway.profile_models import ConnectedModels
 from redraft.gateway.refining import ProfileRefiner, answer_request, is_side_request, own_usage
 from redraft.gateway.request_options import check_requirements, request_graders, request_settings
 from redraft.gateway.responses_wire import ResponsesWire
+from redraft.loop.records import ToolCall
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply
 from redraft.usage import NO_USAGE, Usage

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 import vendors
 from each_row import each_row
 from places import changed_at
-from redraft.core.records import ToolCall
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 from redraft.gateway.responses_wire import KNOWN
+from redraft.loop.records import ToolCall
 
 from .wire_app import CREATED, REFINEMENT, RESPONSES, TEXT, TRACE_ID, UNKNOWN, answer, client_of
 

@@ -9,10 +9,10 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from redraft.core.records import ToolCall
 from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.exchange import Answer, GatewayError, Progress
 from redraft.gateway.responses_wire import ResponsesWire
+from redraft.loop.records import ToolCall
 from redraft.usage import Usage, unknown_usage
 
 TRACE_ID = "t1"

@@ -17,9 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from redraft.cards import SCHEMA as CARD_SCHEMA
-from redraft.cards import Card, ClassRates, Measure
-from redraft.core.records import (
+from redraft.base.jsontext import dumps_text
+from redraft.graders.cards import SCHEMA as CARD_SCHEMA
+from redraft.graders.cards import Card, ClassRates, Measure
+from redraft.loop.records import (
     Artifact,
     Candidate,
     Comparison,
@@ -31,13 +32,12 @@ from redraft.core.records import (
     ToolCall,
     Usage,
 )
-from redraft.core.serialize import SCHEMA, record_to_json
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.jsontext import dumps_text
+from redraft.loop.serialize import SCHEMA, record_to_json
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.calibration import Calibration
+from redraft.plans.quality.priors import Priors
 from redraft.protocols import Reply
-from redraft.quality.calibration import Calibration
-from redraft.quality.priors import Priors
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import SCHEMA as PRIORS_SCHEMA
 from redraft.storage.priors_store import PriorsKey, StoredPriors

@@ -19,8 +19,8 @@ from redraft.graders.catalog import JUDGES
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.judging.checklist import MAX_CACHED_TASKS, Checklist, Question, parse_answers
 from redraft.graders.judging.structured import UnreadableOutput
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 TWO = Checklist([("Is it short?", 3), "Is it kind?"])
 TASK, ANSWER = Task("Write to Ann."), Candidate(0, "Dear Ann, yes.")

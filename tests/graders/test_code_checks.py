@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import Candidate, Task
-from redraft.code import ruff, type_checkers
-from redraft.code.findings import ToolError
+from redraft.base.sync import run_sync
 from redraft.errors import ConfigError
 from redraft.graders.registry import grader_from_spec
 from redraft.graders.traits import check_environment, traits_of
 from redraft.sandbox import Execution, Sandbox
-from redraft.sync import run_sync
+from redraft.sandbox.code import ruff, type_checkers
+from redraft.sandbox.code.findings import ToolError
 from require import require_sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")

@@ -6,10 +6,10 @@ import pytest
 
 import redraft
 from redraft import Task
-from redraft.core.records import Candidate
 from redraft.errors import ConfigError
 from redraft.graders.computed.code_tests import CodeTests
 from redraft.graders.registry import grader_from_spec
+from redraft.loop.records import Candidate
 from redraft.sandbox import Sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import BestOfN, Candidate, ScriptedModel, Task, Trace, refine
-from redraft.core.records import Comparison, Failure
 from redraft.errors import ConfigError
 from redraft.graders.base import copeland
 from redraft.graders.judging.ranking import (
@@ -23,8 +22,9 @@ from redraft.graders.judging.ranking import (
     stable_shuffle,
 )
 from redraft.graders.rubric import Criterion, Rubric
+from redraft.loop.records import Comparison, Failure
 from redraft.middleware.messages import IMAGES_OMITTED_NOTE
-from redraft.perform import ModelClient, StepClient
+from redraft.session.perform import ModelClient, StepClient
 
 SHOWN = re.compile(
     r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL

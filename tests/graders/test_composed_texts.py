@@ -16,12 +16,12 @@ from pydantic import BaseModel
 import redraft
 from each_row import each_row
 from redraft import Candidate, Task
-from redraft.core.records import ToolCall
-from redraft.editor import FormEditor
+from redraft.answers.editor import FormEditor
+from redraft.base.text import compose_nfc
 from redraft.graders.catalog import COMPUTED_GRADERS
 from redraft.graders.registry import grader_from_spec
+from redraft.loop.records import ToolCall
 from redraft.requirements import KINDS, parse
-from redraft.text import compose_nfc
 
 TEXT = "Élan à Orléans: «Le café est très bon à Nîmes.» P.É.S. Où? Tiếng Việt, Çağrı, 한국어, Å.\n\n# Été\nÉtape 1\nL'été, l'ÉTÉ."
 OTHER = "Le café n'est pas bon à Nîmes; Tiếng Việt. L'hiver, l'été."

@@ -8,13 +8,18 @@ from aiohttp import web
 
 import redraft
 from redraft import Budget, Candidate, Task
-from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
+from redraft.errors import (
+    BadResponseError,
+    ConfigError,
+    ModelError,
+    ModelUnavailableError,
+)
 from redraft.graders.computed.embedding import Embedding
 from redraft.grading import grade_many
 from redraft.models.scoring import cosine_similarity
-from redraft.options import Options
-from redraft.perform import StepClient
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.perform import StepClient
+from redraft.session.session import Session
 
 SERVE = """
 import sys, time, xllamacpp

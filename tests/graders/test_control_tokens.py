@@ -15,8 +15,8 @@ from redraft import Candidate, Judge, ScriptedModel, Task
 from redraft.errors import BadResponseError
 from redraft.graders import Checklist, Pairwise, Ranker, Rubric
 from redraft.graders.judging.prompt import enclose, without_control_tokens
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Comparer
+from redraft.session.perform import ModelClient, StepClient
 
 TOKENS = (
     # OpenAI, Qwen, Llama 3 and 4, Cohere, Phi, Granite, GLM, Kimi, Gemma 4

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
 from redraft import Judge, ScriptedModel, Task, refine
-from redraft.core.records import Candidate
 from redraft.errors import BadResponseError, ConfigError, GradingError
 from redraft.graders import Jury, Ranker, Rubric
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.judging.stored_judge import judge_data, judge_from_data
 from redraft.graders.judging.structured import UnreadableOutput
 from redraft.graders.registry import as_grader
-from redraft.perform import ModelClient, StepClient
+from redraft.loop.records import Candidate
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 TEMPLATE = 'What would make {response} better? JSON: {"actions": ["..."], "done": true or false}'
 FORM = {"actions": "actions", "done": "done"}

@@ -19,8 +19,8 @@ from redraft.graders.judging.expectation import (
 )
 from redraft.graders.reply_form import Scale
 from redraft.models.logprobs import MAX_TOP_TOKENS, read_logprobs
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply, TokenLogprobs
+from redraft.session.perform import ModelClient, StepClient
 from redraft.storage.journal import Journal
 
 TEMPLATE = "Rate {response}."

@@ -13,16 +13,8 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.core.stopping import (
-    StopRule,
-    done,
-    max_iterations,
-    patience,
-    repairs_only,
-    target,
-    tool_calls,
-)
-from redraft.editor import FormEditor
+from redraft.answers.editor import FormEditor
+from redraft.base.own_code import fingerprint_name, is_own, stable_name
 from redraft.graders import (
     Cascade,
     Checklist,
@@ -41,10 +33,18 @@ from redraft.graders import (
     router,
 )
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.own_code import fingerprint_name, is_own, stable_name
+from redraft.loop.stopping import (
+    StopRule,
+    done,
+    max_iterations,
+    patience,
+    repairs_only,
+    target,
+    tool_calls,
+)
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import BestOfN, SelfRefine
-from redraft.quality.priors import Priors
 from redraft.requirements import KINDS, parse
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints.json"
@@ -161,7 +161,7 @@ def test_different_things_have_different_fingerprints(current_fingerprints):
 
 SOURCE = """
     from dataclasses import dataclass
-    from redraft.own_code import fingerprint_name
+    from redraft.base.own_code import fingerprint_name
 
     @fingerprint_name("example")
     @dataclass(frozen=True)

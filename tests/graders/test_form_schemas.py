@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import Judge, ScriptedModel, Task
-from redraft.core.records import Candidate
 from redraft.errors import ModelError
 from redraft.graders import Pairwise, Ranker
 from redraft.graders.judging import ranking
 from redraft.graders.judging.own_form import WINNER_WORDS, form_schema
 from redraft.graders.reply_form import FORM_PARTS, Scale
-from redraft.perform import ModelClient, StepClient
+from redraft.loop.records import Candidate
 from redraft.protocols import FORMATS, Reply
+from redraft.session.perform import ModelClient, StepClient
 
 SCALES = [(1, 10), (0.0, 1.0), (-5, 5), (0, 1000), (1, 5.0)]
 PAIR = [Candidate(0, "x"), Candidate(1, "y")]
@@ -364,7 +364,9 @@ async def test_a_small_model_of_a_real_server_answers_in_a_form(plain_server, na
     """Random words make valid verdicts, each at the first ask: llama.cpp holds the model to the
     schema.
     """
-    session = redraft.session.Session(redraft.options.Options(retries=0), None, REAL[name])
+    session = redraft.session.session.Session(
+        redraft.session.options.Options(retries=0), None, REAL[name]
+    )
     connected = session.clients.client_for(redraft.models.connect(plain_server))
     try:
         for text in ("Red.", "A colour is blue, and another one is green."):

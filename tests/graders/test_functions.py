@@ -12,10 +12,10 @@ import pytest
 
 from each_row import each_row
 from redraft import CriterionScore, Feedback, ScriptedModel, refine
-from redraft.core.serialize import record_from_json, record_to_json
 from redraft.errors import GradingError, ModelError
 from redraft.graders import FunctionGrader, Jury, Minimum
 from redraft.graders.base import as_feedback
+from redraft.loop.serialize import record_from_json, record_to_json
 
 DRAFTS = ("aa", "bbb" * 4, "cccc" * 6, "ddddd" * 3, "e")
 

@@ -14,13 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft import BestOfN, Budget, Candidate, Feedback, Judge, ScriptedModel, Task, Trace, refine
-from redraft.core.records import Comparison, Failure
+from redraft import (
+    BestOfN,
+    Budget,
+    Candidate,
+    Feedback,
+    Judge,
+    ScriptedModel,
+    Task,
+    Trace,
+    refine,
+)
 from redraft.errors import BadResponseError, ConfigError, GradingError
 from redraft.graders import FunctionGrader, Ranker, router
 from redraft.graders.composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.perform import StepClient
+from redraft.loop.records import Comparison, Failure
+from redraft.session.perform import StepClient
 from redraft.usage import Usage
 
 JUDGE = Judge({"truth": "It is true."})

@@ -3,7 +3,7 @@ them.
 """
 
 import redraft
-from redraft.core.records import Feedback
+from redraft.loop.records import Feedback
 from redraft.protocols import Edit
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from each_row import each_row
 from redraft import Judge
-from redraft.core.records import Candidate
 from redraft.graders.judging import ranking
 from redraft.graders.judging.structured import UnreadableOutput
 from redraft.graders.reply_form import FORM_PARTS
+from redraft.loop.records import Candidate
 from redraft.protocols import Reply
 
 TEXTS = [Candidate(0, "x"), Candidate(1, "y"), Candidate(2, "z")]

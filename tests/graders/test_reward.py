@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 import redraft
 from redraft import Budget, Candidate, Task
 from redraft.cli import main
-from redraft.core.steps import Grade
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import Jury, Moderation, Reward, as_grader
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.traits import traits_of
-from redraft.options import Options
-from redraft.perform import make_performer
-from redraft.session import Session
+from redraft.loop.steps import Grade
+from redraft.session.options import Options
+from redraft.session.perform import make_performer
+from redraft.session.session import Session
 from redraft.validation.reward_scale import learn_scale
 
 RAW = 3.0  # what the strict server's model says before its activation function

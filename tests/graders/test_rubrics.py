@@ -308,7 +308,7 @@ async def test_only_criteria_below_five_say_what_to_change(letters):
 
 def client(*answers):
     """Return a grader's client of a scripted model."""
-    from redraft.perform import ModelClient, StepClient
+    from redraft.session.perform import ModelClient, StepClient
 
     model = ScriptedModel(list(answers))
     client = StepClient(ModelClient(model.name, model.complete))

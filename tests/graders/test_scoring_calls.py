@@ -17,9 +17,9 @@ from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.reward import Moderation, Reward
 from redraft.models.pricing import Price, price_of
 from redraft.models.scoring import connect_embeddings, connect_moderation
-from redraft.options import Options
 from redraft.runs import BatchRun
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import validate
 
 TOKENS = 7

@@ -10,8 +10,8 @@ from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import BadResponseError, ConfigError
 from redraft.graders import Pairwise, Ranker, Rubric
 from redraft.graders.registry import as_grader
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 OWN = 'Rate {response} for {query}. Answer as JSON {"score": 1-10, "reason": ...}.'
 READ = {"score": "score", "reason": "reason"}

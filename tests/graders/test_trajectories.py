@@ -14,13 +14,13 @@ import pytest
 
 from each_row import each_row
 from redraft import BestOfN, Candidate, ScriptedModel, Task, refine
-from redraft.core.records import ToolCall
-from redraft.core.trace import Trace
 from redraft.errors import ConfigError
 from redraft.graders import as_grader
 from redraft.graders.base import has_needed
 from redraft.graders.catalog import gallery_entries
 from redraft.graders.rubric import gallery_rubric
+from redraft.loop.records import ToolCall
+from redraft.loop.trace import Trace
 from redraft.tables.columns import infer_columns
 
 ROWS = {

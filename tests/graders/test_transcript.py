@@ -274,7 +274,7 @@ async def test_judge_gets_images_or_a_note(make, answer):
 
 
 def asking(model):
-    from redraft.perform import ModelClient, StepClient
+    from redraft.session.perform import ModelClient, StepClient
 
     return StepClient(ModelClient(model.name, model.complete))
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 import redraft
 from each_row import each_row
 from redraft import Judge, ScriptedModel, Task
-from redraft.core.records import Candidate
 from redraft.errors import BadResponseError, GradingError
 from redraft.graders import Pairwise, Ranker
 from redraft.graders.judging import checklist, ranking
 from redraft.graders.judging.checklist import Checklist
 from redraft.graders.judging.structured import UnreadableOutput, read_object
-from redraft.perform import ModelClient, StepClient
+from redraft.loop.records import Candidate
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 TASK = Task("Name two colours.")
 ANSWER, OTHER = Candidate(0, "Red and blue."), Candidate(1, "Red.")
@@ -56,7 +56,7 @@ async def verdict(grader, *replies):
 
 def result(made):
     """Return the verdict itself: the scores, or the order with what ties."""
-    if isinstance(made, redraft.core.records.Comparison):
+    if isinstance(made, redraft.loop.records.Comparison):
         return made.presentation_order.index(made.ranking[0]) if not made.ties else "tie"
     return tuple(c.score for c in made.criteria) or made.score
 

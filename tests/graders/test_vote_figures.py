@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from each_row import each_row
-from redraft.core.records import Candidate, Comparison, Feedback
-from redraft.core.task import Task
+from redraft.base.sync import run_sync
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import FunctionGrader
 from redraft.graders.base import consensus, copeland
@@ -25,8 +24,9 @@ from redraft.graders.judging.expectation import (
     expected_score,
 )
 from redraft.graders.reward import MIN_SAMPLE, fit_logistic, logistic
-from redraft.perform import StepClient
-from redraft.sync import run_sync
+from redraft.loop.records import Candidate, Comparison, Feedback
+from redraft.loop.task import Task
+from redraft.session.perform import StepClient
 
 NAMES = [FunctionGrader(lambda text: 1.0, f"f{n}") for n in range(7)]
 SCORES = st.lists(

@@ -18,16 +18,21 @@ from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Task
 from redraft.cli.commands.runs import runs
-from redraft.core.records import Candidate, Comparison, Outcome
-from redraft.core.steps import Compare
-from redraft.core.stopping import max_iterations, target
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.records import Candidate, Comparison, Outcome
+from redraft.loop.steps import Compare
+from redraft.loop.stopping import max_iterations, target
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.models.pricing import FREE
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.simulate import (
+    SimulatedTask,
+    run_to_end,
+    simulate_tasks,
+    simulated_record,
+)
 from redraft.plans.self_refine import SelfRefine
 from redraft.protocols import Reply
-from redraft.quality.priors import Priors
-from redraft.quality.simulate import SimulatedTask, run_to_end, simulate_tasks, simulated_record
 from redraft.runs import BatchRun, api
 from redraft.runs.allocation import BudgetAllocator, DecisionLog, budget_unit, simulated_logs
 from redraft.runs.online_priors import OnlinePriors

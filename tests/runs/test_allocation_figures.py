@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Task
-from redraft.core.records import Candidate, Comparison, Failure, Outcome
-from redraft.core.stopping import max_iterations
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.records import Candidate, Comparison, Failure, Outcome
+from redraft.loop.stopping import max_iterations
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
-from redraft.quality.priors import Priors
 from redraft.runs import allocation
 from redraft.runs.allocation import (
     BudgetAllocator,

@@ -15,7 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, batch, batch_sync, must
-from redraft.errors import AuthenticationError, ConfigError, ContextLengthError, StoreError
+from redraft.errors import (
+    AuthenticationError,
+    ConfigError,
+    ContextLengthError,
+    StoreError,
+)
 from redraft.protocols import Reply
 from redraft.runs import BatchRun
 from redraft.storage.journal import Journal

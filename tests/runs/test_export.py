@@ -14,11 +14,12 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.core.records import Candidate, Feedback, Outcome, StopReason
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
+from redraft.base.jsontext import dumps_text
 from redraft.errors import ConfigError, RedraftError
-from redraft.export.formats import (
+from redraft.loop.records import Candidate, Feedback, Outcome, StopReason
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.tables.export.formats import (
     FORMATS,
     ExportConfig,
     NotExportable,
@@ -26,8 +27,7 @@ from redraft.export.formats import (
     TraceExamples,
     types_of,
 )
-from redraft.export.writer import export
-from redraft.jsontext import dumps_text
+from redraft.tables.export.writer import export
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
@@ -760,7 +760,7 @@ def test_a_trace_gives_an_example_or_a_reason():
 
 def test_a_journal_is_exported_in_input_order(tmp_path):
     """Rows that were interrupted are included."""
-    from redraft.core.serialize import record_to_json
+    from redraft.loop.serialize import record_to_json
     from redraft.storage.journal import Journal
 
     path = tmp_path / "journal.db"
@@ -831,12 +831,12 @@ def test_only_files_of_an_earlier_export_are_replaced_in_a_folder(tmp_path):
 FULL = """
 import resource, sys
 from types import SimpleNamespace
-from redraft.core.records import Candidate, Feedback
-from redraft.core.trace import PanelGrader, Trace
-from redraft.core.task import Task
-from redraft.export.formats import Provenance
-from redraft.export.writer import export
-from redraft.export.formats import ExportConfig
+from redraft.loop.records import Candidate, Feedback
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.loop.task import Task
+from redraft.tables.export.formats import Provenance
+from redraft.tables.export.writer import export
+from redraft.tables.export.formats import ExportConfig
 
 def rows():
     for n in range(3000):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import batch_sync
-from redraft.core.trace import PanelGrader
+from redraft.loop.trace import PanelGrader
 from redraft.runs.row_result import COLUMNS, grader_columns
 
 ROWS = [

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft.errors import ConfigError, ModelError
+from redraft.plans.quality.diagnosis import scores_to_show
+from redraft.plans.quality.fit import PriorsFit, fit_with_errors, lift
+from redraft.plans.quality.priors import Priors
 from redraft.protocols import Reply
-from redraft.quality.diagnosis import scores_to_show
-from redraft.quality.fit import PriorsFit, fit_with_errors, lift
-from redraft.quality.priors import Priors
 from redraft.runs.learning import LearnedPriors, LearnedValue, evenly_chosen
 from redraft.storage.priors_store import PriorsKey, PriorsStore
 

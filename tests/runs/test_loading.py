@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 import redraft
-from redraft.core.records import Candidate, Feedback, Outcome, StopReason
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.export.formats import FORMATS, ExportConfig, Provenance
-from redraft.export.writer import export
+from redraft.loop.records import Candidate, Feedback, Outcome, StopReason
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.tables.export.formats import FORMATS, ExportConfig, Provenance
+from redraft.tables.export.writer import export
 
 BLOCK = 4096  # bytes; much less than the rows of a test
 COUNT = 60

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Feedback, Result, Task
-from redraft.core.records import Candidate
-from redraft.core.trace import PanelGrader, Trace
-from redraft.options import Options
+from redraft.loop.records import Candidate
+from redraft.loop.trace import PanelGrader, Trace
+from redraft.plans.quality.priors import Priors
 from redraft.protocols import Reply
-from redraft.quality.priors import Priors
 from redraft.runs import BatchRun, online_priors
 from redraft.runs.online_priors import OnlinePriors, RefitSchedule
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import PriorsStore, StoredPriors
 from redraft.usage import Usage

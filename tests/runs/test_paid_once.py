@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 
 from redraft import Budget, Task
-from redraft.core.steps import Stop
-from redraft.core.stopping import max_iterations
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.steps import Stop
+from redraft.loop.stopping import max_iterations
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.priors import Priors
+from redraft.plans.quality.simulate import SimulatedTask, simulated_record
 from redraft.plans.self_refine import SelfRefine
 from redraft.protocols import Reply
-from redraft.quality.priors import Priors
-from redraft.quality.simulate import SimulatedTask, simulated_record
 from redraft.runs import BatchRun, allocation
 from redraft.runs.allocation import SCALE, BudgetAllocator, Decision, DecisionLog
 from redraft.storage.journal import Journal

@@ -15,8 +15,8 @@ from scipy import stats
 import redraft
 import redraft.runs
 from redraft.cli import main
-from redraft.core.task import Task
 from redraft.errors import ConfigError
+from redraft.loop.task import Task
 from redraft.protocols import Reply
 from redraft.runs.dataset import BatchRow
 from redraft.runs.forecast import (

@@ -7,7 +7,7 @@ import pytest
 from redraft import Budget
 from redraft.errors import ConfigError
 from redraft.graders import Checklist, Jury, Pairwise, Reward
-from redraft.quality.priors import Priors
+from redraft.plans.quality.priors import Priors
 from redraft.runs import BatchRun
 
 from .test_online_priors import Writer, digit_judge

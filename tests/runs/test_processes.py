@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 
 from redraft import Budget
+from redraft.base.sync import run_on_uvloop, uvloop_factory
 from redraft.cli.grader_code import load_grader
 from redraft.errors import ConfigError
 from redraft.middleware import EndpointLimiter
@@ -43,7 +44,6 @@ from redraft.runs.executors.processes import (
 from redraft.runs.executors.shard_protocol import Quota
 from redraft.storage.journal import Journal, RowInfo
 from redraft.storage.shard_merge import shard_journals
-from redraft.sync import run_on_uvloop, uvloop_factory
 
 from .killing import (
     batch,

@@ -11,9 +11,9 @@ import pytest
 
 from redraft import Feedback, Task, batch_sync
 from redraft.cli.operations.batch_view import show_report
-from redraft.core.records import Candidate, Comparison, Failure, Outcome
-from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import BadResponseError, ContextLengthError
+from redraft.loop.records import Candidate, Comparison, Failure, Outcome
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.protocols import Reply
 from redraft.runs.progress import BatchProgress
 from redraft.runs.report import BatchReport, ReportBuilder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from redraft import Task
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.runs.row_key import short_hash
 from redraft.runs.runner import RowHeaders
 

@@ -6,8 +6,8 @@ import pytest
 
 from fake_clock import FakeClock
 from redraft import Feedback
-from redraft.core.records import Usage
 from redraft.errors import StoreError
+from redraft.loop.records import Usage
 from redraft.protocols import Reply
 from redraft.runs import BatchRun
 from redraft.runs.progress import BatchProgress

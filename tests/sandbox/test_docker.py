@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from redraft.code import parse_tests, run_tests
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox, SandboxedProcessError, docker
 from redraft.sandbox import tiers as tiers_module
+from redraft.sandbox.code import parse_tests, run_tests
 from sandbox.grader import is_alive
 from sandbox.test_attacks import RUN
 from sandbox.test_process import KINDS, OF_PROGRAM

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from each_row import each_row
 from redraft.errors import SandboxUnavailableError
-from redraft.sandbox.seccomp import OWN_PID, filter_program
+from redraft.workers.seccomp import OWN_PID, filter_program
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, KILL = 0x7FFF0000, 0x80000000

@@ -22,9 +22,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from descriptors import open_files
-from redraft.descriptors import open_descriptors
+from redraft.base.descriptors import open_descriptors
 from redraft.errors import ConfigError, SandboxUnavailableError
-from redraft.sandbox import Limits, Sandbox, SandboxedProcessError, bubblewrap, monitor, process
+from redraft.sandbox import (
+    Limits,
+    Sandbox,
+    SandboxedProcessError,
+    bubblewrap,
+    monitor,
+    process,
+)
 from redraft.sandbox import tiers as tiers_module
 from redraft.sandbox.interpreter import Packages
 from require import as_root, require_program, require_sandbox

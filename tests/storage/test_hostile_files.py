@@ -11,11 +11,11 @@ from time import monotonic
 import pytest
 
 from redraft import Task
-from redraft.core.records import Candidate
-from redraft.core.serialize import record_to_json
-from redraft.core.trace import Trace
+from redraft.base.jsontext import dumps_text
 from redraft.errors import StoreError
-from redraft.jsontext import dumps_text
+from redraft.loop.records import Candidate
+from redraft.loop.serialize import record_to_json
+from redraft.loop.trace import Trace
 from redraft.protocols import Reply
 from redraft.storage import Journal, read_trace, salvage
 from redraft.storage.schema import set_time_limit

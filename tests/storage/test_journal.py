@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import ScriptedModel, Task, refine
-from redraft.core.records import Candidate, ToolCall
-from redraft.core.serialize import record_to_json
-from redraft.core.trace import Trace
+from redraft.base.jsontext import dumps_text
 from redraft.errors import ConfigError, StoreError
-from redraft.jsontext import dumps_text
+from redraft.loop.records import Candidate, ToolCall
+from redraft.loop.serialize import record_to_json
+from redraft.loop.trace import Trace
 from redraft.protocols import RateLimitStatus, Reply, TokenLogprobs
 from redraft.storage import Journal, RowInfo, salvage
 from redraft.storage.database import Writer
@@ -816,11 +816,11 @@ def test_lock_file_contains_no_secret(tmp_path, monkeypatch):
 FULL = """
 import asyncio, resource, sys
 from redraft import Task
-from redraft.core.records import Candidate
-from redraft.core.serialize import record_to_json
-from redraft.core.trace import Trace
+from redraft.loop.records import Candidate
+from redraft.loop.serialize import record_to_json
+from redraft.loop.trace import Trace
 from redraft.errors import StoreError
-from redraft.jsontext import dumps_text
+from redraft.base.jsontext import dumps_text
 from redraft.storage import Journal
 
 async def main(journal):

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from redraft import Task
-from redraft.core.records import Candidate
-from redraft.core.serialize import record_to_json
-from redraft.core.trace import Trace
+from redraft.base.jsontext import dumps_text
 from redraft.errors import StoreError
-from redraft.jsontext import dumps_text
+from redraft.loop.records import Candidate
+from redraft.loop.serialize import record_to_json
+from redraft.loop.trace import Trace
 from redraft.storage import Journal
 
 pytestmark = pytest.mark.usefixtures("no_open_files")

@@ -14,10 +14,10 @@ WRITING = """
 import asyncio, sys
 from redraft import Task
 from redraft.protocols import Reply
-from redraft.core.records import Candidate
-from redraft.core.serialize import record_to_json
-from redraft.core.trace import Trace
-from redraft.jsontext import dumps_text
+from redraft.loop.records import Candidate
+from redraft.loop.serialize import record_to_json
+from redraft.loop.trace import Trace
+from redraft.base.jsontext import dumps_text
 from redraft.storage import Journal
 
 async def row(journal, id):

@@ -12,17 +12,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft import Result, ScriptedModel, batch, must, refine, refine_many, stream, with_weight
-from redraft.core.records import Feedback
-from redraft.core.trace import Trace
+from redraft import (
+    Result,
+    ScriptedModel,
+    batch,
+    must,
+    refine,
+    refine_many,
+    stream,
+    with_weight,
+)
 from redraft.errors import ConfigError, StoreError
-from redraft.options import Options
+from redraft.loop.records import Feedback
+from redraft.loop.trace import Trace
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.priors import Priors
 from redraft.protocols import Reply
-from redraft.quality.priors import Priors
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.storage.priors_store import (
     PriorsKey,
     PriorsStore,

@@ -14,15 +14,15 @@ import pytest
 
 from disk_faults import failing
 from redraft import ScriptedModel, Task, refine
-from redraft.cards import write_card_file
-from redraft.core.records import Candidate
-from redraft.core.trace import Trace
 from redraft.errors import StoreError
-from redraft.export.writer import open_drafts
-from redraft.quality.priors import Priors
+from redraft.graders.cards import write_card_file
+from redraft.loop.records import Candidate
+from redraft.loop.trace import Trace
+from redraft.plans.quality.priors import Priors
 from redraft.storage import Journal, JsonlStore, read_trace, salvage, write_atomic
 from redraft.storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from redraft.storage.secure_files import PathLock, draft_folder
+from redraft.tables.export.writer import open_drafts
 from redraft.tables.writers import open_output
 from redraft.validation.run import VerdictFile
 from require import as_root
@@ -323,7 +323,7 @@ def check_that_a_lock_is_exclusive(tmp_path):
 WRITING = """
 import sys
 from redraft.tables.writers import open_output
-from redraft.export.writer import open_drafts
+from redraft.tables.export.writer import open_drafts
 
 def put(output):
     output.put(0, {"a": "other"})

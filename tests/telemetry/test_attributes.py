@@ -111,7 +111,7 @@ def test_content_is_bounded(count, size):
 
 def test_answer_that_calls_tools():
     """An answer with tool calls and without text has them as parts."""
-    from redraft.core.records import ToolCall
+    from redraft.loop.records import ToolCall
 
     (answer,) = answer_data("", (ToolCall("search", '{"q": 1}', "c1"),), "tool_calls")
     assert answer["parts"] == [

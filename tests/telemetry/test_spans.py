@@ -13,12 +13,12 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 import redraft
-from redraft.core.records import Feedback
 from redraft.errors import GradingError, ModelError, RateLimitError
+from redraft.loop.records import Feedback
 from redraft.models import Chat, ScriptedModel
-from redraft.options import Options
 from redraft.protocols import Reply
-from redraft.refinement import prepare_refinement
+from redraft.session.options import Options
+from redraft.session.refinement import prepare_refinement
 from redraft.telemetry import with_remote_context
 from redraft.usage import Usage
 

@@ -12,10 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Task
-from redraft.cards import Card
 from redraft.cli import main
 from redraft.errors import ConfigError
-from redraft.validation import LabelledCase, compare_graders_sync, read_cases, report, validate_sync
+from redraft.graders.cards import Card
+from redraft.validation import (
+    LabelledCase,
+    compare_graders_sync,
+    read_cases,
+    report,
+    validate_sync,
+)
 from redraft.validation.attacks import attack_success_rates
 from redraft.validation.card_page import card_markdown
 from redraft.validation.cases import Verdict, with_clusters

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from in_process import run_in_process
-from redraft.cards import Card, Measure, calibration_for
 from redraft.errors import ConfigError
-from redraft.quality.calibration import Calibration
+from redraft.graders.cards import Card, Measure, calibration_for
+from redraft.plans.quality.calibration import Calibration
 from redraft.validation import fit_calibration, validate_sync
 from redraft.validation.calibration import MAX_ERRORS
 

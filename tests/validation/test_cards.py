@@ -16,12 +16,18 @@ from pathlib import Path
 import pytest
 
 from redraft import Feedback, Judge, ScriptedModel, Task, refine, with_weight
-from redraft.cards import Card, CardStore, Measure, UntrustedGraderWarning, write_card_file
 from redraft.errors import ConfigError, StoreError
 from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
+from redraft.graders.cards import (
+    Card,
+    CardStore,
+    Measure,
+    UntrustedGraderWarning,
+    write_card_file,
+)
 from redraft.graders.fingerprint import grader_fingerprint
-from redraft.options import Options
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.storage.secure_files import data_dir
 
 GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 import redraft
-from redraft.core.task import Task
 from redraft.errors import ConfigError, GradingError
+from redraft.loop.task import Task
 from redraft.usage import Usage
 from redraft.validation import (
     GraderComparison,

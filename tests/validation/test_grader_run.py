@@ -9,8 +9,6 @@ import re
 import pytest
 
 from redraft import Budget, Judge, Task
-from redraft.cards import CardStore
-from redraft.core.records import Feedback, StopReason
 from redraft.errors import (
     AuthenticationError,
     ConfigError,
@@ -19,15 +17,23 @@ from redraft.errors import (
     StoreError,
 )
 from redraft.graders import Jury
+from redraft.graders.cards import CardStore
+from redraft.loop.records import Feedback, StopReason
 from redraft.models.functions import CallableModel
-from redraft.options import Options
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.usage import Usage
 from redraft.validation.attacks import Attack, attacked_cases, prefers_worse, read_attacks
 from redraft.validation.card_page import write_card
 from redraft.validation.cases import LabelledCase, Verdict
 from redraft.validation.report import ReportConfig
-from redraft.validation.run import JudgedCase, LabelledData, LiveConfig, VerdictFile, validate_live
+from redraft.validation.run import (
+    JudgedCase,
+    LabelledData,
+    LiveConfig,
+    VerdictFile,
+    validate_live,
+)
 
 JUDGE = Judge({"truth": "It is true."}, name="truthful")
 

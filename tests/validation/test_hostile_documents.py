@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from redraft.cards import Card, CardStore, Measure, calibration_for
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.graders import Judge, Rubric
+from redraft.graders.cards import Card, CardStore, Measure, calibration_for
 from redraft.graders.judging.checklist import Checklist
-from redraft.quality.calibration import Calibration
+from redraft.plans.quality.calibration import Calibration
 from redraft.requirements import parse
 from redraft.validation.attacks import read_attacks
 from redraft.validation.labelled import read_cases

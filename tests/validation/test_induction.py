@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from fake_clock import pass_time
 from redraft import Budget, ScriptedModel, Task
-from redraft.cards import Measure
 from redraft.errors import BadResponseError, ModelUnavailableError
 from redraft.graders import Criterion, Rubric
+from redraft.graders.cards import Measure
 from redraft.graders.judging.structured import UnreadableOutput
 from redraft.graders.rubric import ScoredExample
 from redraft.models.functions import CallableModel
-from redraft.options import Options
 from redraft.protocols import Reply
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation.cases import CaseVerdicts, LabelledCase, Verdict
 from redraft.validation.rubric_induction import (
     InducedRubric,

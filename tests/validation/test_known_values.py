@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from redraft.core.task import Task
 from redraft.errors import ConfigError, GradingError
+from redraft.loop.task import Task
 from redraft.validation import (
     attacks,
     calibration,

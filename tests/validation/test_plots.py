@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from redraft.svg import ticks
+from redraft.base.svg import ticks
 from redraft.validation import plots
 from require import require_program
 

@@ -12,7 +12,13 @@ import redraft
 from redraft import ScriptedModel, Task, with_weight
 from redraft.cli import main
 from redraft.errors import ConfigError, GradingError
-from redraft.validation import LabelledCase, ValidationResult, read_cases, validate, validate_sync
+from redraft.validation import (
+    LabelledCase,
+    ValidationResult,
+    read_cases,
+    validate,
+    validate_sync,
+)
 
 ROWS = [
     {

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from redraft.cards import CardStore
+from redraft.base.web.server import PageServer
+from redraft.graders.cards import CardStore
 from redraft.viewer.pages import STYLES, ViewerPages
 from redraft.viewer.run_library import RunLibrary
-from redraft.web.server import PageServer
 from require import require_program
 
 FLAGS = [

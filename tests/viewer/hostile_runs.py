@@ -2,9 +2,16 @@
 confuse a reader.
 """
 
-from redraft.core.records import Candidate, CriterionScore, Failure, Feedback, Outcome, StopReason
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
+from redraft.loop.records import (
+    Candidate,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Outcome,
+    StopReason,
+)
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.storage.journal import Journal
 from redraft.usage import Usage
 

@@ -6,10 +6,17 @@ import random
 import sqlite3
 from contextlib import closing
 
-from redraft.core.records import Candidate, CriterionScore, Failure, Feedback, Outcome, StopReason
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
-from redraft.jsontext import dumps_text
+from redraft.base.jsontext import dumps_text
+from redraft.loop.records import (
+    Candidate,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Outcome,
+    StopReason,
+)
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.runs.row_result import grader_columns, grader_values, row_result
 from redraft.storage.journal import Journal
 from redraft.storage.schema import LINES_PER_ROW
@@ -134,7 +141,7 @@ def add_row(journal, run, position, trace, *, status=None, id=None):
     journal.begin_row(
         run, id, position, f"key-{id!a}", {"task": ascii(id)}, dumps_text(trace.header())
     )
-    from redraft.core.serialize import record_to_json
+    from redraft.loop.serialize import record_to_json
 
     journal.append_records(run, id, 0, [record_to_json(r) for r in trace.records])
     if trace.outcome:

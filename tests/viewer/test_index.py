@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from redraft.core.serialize import record_to_json
+from redraft.base.jsontext import dumps_text
 from redraft.errors import ConfigError, StoreError
-from redraft.jsontext import dumps_text
+from redraft.loop.serialize import record_to_json
 from redraft.runs.report import ReportBuilder
 from redraft.runs.row_result import RowResult, row_result
 from redraft.storage import Journal, JsonlStore

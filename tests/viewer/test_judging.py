@@ -10,11 +10,11 @@ from contextlib import closing
 import pytest
 
 import redraft
-from redraft.core.records import Candidate, Feedback
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
 from redraft.graders import Judge
 from redraft.graders.judging.stored_judge import SETTINGS, prompt_digest
+from redraft.loop.records import Candidate, Feedback
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.models import CallableModel
 from redraft.storage.journal import Journal
 from redraft.viewer.index import RunIndex

@@ -21,9 +21,9 @@ import redraft
 from redraft.cli import main
 from redraft.errors import ConfigError
 from redraft.models import CallableModel
-from redraft.options import Options
-from redraft.quality.priors import Priors
-from redraft.session import Session
+from redraft.plans.quality.priors import Priors
+from redraft.session.options import Options
+from redraft.session.session import Session
 from redraft.validation import read_cases
 from redraft.validation.label_file import LabelFile, LabelItem, LabelQuestion, read_labels
 from redraft.viewer.label_items import (

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 import redraft
-from redraft.cards import CardStore
-from redraft.core.records import Candidate
-from redraft.core.task import Task
-from redraft.core.trace import PanelGrader, Trace
+from redraft.graders.cards import CardStore
+from redraft.loop.records import Candidate
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.storage.journal import Journal
 from redraft.storage.trace_file import JsonlStore
 from redraft.viewer.formats import count

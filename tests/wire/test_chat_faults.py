@@ -32,7 +32,7 @@ from redraft.errors import (
 from redraft.middleware import EndpointCapabilities
 from redraft.middleware.adapt import adapt
 from redraft.models import Chat, Timeouts
-from redraft.reasoning import VisibleText
+from redraft.models.reasoning import VisibleText
 from redraft.usage import Usage
 
 from . import fault_server as fs

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vendors
+from redraft.base.masking import MIN_FRAGMENT, Mask, MaskedStream
 from redraft.errors import ModelError
-from redraft.masking import MIN_FRAGMENT, Mask, MaskedStream
 from redraft.models import Chat, connect
 from redraft.models.openai_batches import BatchClient
 from redraft.models.pydantic_ai import ProviderModel

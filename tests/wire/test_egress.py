@@ -16,13 +16,13 @@ import pytest
 import vendors
 from each_row import each_row
 from redraft import Task
-from redraft.core.task import message_text
+from redraft.base.masking import Mask, secrets_in_environment
 from redraft.errors import ConfigError, ModelError, ModelUnavailableError
 from redraft.gateway.config import ServedModel
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.passing import PassThrough
 from redraft.gateway.profile_models import ConnectedModels
-from redraft.masking import Mask, secrets_in_environment
+from redraft.loop.task import message_text
 from redraft.models import Chat, connect, find_model
 from redraft.models.discovery import search_address
 from redraft.models.endpoint_url import redacted_model_name, redacted_url

@@ -7,10 +7,6 @@ import pytest
 
 from each_row import each_row
 from redraft import Budget, ScriptedModel, grade, refine, refine_many, stream
-from redraft.core.records import Failure
-from redraft.core.task import Task
-from redraft.core.trace import Trace
-from redraft.error_text import error_from_failure
 from redraft.errors import (
     ERROR_TYPES,
     BudgetExhaustedError,
@@ -19,6 +15,9 @@ from redraft.errors import (
     RateLimitError,
 )
 from redraft.graders import Jury
+from redraft.loop.records import Failure
+from redraft.loop.task import Task
+from redraft.loop.trace import Trace
 from redraft.models import Chat
 
 from . import fault_server as fs
@@ -79,7 +78,7 @@ def test_failure_without_a_status_is_read():
     }
     head = Trace(Task("q")).header()
     [failure] = Trace.from_json(json.dumps({**head, "records": [old]})).failures.values()
-    assert error_details(error_from_failure(failure)) == (RateLimitError, None, None, True)
+    assert error_details(failure.as_error()) == (RateLimitError, None, None, True)
 
 
 @pytest.mark.parametrize("judge", [None, Jury(["judge", "helpfulness"])], ids=["judge", "jury"])
@@ -119,7 +118,7 @@ def test_every_error_can_be_raised_again(kind):
     """A copy has the arguments of the original."""
     error = kind("why")
     failure = Failure(("candidate", 0), "generate", kind.__name__, "why", **error.details)
-    again = error_from_failure(failure)
+    again = failure.as_error()
     assert (type(again), str(again), again.details) == (kind, "why", error.details)
 
 

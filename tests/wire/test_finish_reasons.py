@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import redraft
 from each_row import each_row
+from redraft.base.finish_reasons import ending_of
 from redraft.errors import (
     BadResponseError,
     ContentFilterError,
@@ -16,7 +17,6 @@ from redraft.errors import (
     ModelError,
     RateLimitError,
 )
-from redraft.finish_reasons import ending_of
 from redraft.middleware.messages import checked_reply
 from redraft.models import Chat
 from redraft.protocols import Reply

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
+from redraft.base.sync import uvloop_factory
+from redraft.errors import (
+    BadResponseError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
 from redraft.models.http_client import RequestTarget, Timeouts, fetch, open_exchange
 from redraft.models.http_requests import HttpRequest
 from redraft.models.http_sessions import HttpSession
-from redraft.sync import uvloop_factory
 
 from . import fault_server as fs
 from .http_servers import HI, Proxy, read_request, server_context, serving

@@ -15,11 +15,11 @@ import pydantic
 sys.path.insert(0, str(Path(__file__).parents[1]))  # (as a script)
 
 from redraft import Judge, Task
-from redraft.core.records import Candidate, ToolCall
 from redraft.graders import Checklist, Pairwise, Ranker, Rubric
+from redraft.loop.records import Candidate, ToolCall
 from redraft.middleware.adapt import EndpointCapabilities, adapt
 from redraft.models.registry import connect
-from redraft.perform import ModelClient, StepClient
+from redraft.session.perform import ModelClient, StepClient
 from redraft.validation.rubric_proposal import proposal_request
 from wire.fault_server import FaultServer, error, good
 

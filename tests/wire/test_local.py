@@ -10,7 +10,12 @@ import time
 
 import pytest
 
-from redraft.errors import ConfigError, ContextLengthError, ModelError, ModelUnavailableError
+from redraft.errors import (
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    ModelUnavailableError,
+)
 from redraft.models import connect, price_of
 from redraft.models.llama_cpp import LocalModel
 

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 import redraft
+from redraft.base.log import log
 from redraft.errors import ModelError
-from redraft.log import log
 from redraft.middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from redraft.models import Chat
 
@@ -121,7 +121,7 @@ def test_no_output_by_default():
     logging.
     """
     assert any(isinstance(handler, logging.NullHandler) for handler in log.handlers)
-    script = "import sys, redraft; print('logging' in sys.modules); from redraft.log import log; log.warning('x')"
+    script = "import sys, redraft; print('logging' in sys.modules); from redraft.base.log import log; log.warning('x')"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

@@ -6,8 +6,8 @@ from redraft import Candidate, Judge, Task
 from redraft.errors import AuthenticationError, ModelError
 from redraft.middleware.adapt import EndpointCapabilities, adapt
 from redraft.models.openai_chat import Chat
-from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
+from redraft.session.perform import ModelClient, StepClient
 
 JUDGE = Judge({"truth": "It is true."}, scoring="expectation")
 

@@ -12,9 +12,9 @@ from redraft import BestOfN, Budget, Judge, grade, refine
 from redraft.errors import ConfigError, GradingError, ModelError
 from redraft.graders import Checklist, Pairwise, Ranker
 from redraft.models import Chat, ScriptedModel, connect
-from redraft.options import Options
 from redraft.runs import batch
-from redraft.session import Session
+from redraft.session.options import Options
+from redraft.session.session import Session
 
 from . import fault_server as fs
 

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from redraft import ScriptedModel, Task, batch, descriptors, refine
-from redraft.descriptors import is_shortage
+from redraft import ScriptedModel, Task, batch, refine
+from redraft.base import descriptors
+from redraft.base.descriptors import is_shortage
+from redraft.base.masking import NO_SECRETS
 from redraft.errors import ConfigError, ModelUnavailableError, ShortageError
 from redraft.gateway.refining import gateway_error
 from redraft.gateway.upstream_errors import error_from_failure
 from redraft.graders import Jury
-from redraft.masking import NO_SECRETS
 from redraft.middleware import shortage
 from redraft.middleware.circuit_breaker import FAILURE_THRESHOLD
 from redraft.middleware.endpoint_limiter import EndpointLimiter

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from redraft.errors import BadResponseError
 from redraft.models import Chat
+from redraft.models.reasoning import VisibleText
 from redraft.models.sse import SSEParser, StreamAssembler
-from redraft.reasoning import VisibleText
 from redraft.usage import Usage
 
 from . import fault_server as fs

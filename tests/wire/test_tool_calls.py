@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import vendors
 from redraft import Budget, Judge, Task, refine
-from redraft.core.records import MAX_TOOL_CALLS
 from redraft.errors import BadResponseError, ConfigError, ModelError
 from redraft.graders import Ranker
+from redraft.loop.records import MAX_TOOL_CALLS
 from redraft.middleware.call_costs import request_size
 from redraft.models import CallableModel, Chat, connect
 from redraft.models.openai_batches import BatchClient

@@ -318,7 +318,7 @@ YEAR = 366 * 86_400
 def test_any_body_gives_an_error_and_a_sane_wait(delay, message, status):
     """No value raises; a wait is positive and no longer than a year."""
     body = {"error": {"message": message, "details": [{"retryDelay": delay}]}}
-    error = error_from_status(status, parse_error_body(redraft.jsontext.dumps(body)))
+    error = error_from_status(status, parse_error_body(redraft.base.jsontext.dumps(body)))
     assert error.status == status
     assert error.retry_after is None or 0 < error.retry_after <= YEAR
 
@@ -333,7 +333,7 @@ def test_any_body_gives_an_error_and_a_sane_wait(delay, message, status):
 def test_a_stated_time_is_the_wait_unless_it_is_longer_than_a_year(seconds, status):
     """Neither is one that is not positive, nor that of a server that is not busy."""
     error = error_from_status(
-        status, parse_error_body(redraft.jsontext.dumps(google(retry_info(f"{seconds}s"))))
+        status, parse_error_body(redraft.base.jsontext.dumps(google(retry_info(f"{seconds}s"))))
     )
     is_stated = status != 500 and 0 < float(seconds) <= YEAR
     assert error.retry_after == (pytest.approx(float(seconds)) if is_stated else None)
@@ -419,7 +419,9 @@ def test_other_calls_to_the_endpoint_wait_and_those_to_others_do_not():
     writer, judge = Server((429, BUSY)), Server((429, google(retry_info("1h"))), name="judge")
 
     async def work():
-        client = redraft.session.Session(redraft.options.Options(max_in_flight=1), writer).clients
+        client = redraft.session.session.Session(
+            redraft.session.options.Options(max_in_flight=1), writer
+        ).clients
         ask, other = client.client_for(writer).call, client.client_for(judge).call
         request = redraft.protocols.Request(({"role": "user", "content": "q"},))
         first = asyncio.ensure_future(ask(request))

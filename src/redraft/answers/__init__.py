@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .base import AnswerForm, InvalidAnswer

@@ -14,14 +14,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ..models.reasoning import split_reasoning
 from ..protocols import Check, Edit
-from ..reasoning import split_reasoning
 from .base import InvalidAnswer
 from .code_repair import bare_code
 
 if TYPE_CHECKING:
-    from ..code.tests import Tests
-    from ..core.task import Task
+    from ..loop.task import Task
+    from ..sandbox.code.tests import Tests
 
 LANGUAGE = re.compile(r"[a-z][a-z0-9+#.-]{0,30}")
 ALIASES: Mapping[str, Sequence[str]] = {
@@ -181,7 +181,7 @@ class CodeAnswer:
         """Return what is tested of the blocks: `codes`, else those without a label as well, else
         all; "" if none of them is.
         """
-        from ..code.program import tested_program
+        from ..sandbox.code.program import tested_program
 
         without_label = [block.code for block in blocks if not block.label or block.code in codes]
         for group in (codes, without_label, [block.code for block in blocks]):
@@ -258,7 +258,7 @@ def task_tests(task: Task, entry_point: str | None = None) -> Tests:
     """Return the tests of a task; its metadata may name the function to test. Raises
     ConfigError.
     """
-    from ..code.tests import cached_tests
+    from ..sandbox.code.tests import cached_tests
 
     name = entry_point or task.metadata.get("entry_point")
     return cached_tests(task.tests or "", name if isinstance(name, str) else None)

@@ -15,11 +15,11 @@ from functools import cache
 from importlib import import_module
 from textwrap import dedent
 
-from ..code.names import undefined_names
-from ..code.source import parse_tree
-from ..compute.pool import run_sync
 from ..errors import ComputeLimitError
 from ..protocols import Edit
+from ..sandbox.code.names import undefined_names
+from ..sandbox.code.source import parse_tree
+from ..workers.pool import run_sync
 
 MAX_CHARS = 50_000  # longer code gets no imports
 FENCE_LINE = re.compile(r"[ \t]*(?:```|~~~)[\w+-]*[ \t]*")

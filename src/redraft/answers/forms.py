@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 from .base import EXPECTED, AnswerForm
 
 if TYPE_CHECKING:
-    from ..core.task import Task
+    from ..loop.task import Task
 
 CODE_PREFIX = "code:"
 

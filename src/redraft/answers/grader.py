@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.records import Candidate, Feedback
-from ..core.task import Task
-from ..own_code import fingerprint_name
+from ..base.own_code import fingerprint_name
+from ..base.threads import run_in_thread
+from ..loop.records import Candidate, Feedback
+from ..loop.task import Task
 from ..protocols import JudgeClient
-from ..threads import run_in_thread
 from .base import AnswerForm, InvalidAnswer
 
 NAME = "answer"

@@ -14,17 +14,17 @@ from itertools import islice
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
-from .. import checks
-from ..compute.pool import IN_PROCESS, run_sync
-from ..core.prompts import SCHEMA_HEADING
-from ..descriptors import is_shortage
-from ..error_text import error_text
+from ..base import checks
+from ..base.descriptors import is_shortage
+from ..base.error_text import error_text
+from ..base.json_repair import double_backslashes, single_backslash
+from ..base.own_code import fingerprint_name, is_own
+from ..base.text import strip_control_sequences
 from ..errors import ComputeLimitError, ConfigError, ValidatorError
-from ..json_repair import double_backslashes, single_backslash
-from ..own_code import fingerprint_name, is_own
+from ..loop.prompts import SCHEMA_HEADING
 from ..protocols import Check, Edit
 from ..requirements.data import JsonSchema, canonical_json, is_schema
-from ..text import strip_control_sequences
+from ..workers.pool import IN_PROCESS, run_sync
 from .base import EXPECTED, InvalidAnswer
 from .json_text import (
     composed_json,

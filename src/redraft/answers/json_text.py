@@ -14,15 +14,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from ..json_repair import JsonRepair, UnrepairableError, double_backslashes
-from ..jsontext import (
+from ..base.json_repair import JsonRepair, UnrepairableError, double_backslashes
+from ..base.jsontext import (
     MAX_DEPTH,
     TOO_DEEP_MESSAGE,
     nesting_depth,
     reject_constant,
     reject_duplicate_keys,
 )
-from ..text import compose_nfc
+from ..base.text import compose_nfc
 
 MAX_ANSWER_CHARS = 2_000_000  # a longer answer is not read
 MAX_REPAIR_CHARS = 200_000  # a longer text is not repaired

@@ -1,4 +1,4 @@
-"""The command line.
+"""The command line: a module for each command.
 
 `commands` declares each command in a module of its own: its arguments, options and help. These
 modules are imported one at a time, when a command runs or shows its help, and import nothing slow.
@@ -19,8 +19,8 @@ from typing import Any
 import click
 
 from .. import __version__
-from ..checks import unknown_name_message
-from ..descriptors import prepare_process
+from ..base.checks import unknown_name_message
+from ..base.descriptors import prepare_process
 
 COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
     "run": "Refine one answer.",

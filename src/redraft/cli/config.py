@@ -21,13 +21,18 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
-from ..checks import format_value, is_number, read_error_message, unknown_name_message
-from ..documents import parse_toml, read_small_bytes
+from ..base.checks import (
+    format_value,
+    is_number,
+    read_error_message,
+    unknown_name_message,
+)
+from ..base.documents import parse_toml, read_small_bytes
+from ..base.masking import secrets_in_url
+from ..base.parameters import check_parameters, merge_parameters
 from ..errors import ConfigError
-from ..masking import secrets_in_url
 from ..models.endpoint_url import redacted_model_name
 from ..models.registry import canonical_name, split_names
-from ..parameters import check_parameters, merge_parameters
 from ..settings import Validation
 from .consent import (
     could_be_planted,

@@ -27,18 +27,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..answers.forms import CODE_PREFIX
-from ..core.trace import Trace
-from ..documents import read_small_bytes
+from ..base.documents import read_small_bytes
+from ..base.text import strip_control_sequences
 from ..errors import ConfigError, StoreError
 from ..graders import entries
 from ..graders.aliases import find_alias
 from ..graders.execution import EXECUTION_FIELDS
 from ..graders.rubric import is_gallery_rubric
+from ..loop.trace import Trace
 from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
 from ..requirements import kinds, reads_file
 from ..settings import OptionFields, Validation, settings_of
 from ..storage.secure_files import data_dir, make_folder, write_atomic
-from ..text import strip_control_sequences
 from .grader_code import find_code
 from .user_code import parse_code_name
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..descriptors import is_shortage
+from ..base.descriptors import is_shortage
+from ..base.text import format_duration, format_time_in, strip_control_sequences
 from ..errors import (
     NOTHING_LEFT,
     AuthenticationError,
@@ -29,7 +30,6 @@ from ..errors import (
     StoreError,
     WrongFileError,
 )
-from ..text import format_duration, format_time_in, strip_control_sequences
 from . import output
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def exit_code(result: Result) -> int:
     """Return the exit code for a result, which has an answer: whether that was graded, and is not
     known to break a requirement.
     """
-    from ..core.records import StopReason
+    from ..loop.records import StopReason
     from ..result import broken_musts, is_graded
 
     if result.stop is StopReason.CANCELLED:
@@ -89,7 +89,7 @@ def warn_if_ungraded(result: Result) -> None:
     """Say that the answer is not verified, if nothing has graded it, and unless the user has
     interrupted the work, what to do.
     """
-    from ..core.records import StopReason
+    from ..loop.records import StopReason
     from ..result import conclusion_error, is_graded
 
     if not is_graded(result.trace):

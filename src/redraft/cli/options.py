@@ -397,7 +397,7 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         """
         if isinstance(value, Mapping):
             return value
-        from ..parameters import check_parameters, parse_parameter
+        from ..base.parameters import check_parameters, parse_parameter
 
         try:
             parameter = parse_parameter(value)
@@ -411,7 +411,7 @@ def _merge_parameters(
     ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]
 ) -> dict[str, Any] | None:
     """Return the parameters of the command line over those of files; None without any."""
-    from ..parameters import merge_parameters
+    from ..base.parameters import merge_parameters
 
     is_typed = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     from_files = (ctx.lookup_default(str(param.name)) or ()) if is_typed else ()

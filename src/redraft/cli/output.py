@@ -23,8 +23,8 @@ from typing import Any
 
 import click
 
-from ..checks import read_error_message
-from ..text import strip_control_sequences
+from ..base.checks import read_error_message
+from ..base.text import strip_control_sequences
 
 
 @dataclass
@@ -239,7 +239,7 @@ def write_event(event: str, *, stdout: bool = False, **data: Any) -> None:
 
 def without_secrets(text: str) -> str:
     """Return a text of another library without the secrets of the environment."""
-    from ..masking import Mask, secrets_in_environment
+    from ..base.masking import Mask, secrets_in_environment
 
     return Mask(secrets_in_environment(os.environ))(text)
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
-from ..core.records import Candidate, Comparison, Failure, Outcome, Record, Slot
-from ..core.serialize import record_to_json
-from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
-from ..core.trace import Trace
-from ..money import format_usd
-from ..quality.diagnosis import selection_reason
+from ..base.money import format_usd
+from ..loop.records import Candidate, Comparison, Failure, Outcome, Record, Slot
+from ..loop.serialize import record_to_json
+from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
+from ..loop.trace import Trace
+from ..plans.quality.diagnosis import selection_reason
 from ..result import Result, format_score, headline
 from ..usage import Usage
 from .output import notice

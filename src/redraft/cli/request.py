@@ -17,16 +17,17 @@ import click
 from click.core import ParameterSource
 
 from .. import models
-from ..checks import is_blank
-from ..core.task import Task, validate_tools
-from ..core.trace import Trace
+from ..base.checks import is_blank
+from ..base.jsontext import strict_loads
+from ..base.parameters import merge_parameters, without_sampling
 from ..errors import ConfigError
 from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries
 from ..graders.base import as_grader_spec
 from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
 from ..graders.traits import traits_of
-from ..jsontext import strict_loads
+from ..loop.task import Task, validate_tools
+from ..loop.trace import Trace
 from ..middleware import Budget
 from ..models import connect
 from ..models.endpoint_url import redacted_model_name, redacted_url
@@ -38,19 +39,27 @@ from ..models.registry import (
     server_url,
     split_names,
 )
-from ..options import Options
-from ..parameters import merge_parameters, without_sampling
+from ..plans.quality.priors import Priors
 from ..protocols import Model, Requirement
-from ..quality.priors import Priors
-from ..refinement import PROMPT_KEYS
 from ..requirements import kinds, parse
-from ..session import needs_judge
+from ..session.options import Options
+from ..session.refinement import PROMPT_KEYS
+from ..session.session import needs_judge
 from ..settings import OptionFields, Settings, settings_of
 from ..storage.priors_store import priors_from_data, read_priors
 from ..usage import NO_USAGE, Usage
 from .answer_option import canonical_schema, load_answer
-from .config import check_table, declared_parameters, keep_strict_validation, used_layers
-from .consent import PRIORS_KEYWORDS, require_consent, sensitive_settings_of_trace
+from .config import (
+    check_table,
+    declared_parameters,
+    keep_strict_validation,
+    used_layers,
+)
+from .consent import (
+    PRIORS_KEYWORDS,
+    require_consent,
+    sensitive_settings_of_trace,
+)
 from .grader_code import load_grader
 from .options import SettingOption, parse_price
 from .output import check_single_stdin, notice, read_text, warning
@@ -81,7 +90,7 @@ UNSET_IN_TRACE = (
 @dataclass(frozen=True, kw_only=True)
 class SettingArguments:
     """The values of the options of a command, of which `settings` are those of
-    `redraft.options.Options`.
+    `redraft.session.options.Options`.
     """
 
     settings: Settings

@@ -22,16 +22,16 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..core.records import Candidate, Feedback, Record
-from ..core.serialize import pack, record_to_json
-from ..core.steps import Step
-from ..core.trace import Trace
-from ..core.visible_tests import hidden_results
-from ..grade_report import GraderFeedback
+from ..base.text import strip_control_sequences
+from ..base.word_diff import word_diff
+from ..loop.records import Candidate, Feedback, Record
+from ..loop.serialize import pack, record_to_json
+from ..loop.steps import Step
+from ..loop.trace import Trace
+from ..loop.visible_tests import hidden_results
 from ..result import Result, diagnosis_text, format_score
-from ..text import strip_control_sequences
+from ..session.grade_report import GraderFeedback
 from ..usage import NO_USAGE
-from ..word_diff import word_diff
 from .output import messages_are_json, notice, redirect_messages, single_line
 from .progress import (
     TraceProgress,

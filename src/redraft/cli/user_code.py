@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from .. import checks
-from ..error_text import error_text
+from ..base import checks
+from ..base.error_text import error_text
 from ..errors import ConfigError
 
 MODULE_PREFIX = "user_file_"

@@ -1,5 +1,5 @@
-"""Comparisons: is B better than A, worse, or undecided, and how many more rows or labels would
-decide it.
+"""Comparisons of runs, models and prompts: is B better than A, worse, or undecided, and how many
+more rows would decide it.
 
 `compare` reads the results of two runs, or runs two models or prompts on the same tasks;
 `read_results` reads result files of other programs, too. Importing this package loads nothing: each
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .api import compare, compare_sync

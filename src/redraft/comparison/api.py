@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from .. import checks
+from ..base import checks
+from ..base.sync import async_to_sync
 from ..errors import ConfigError
-from ..options import Options
-from ..quality.calibration import check_confidence
+from ..plans.quality.calibration import check_confidence
 from ..runs import BatchSettings
+from ..session.options import Options
 from ..settings import BATCH_DEFAULTS, Settings
-from ..sync import async_to_sync
 from ..validation.cases import is_lower_better
 from ..validation.statistics import check_dependencies
 from .estimates import ComparisonSettings, PairedScores, build_report
@@ -21,7 +21,13 @@ from .labels import read_labels
 from .readers import read_results
 from .report import ComparisonReport
 from .results import RunResults, check_scales, pair_results, with_shares_of_wins
-from .variants import DEFAULT_JOURNAL, OWN_SETTINGS, ComparisonRun, ranks_answers, reread
+from .variants import (
+    DEFAULT_JOURNAL,
+    OWN_SETTINGS,
+    ComparisonRun,
+    ranks_answers,
+    reread,
+)
 
 
 async def compare(

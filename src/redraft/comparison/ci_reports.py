@@ -9,7 +9,7 @@ import re
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree as ET
 
-from ..text import escape_cell, markdown_table
+from ..base.text import escape_cell, markdown_table
 from .report import ComparisonReport, format_interval, format_signed
 
 OnUndecided: TypeAlias = Literal["pass", "fail"]

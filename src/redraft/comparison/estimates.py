@@ -11,12 +11,17 @@ from math import hypot, inf, sqrt
 from statistics import fmean
 from typing import Any
 
-from ..checks import format_value
+from ..base.checks import format_value
+from ..base.text import pluralize
 from ..errors import ConfigError
 from ..tables.row_values import MISSING, value_at
-from ..text import pluralize
 from ..usage import NO_USAGE, Usage
-from ..validation.differences import PairedDifference, WinRate, paired_difference, slice_differences
+from ..validation.differences import (
+    PairedDifference,
+    WinRate,
+    paired_difference,
+    slice_differences,
+)
 from ..validation.estimators import LabelEstimate, labels_needed, ppi_difference
 from ..validation.sequential import confidence_sequence
 from ..validation.statistics import pearson

@@ -16,9 +16,9 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
-from ..checks import format_value
-from ..core.task import Task
+from ..base.checks import format_value
 from ..errors import ConfigError
+from ..loop.task import Task
 from ..tables.readers import Row
 from .results import ResultRow, hash_task
 

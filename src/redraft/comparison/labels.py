@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 from ..tables.columns import SampleColumns
 from ..tables.readers import BadRow, OnError, Row
@@ -29,7 +29,12 @@ from ..validation.cases import (
     parse_number,
     parse_pass,
 )
-from ..validation.labelled import LabelledCases, cases_of_source, is_label_row, labelled_source
+from ..validation.labelled import (
+    LabelledCases,
+    cases_of_source,
+    is_label_row,
+    labelled_source,
+)
 from .readers import ID_NAMES
 from .results import ResultPair, hash_task
 

@@ -18,12 +18,12 @@ from io import SEEK_END, BufferedReader
 from pathlib import Path
 from typing import Any
 
-from .. import checks
-from ..checks import format_value, read_error_message
-from ..core.task import Task
-from ..documents import open_regular
+from ..base import checks
+from ..base.checks import format_value, read_error_message
+from ..base.documents import open_regular
+from ..base.jsontext import strict_loads
 from ..errors import ConfigError
-from ..jsontext import strict_loads
+from ..loop.task import Task
 from ..requirements.spec import check_foreign_spec
 from ..runs import BatchReport
 from ..storage.journal import Journal

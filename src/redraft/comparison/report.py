@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any, Literal, TypeAlias
 
+from ..base.text import pluralize
 from ..errors import ConfigError
-from ..text import pluralize
 from ..usage import NO_USAGE, Usage
 from ..validation.differences import (
     PairedDifference,

@@ -16,12 +16,12 @@ from hashlib import sha256
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
-from ..checks import format_value, is_blank
-from ..core.task import Task
+from ..base.checks import format_value, is_blank
+from ..base.jsontext import dumps
+from ..base.text import pluralize
 from ..errors import ConfigError
-from ..jsontext import dumps
+from ..loop.task import Task
 from ..tables.row_values import has_value, value_at
-from ..text import pluralize
 from ..validation.cases import is_number
 
 PairedBy: TypeAlias = Literal["id", "task"]

@@ -17,17 +17,22 @@ from time import monotonic
 from typing import Any, cast
 
 from ..answers import as_answer_form
-from ..checks import format_value
-from ..core.serialize import pack
-from ..core.task import Task
-from ..errors import BudgetExhaustedError, ConfigError, GradingError, RedraftError
+from ..base.checks import format_value
+from ..errors import (
+    BudgetExhaustedError,
+    ConfigError,
+    GradingError,
+    RedraftError,
+)
 from ..graders.judging.ranking import Pairwise, Ranker
+from ..loop.serialize import pack
+from ..loop.task import Task
 from ..middleware import Budget
-from ..options import Options
 from ..runs import BatchReport, BatchSettings, batch
 from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
-from ..session import Session, graders_for_columns, needs_judge, resolve_graders
+from ..session.options import Options
+from ..session.session import Session, graders_for_columns, needs_judge, resolve_graders
 from ..settings import Settings, settings_for
 from ..storage.journal import Journal, run_name
 from ..tables.sources import open_source

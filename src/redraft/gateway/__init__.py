@@ -1,4 +1,4 @@
-"""A server in front of any model that runs the refinement loop behind every request.
+"""A server in front of any model: it runs the refinement loop behind every request.
 
 - `config`: the profiles, the models behind them and the limits, from a TOML file.
 - `exchange`: what the other parts pass to each other, independent of any protocol: requests,

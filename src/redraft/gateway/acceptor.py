@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from ..descriptors import connection_limit, is_shortage, open_descriptors
+from ..base.descriptors import connection_limit, is_shortage, open_descriptors
 from .connections import ConnectionTimers
 
 ACCEPTED_PER_TURN = 100  # in one turn of the event loop

@@ -21,7 +21,7 @@ from threading import Thread
 from time import sleep
 from typing import Any
 
-from ..log import log
+from ..base.log import log
 from .request_table import RequestFacts
 
 MAX_WAITING_LINES = 10_000

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..core.records import ToolCall
-from ..core.task import validate_tools
-from ..jsontext import loads
+from ..base.jsontext import loads
+from ..loop.records import ToolCall
+from ..loop.task import validate_tools
 from .chat_wire import (
     event,
     pieces,
@@ -34,7 +34,12 @@ from .exchange import (
     invalid_request,
 )
 from .messages_to_chat import chat_body, output_schema, thinking_kind
-from .request_fields import checked_messages, checked_schema, errors_of_field, options_of
+from .request_fields import (
+    checked_messages,
+    checked_schema,
+    errors_of_field,
+    options_of,
+)
 
 STOP_REASONS = {
     "stop": "end_turn",

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
-from ..jsontext import dumps
+from ..base.jsontext import dumps
 from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
@@ -36,7 +36,13 @@ from .bodies import BodyParser
 from .chat_wire import ChatWire
 from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
-from .exchange import SHORTAGE_RETRY_AFTER, GatewayError, Wire, WireName, invalid_request
+from .exchange import (
+    SHORTAGE_RETRY_AFTER,
+    GatewayError,
+    Wire,
+    WireName,
+    invalid_request,
+)
 from .guard import Guard, wire_of
 from .idempotency import RunsInFlight
 from .keys import KeyStore

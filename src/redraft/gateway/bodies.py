@@ -18,9 +18,9 @@ from typing import Any
 
 import orjson
 
-from ..compute.pool import ENVIRONMENT
-from ..descriptors import is_shortage
-from ..log import log
+from ..base.descriptors import is_shortage
+from ..base.log import log
+from ..workers.pool import ENVIRONMENT
 from . import body_worker
 from .body_worker import may_have_too_many_values
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError, invalid_request

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..checks import format_value
-from ..jsontext import loads
+from ..base.checks import format_value
+from ..base.jsontext import loads
 from ..settings import Flag, Keyword, Number, Text, WholeNumber
 from .chat_wire import REFUSED, refuse_fields, tool_choice_of, tools_of
 from .exchange import GatewayError, invalid_request

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..checks import format_value
-from ..core.records import ToolCall
-from ..core.task import validate_tool_choice, validate_tools
-from ..jsontext import dumps
+from ..base.checks import format_value
+from ..base.jsontext import dumps
+from ..loop.records import ToolCall
+from ..loop.task import validate_tool_choice, validate_tools
 from ..settings import Flag, Keyword, Number, Text, ValueKind, WholeNumber
 from .exchange import (
     Answer,

@@ -23,10 +23,10 @@ from typing import Any, Protocol, TypeVar
 
 from starlette.types import Message, Receive, Scope, Send
 
-from ..core.records import Failure
+from ..base.jsontext import dumps
+from ..base.log import log
 from ..errors import ERROR_TYPES, ModelError
-from ..jsontext import dumps
-from ..log import log
+from ..loop.records import Failure
 from ..telemetry import annotate, record_forwarded_call
 from ..telemetry.attributes import call_target
 from ..usage import CallLedger, Usage
@@ -39,9 +39,19 @@ from .idempotency import RunsInFlight
 from .keys import Caller, KeyReservation, KeyStore
 from .metrics import GatewayMetrics
 from .passing import FORWARDED_HEADERS
-from .refining import PreparedRequest, ProfileRefiner, answer_request, forwarded_body
+from .refining import (
+    PreparedRequest,
+    ProfileRefiner,
+    answer_request,
+    forwarded_body,
+)
 from .request_costs import MeteredRequest, refuse_routing
-from .request_store import CLIENT_WENT_AWAY, MAX_EXCHANGE_BYTES, RequestEnd, RequestStore
+from .request_store import (
+    CLIENT_WENT_AWAY,
+    MAX_EXCHANGE_BYTES,
+    RequestEnd,
+    RequestStore,
+)
 from .request_table import RequestFacts
 from .routing import Routing, check_forwarding
 from .wire_errors import error_event

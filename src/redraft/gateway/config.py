@@ -16,18 +16,23 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from .. import checks
-from ..checks import format_value, is_number, read_error_message, unknown_name_message
-from ..documents import parse_toml, read_small_text
+from ..base import checks
+from ..base.checks import (
+    format_value,
+    is_number,
+    read_error_message,
+    unknown_name_message,
+)
+from ..base.documents import parse_toml, read_small_text
+from ..base.jsontext import first_duplicate
+from ..base.masking import secrets_in_url
 from ..errors import ConfigError
-from ..jsontext import first_duplicate
-from ..masking import secrets_in_url
 from ..middleware import Budget
 from ..models.endpoint_url import parse_base_url, with_version
 from ..models.openai_chat import OPENAI_URL
 from ..models.registry import LOCAL_SERVERS, connect, openai_url, server_url
-from ..options import Options
-from ..session import resolve_graders
+from ..session.options import Options
+from ..session.session import resolve_graders
 from ..settings import (
     FilePath,
     Flag,
@@ -59,7 +64,7 @@ class ServedModel:
     input and output tokens; None: by its name, else unknown. `context_window`, `image_tokens`: the
     most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`: USD
     that a field, or a tool which the provider runs, may add to one call. `params`: parameters of
-    its calls where an answer is refined, whatever its role (see `redraft.parameters`).
+    its calls where an answer is refined, whatever its role (see `redraft.base.parameters`).
     """
 
     name: str

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal, Protocol, TypeAlias
 
-from ..core.records import ToolCall
-from ..core.task import Message
+from ..loop.records import ToolCall
+from ..loop.task import Message
 from ..usage import Usage
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]

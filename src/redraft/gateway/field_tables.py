@@ -1,7 +1,8 @@
 """The names of fields, tools and parts of contents that cost more than the text of a request.
 
 They are of all protocols, and of the providers, routers and servers that may be behind a model.
-`request_costs` has the rules, and `redraft.parameters` the fields that choose where a request goes.
+`request_costs` has the rules, and `redraft.base.parameters` the fields that choose where a request
+goes.
 """
 
 from __future__ import annotations

@@ -34,13 +34,13 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Literal, Self, TypeAlias
 
-from .. import checks
+from ..base import checks
+from ..base.log import log
+from ..base.money import format_usd, usd_amount
+from ..base.text import format_duration, format_time_in
 from ..errors import ConfigError, StoreError
-from ..log import log
 from ..middleware.token_bucket import TokenBucket
-from ..money import format_usd, usd_amount
 from ..storage.secure_files import PathLock
-from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE, Usage
 from .exchange import GatewayError
 from .key_database import MAX_NANODOLLARS, Charge, KeyDatabase, Spending

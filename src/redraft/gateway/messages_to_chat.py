@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..checks import format_value
-from ..jsontext import dumps
+from ..base.checks import format_value
+from ..base.jsontext import dumps
 from ..settings import Flag, Keyword, Number, Text, WholeNumber
 from .chat_wire import MAX_STOPS, MAX_TOOLS, refuse_fields
 from .exchange import GatewayError, invalid_request

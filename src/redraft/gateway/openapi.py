@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from .. import __version__
-from ..parameters import ROUTING_FIELDS
+from ..base.parameters import ROUTING_FIELDS
 from ..settings import Flag, Keyword, Number, ValueKind, WholeNumber
 from . import chat_wire, messages_to_chat, responses_wire
 from .exchange import WireName

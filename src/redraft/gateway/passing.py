@@ -21,10 +21,23 @@ from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING, Any, Self
 
+from ..base.jsontext import dumps, loads
+from ..base.masking import (
+    MASK,
+    NO_SECRETS,
+    Mask,
+    secrets_in_proxy,
+    secrets_in_url,
+    without_cause,
+)
 from ..errors import ConfigError, ModelError
-from ..jsontext import dumps, loads
-from ..masking import MASK, NO_SECRETS, Mask, secrets_in_proxy, secrets_in_url, without_cause
-from ..models.endpoint_url import check_proxy, clean_key, join_url, parse_base_url, with_version
+from ..models.endpoint_url import (
+    check_proxy,
+    clean_key,
+    join_url,
+    parse_base_url,
+    with_version,
+)
 from ..models.http_client import REFUSED_USAGE, HttpExchange, RequestTarget, Timeouts
 from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
 from ..models.pricing import Price, price_of

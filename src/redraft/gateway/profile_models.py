@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..base.log import log
+from ..base.parameters import merge_parameters
 from ..errors import BadResponseError, ConfigError
-from ..log import log
 from ..middleware import EndpointCapabilities
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from ..models import connect
 from ..models.http_client import Timeouts
 from ..models.openai_chat import Chat
 from ..models.registry import configured_proxy, connect_endpoint
-from ..parameters import merge_parameters
 from ..protocols import Call, Model, Reply, Request
 from .config import ServedModel
 from .exchange import invalid_request

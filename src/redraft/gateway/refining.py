@@ -20,11 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..core.records import Candidate, Feedback, Outcome, Record, StopReason
-from ..core.steps import Compare, Generate, Grade, Step, Stop
-from ..core.task import Message, Task, message_text
-from ..core.trace import Trace
-from ..error_text import error_text
+from ..base.error_text import error_text
+from ..base.text import utf8_size
 from ..errors import (
     AuthenticationError,
     BudgetExhaustedError,
@@ -39,18 +36,27 @@ from ..errors import (
     RedraftError,
     ShortageError,
 )
+from ..loop.records import Candidate, Feedback, Outcome, Record, StopReason
+from ..loop.steps import Compare, Generate, Grade, Step, Stop
+from ..loop.task import Message, Task, message_text
+from ..loop.trace import Trace
 from ..middleware.messages import SYSTEM_ROLES
 from ..models.error_words import is_out_of_credit
-from ..perform import ModelClient
 from ..plans import Plan
 from ..plans.self_refine import full_note
 from ..protocols import Store
-from ..refinement import Refinement, in_rounds, limits_left, make_refinement, run_refinement
-from ..reservations import grader_calls
 from ..result import broken_musts, parsed_answer
-from ..session import Session, graders_of_run
+from ..session.perform import ModelClient
+from ..session.refinement import (
+    Refinement,
+    in_rounds,
+    limits_left,
+    make_refinement,
+    run_refinement,
+)
+from ..session.reservations import grader_calls
+from ..session.session import Session, graders_of_run
 from ..settings import PlanSettings, settings_of
-from ..text import utf8_size
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
 from .exchange import (
@@ -62,7 +68,12 @@ from .exchange import (
     invalid_request,
 )
 from .profile_models import ConnectedModels, WriterModel
-from .request_options import check_requirements, make_options, request_graders, request_settings
+from .request_options import (
+    check_requirements,
+    make_options,
+    request_graders,
+    request_settings,
+)
 
 
 class TraceLog:

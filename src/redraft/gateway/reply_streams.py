@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..base.jsontext import dumps, loads
 from ..errors import ModelError
-from ..jsontext import dumps, loads
 from ..models.openai_responses import (
     ErrorBody,
     json_type_name,
@@ -20,7 +20,14 @@ from ..models.sse import SSEParser
 from ..usage import Usage
 from .anthropic_wire import message_event
 from .chat_wire import comment, event
-from .whole_replies import bad_reply, chat_usage, finish_of, message_id, messages_usage, stop_reason
+from .whole_replies import (
+    bad_reply,
+    chat_usage,
+    finish_of,
+    message_id,
+    messages_usage,
+    stop_reason,
+)
 
 MAX_BLOCKS = 4096  # of one reply
 

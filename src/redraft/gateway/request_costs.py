@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..checks import format_value
-from ..parameters import ROUTING_FIELDS, plain_name, plain_names
+from ..base.checks import format_value
+from ..base.parameters import ROUTING_FIELDS, plain_name, plain_names
 from .config import ServedModel
 from .exchange import GatewayError, WireName, invalid_request
 from .field_tables import (

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..answers import as_answer_form
-from ..checks import format_value, unknown_name_message
-from ..core.task import Message, as_messages
+from ..base.checks import format_value, unknown_name_message
+from ..base.jsontext import check_bounds, dumps, first_duplicate
+from ..base.parameters import ROUTING_FIELDS
 from ..errors import ConfigError
-from ..jsontext import check_bounds, dumps, first_duplicate
-from ..parameters import ROUTING_FIELDS
+from ..loop.task import Message, as_messages
 from ..requirements import parse as parse_requirement
 from ..settings import Flag, Number, Text, ValueKind, WholeNumber
 from .body_worker import MAX_BODY_VALUES

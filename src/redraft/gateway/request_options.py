@@ -8,14 +8,21 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from ..base.parameters import SAMPLING, merge_parameters, without_sampling
 from ..errors import ConfigError
-from ..graders import Judge, RequirementGrader, Rubric, as_grader, must, with_weight
+from ..graders import (
+    Judge,
+    RequirementGrader,
+    Rubric,
+    as_grader,
+    must,
+    with_weight,
+)
 from ..graders.foreign import foreign_grader
 from ..graders.rubric import is_gallery_rubric
 from ..middleware import Budget
-from ..options import Options
-from ..parameters import SAMPLING, merge_parameters, without_sampling
 from ..requirements import parse
+from ..session.options import Options
 from ..settings import OptionFields
 from .config import Profile
 from .exchange import ChatRequest, RequestOptions, invalid_request

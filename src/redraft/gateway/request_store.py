@@ -30,17 +30,17 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..core.records import Candidate, Outcome, StopReason
-from ..core.serialize import record_to_json
-from ..core.task import Task
-from ..core.trace import Trace
+from ..base.jsontext import dumps_text
+from ..base.log import log
+from ..base.threads import run_in_thread
 from ..errors import StoreError
-from ..jsontext import dumps_text
-from ..log import log
+from ..loop.records import Candidate, Outcome, StopReason
+from ..loop.serialize import record_to_json
+from ..loop.task import Task
+from ..loop.trace import Trace
 from ..runs.row_result import RowResult, row_result
 from ..storage.journal import Journal
 from ..storage.secure_files import make_folder
-from ..threads import run_in_thread
 from ..usage import Usage, unknown_usage
 from .config import GatewayConfig, Retention
 from .request_table import RequestFacts, RequestOutcomeName, RequestTable, find_request

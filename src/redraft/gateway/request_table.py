@@ -30,8 +30,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import orjson
 
-from ..core.serialize import field_validators
 from ..errors import StoreError
+from ..loop.serialize import field_validators
 from ..storage.schema import (
     ERROR_MESSAGES,
     check_owner,

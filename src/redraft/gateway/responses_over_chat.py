@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..core.records import ToolCall
+from ..base.jsontext import dumps
 from ..errors import ModelError
-from ..jsontext import dumps
+from ..loop.records import ToolCall
 from ..models.openai_responses import read_tool_calls, split_content
 from ..usage import Usage
 from .chat_wire import event

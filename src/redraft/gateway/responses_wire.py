@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..checks import format_value
-from ..core.records import ToolCall
-from ..core.task import Message
+from ..base.checks import format_value
+from ..loop.records import ToolCall
+from ..loop.task import Message
 from ..settings import Flag, Number, Text, ValueKind, WholeNumber
 from .chat_wire import (
     PASSED,

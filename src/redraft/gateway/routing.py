@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from ..checks import format_value
-from ..clients import endpoint_label
+from ..base.checks import format_value
 from ..errors import ConfigError
 from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
+from ..session.clients import endpoint_label
 from .config import GatewayConfig, Profile, Retention, ServedModel
 from .exchange import ChatRequest, GatewayError, WireName, invalid_request
 from .field_tables import ANSWER_COUNTS, OUTPUT_FIELDS, OUTPUT_LIMITS

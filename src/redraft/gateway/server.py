@@ -23,10 +23,10 @@ from typing import Any, cast
 
 import uvicorn
 
-from ..descriptors import descriptor_limit
+from ..base.descriptors import descriptor_limit
+from ..base.sync import run_on_uvloop
+from ..base.threads import run_in_thread
 from ..errors import ConfigError, RedraftError
-from ..sync import run_on_uvloop
-from ..threads import run_in_thread
 from .acceptor import Acceptor
 from .app import Gateway
 from .config import GatewayConfig

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from ..jsontext import loads
+from ..base.jsontext import loads
 from ..models.openai_responses import read_count
 from .exchange import WireName
 

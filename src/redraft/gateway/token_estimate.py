@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..jsontext import dumps
+from ..base.jsontext import dumps
 
 BYTES_PER_TOKEN = 2.5
 TOKENS_PER_MESSAGE = 8  # role and separators

@@ -10,8 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..errors import ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
-from ..masking import NO_SECRETS, Mask
+from ..base.masking import NO_SECRETS, Mask
+from ..errors import (
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    ShortageError,
+)
 from ..models.openai_responses import ErrorBody
 from ..models.waits import stated_wait
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError

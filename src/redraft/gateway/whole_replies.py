@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from ..core.records import ToolCall
+from ..base.jsontext import dumps
 from ..errors import ModelError
-from ..jsontext import dumps
+from ..loop.records import ToolCall
 from ..models.openai_responses import (
     ErrorBody,
     json_type_name,

@@ -1,4 +1,5 @@
-"""Graders: they score answers and say what to change, or rank them.
+"""Graders score answers and say what to change, or rank answers: LLM judges, requirements,
+functions, and graders made of others.
 
 `Judge` asks a model to follow a rubric, `Checklist` to answer questions; `Ranker` and `Pairwise`
 let a model compare answers. A plain function becomes a `FunctionGrader`, a requirement a
@@ -12,10 +13,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
-    from .base import FunctionGrader, GraderSpec, RequirementGrader, must, with_weight
+    from .base import (
+        FunctionGrader,
+        GraderSpec,
+        RequirementGrader,
+        must,
+        with_weight,
+    )
     from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
     from .judging.checklist import Checklist
     from .judging.pointwise import Judge

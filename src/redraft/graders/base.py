@@ -30,18 +30,25 @@ from numbers import Number
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_origin, get_type_hints
 
-from .. import checks
-from ..core.cancellation import cancel_and_wait
-from ..core.records import Candidate, Comparison, CriterionScore, Feedback, as_score, plain_scalar
-from ..core.serialize import pack, unpack
-from ..core.task import Task
-from ..descriptors import is_shortage
+from ..base import checks
+from ..base.descriptors import is_shortage
+from ..base.own_code import fingerprint_name
+from ..base.threads import run_in_thread
 from ..errors import ConfigError, RedraftError, StoreError
+from ..loop.cancellation import cancel_and_wait
+from ..loop.records import (
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Feedback,
+    as_score,
+    plain_scalar,
+)
+from ..loop.serialize import pack, unpack
+from ..loop.task import Task
 from ..middleware.messages import SYSTEM_ROLES
-from ..own_code import fingerprint_name
 from ..protocols import JudgeClient, Requirement
 from ..requirements.spec import check_with_limit
-from ..threads import run_in_thread
 
 T = TypeVar("T")
 MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}

@@ -17,11 +17,10 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import Any, Literal, TypeVar, get_args
 
-from .. import checks
-from ..core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Record
-from ..core.task import Task
-from ..descriptors import is_shortage
-from ..error_text import error_from_failure, error_text
+from ..base import checks
+from ..base.descriptors import is_shortage
+from ..base.error_text import error_text
+from ..base.own_code import fingerprint_name
 from ..errors import (
     EXTERNAL_ERRORS,
     BudgetExhaustedError,
@@ -30,7 +29,15 @@ from ..errors import (
     RedraftError,
     error_name,
 )
-from ..own_code import fingerprint_name
+from ..loop.records import (
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Record,
+)
+from ..loop.task import Task
 from ..protocols import Comparer, Grader, JudgeClient
 from ..usage import NO_USAGE, Usage
 from .base import (
@@ -466,7 +473,7 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
             :2000
         ]
     )
-    raise error_from_failure(external[0], message) if external else GradingError(message)
+    raise external[0].as_error(message) if external else GradingError(message)
 
 
 # ---- parts

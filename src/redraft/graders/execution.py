@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from ..own_code import is_own
+from ..base.own_code import is_own
 from .traits import traits_of
 
 EXECUTION_FIELDS = ("sandbox", "packages", "trust_in_process")

@@ -32,7 +32,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from ..own_code import is_own, removed_settings, stable_name, top_level_package
+from ..base.own_code import is_own, removed_settings, stable_name, top_level_package
 from ..protocols import Model
 from .traits import is_grader, traits_of
 

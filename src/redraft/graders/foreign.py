@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 from ..requirements import kinds, parse
 from .base import RequirementGrader

@@ -13,8 +13,13 @@ from pathlib import PurePath
 from re import fullmatch
 from typing import Any
 
+from ..base.parameters import (
+    SAMPLING,
+    check_parameters,
+    merge_parameters,
+    parse_parameter,
+)
 from ..errors import ConfigError
-from ..parameters import SAMPLING, check_parameters, merge_parameters, parse_parameter
 from .computed.base import parse_options
 from .judging.pointwise import CriteriaMode, Scoring
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 from ..protocols import Comparer, Grader, Requirement
 from ..requirements import kinds, parse

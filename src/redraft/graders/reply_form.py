@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import permutations
 from typing import Any, NamedTuple, TypeAlias
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 from .template import Kind
 

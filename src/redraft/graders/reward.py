@@ -14,14 +14,14 @@ from math import exp, isfinite, log, nan
 from statistics import median, quantiles
 from typing import Any, Self
 
-from .. import checks
-from ..core.records import Candidate, Feedback
-from ..core.task import Message, Task
+from ..base import checks
+from ..base.jsontext import strict_loads
+from ..base.own_code import fingerprint_name
 from ..errors import ConfigError, GradingError
-from ..jsontext import strict_loads
+from ..loop.records import Candidate, Feedback
+from ..loop.task import Message, Task
 from ..models.endpoint_url import redacted_model_name
 from ..models.scoring import ScoringModel, ServerApi, connect_moderation, connect_scoring
-from ..own_code import fingerprint_name
 from ..protocols import JudgeClient, Request
 from .judging.prompt import without_control_tokens
 

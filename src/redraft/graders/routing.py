@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from .. import checks
-from ..core.records import Candidate, Feedback
-from ..core.task import Task
-from ..error_text import error_text
+from ..base import checks
+from ..base.error_text import error_text
+from ..base.own_code import fingerprint_name
 from ..errors import ConfigError
-from ..own_code import fingerprint_name
+from ..loop.records import Candidate, Feedback
+from ..loop.task import Task
 from ..protocols import JudgeClient
 from .composite import Composite, as_part, grade_part
 

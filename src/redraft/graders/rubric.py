@@ -14,11 +14,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from .. import checks
-from ..documents import MAX_VALUES, check_yaml, parse_toml, read_small_text
+from ..base import checks
+from ..base.documents import MAX_VALUES, check_yaml, parse_toml, read_small_text
+from ..base.jsontext import TOO_DEEP_MESSAGE, check_bounds, strict_loads
 from ..errors import ConfigError
-from ..jsontext import TOO_DEEP_MESSAGE, check_bounds, strict_loads
-from .reply_form import Paths, ReadInput, Scale, check_scale, parse_read, parse_scale
+from .reply_form import (
+    Paths,
+    ReadInput,
+    Scale,
+    check_scale,
+    parse_read,
+    parse_scale,
+)
 from .template import Kind, Template, find_field
 
 GALLERY = Path(__file__).with_name("gallery")

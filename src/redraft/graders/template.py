@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from string import Formatter
 from typing import Any, Literal, TypeAlias
 
-from .. import checks
-from ..core.task import Task
+from ..base import checks
+from ..base.templates import FIELD, TemplatePart, fill_template, parse_template
 from ..errors import ConfigError
-from ..templates import FIELD, TemplatePart, fill_template, parse_template
+from ..loop.task import Task
 
 Kind: TypeAlias = Literal["pointwise", "pairwise", "listwise"]
 

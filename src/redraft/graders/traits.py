@@ -15,10 +15,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..answers import AnswerGrader
-from ..core.records import Candidate
-from ..core.task import Task
+from ..base.own_code import is_own
 from ..errors import ConfigError
-from ..own_code import is_own
+from ..loop.records import Candidate
+from ..loop.task import Task
 from ..protocols import Edit
 from .base import FunctionGrader, RequirementGrader, check_needs
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ..jsontext import BYTES_PER_VALUE, strict_loads
+from ..base.jsontext import BYTES_PER_VALUE, strict_loads
 
 MAX_CHARS = 400_000  # of one text
 MAX_ANSWERS = 16  # that are compared

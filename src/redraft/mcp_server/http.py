@@ -22,6 +22,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from ..base.text import format_duration
 from ..errors import ConfigError, RedraftError
 from ..gateway.admission import Admission
 from ..gateway.config import GatewayConfig, GatewayLimits
@@ -30,7 +31,6 @@ from ..gateway.guard import Guard
 from ..gateway.keys import FILE_NAME, Caller, KeyStore
 from ..gateway.server import bind_socket, is_public, url_of
 from ..middleware import Budget
-from ..text import format_duration
 from ..usage import Usage
 from .progress import CallProgress
 from .server import Context, make_server

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TypeAlias
 
-from ..core.cancellation import cancel_and_wait
-from ..core.records import Candidate, Failure, Feedback, Record
-from ..core.steps import Step, Stop
-from ..core.trace import Trace
+from ..base.text import strip_control_sequences
+from ..loop.cancellation import cancel_and_wait
+from ..loop.records import Candidate, Failure, Feedback, Record
+from ..loop.steps import Step, Stop
+from ..loop.trace import Trace
 from ..result import format_score
-from ..text import strip_control_sequences
 from ..usage import NO_USAGE, Usage
 
 ALIVE_SECONDS = 5.0  # clients give up on a call that is silent for long

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..cards import Measure
-from ..core.records import Candidate
-from ..core.trace import Trace
-from ..grade_report import GradeReport, GraderFeedback, grader_feedback
-from ..money import format_usd
+from ..base.money import format_usd
+from ..graders.cards import Measure
+from ..loop.records import Candidate
+from ..loop.trace import Trace
 from ..result import Result, broken_musts, format_score, headline
+from ..session.grade_report import GradeReport, GraderFeedback, grader_feedback
 from ..usage import Usage
 from ..validation.run import ValidationResult
 

@@ -20,11 +20,11 @@ from mcp.server import Server, ServerRequestContext
 from pydantic import ValidationError
 
 from .. import __version__
-from ..checks import format_value, unknown_name_message
-from ..error_text import error_text
+from ..base.checks import format_value, unknown_name_message
+from ..base.error_text import error_text
+from ..base.jsontext import check_bounds, replace_lone_surrogates
+from ..base.masking import Mask, secrets_in_environment
 from ..errors import RedraftError
-from ..jsontext import check_bounds, replace_lone_surrogates
-from ..masking import Mask, secrets_in_environment
 from ..result import Result
 from .arguments import ToolInput, read_arguments, tool_schema
 from .progress import CallProgress

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from ..checks import is_blank
-from ..core.records import Candidate
-from ..core.task import Message, Task
-from ..core.trace import Trace
+from ..base.checks import is_blank
 from ..errors import ConfigError
 from ..graders import Judge
 from ..grading import grade
-from ..options import Options
+from ..loop.records import Candidate
+from ..loop.task import Message, Task
+from ..loop.trace import Trace
 from ..plans.self_refine import BestOfN
-from ..refinement import Refinement, prepare_refinement, run_refinement
 from ..result import Result, conclusion_error, is_graded
-from ..session import graders_for_tasks, needs_judge, traits_of_named
+from ..session.options import Options
+from ..session.refinement import Refinement, prepare_refinement, run_refinement
+from ..session.session import graders_for_tasks, needs_judge, traits_of_named
 from ..settings import GradeSettings, Settings, ValidationSettings, settings_for
 from ..validation.api import validate
 from ..validation.cases import LabelledCase, Verdict
@@ -35,7 +35,13 @@ from .arguments import (
     ValidateInput,
 )
 from .progress import CallProgress
-from .results import CompareResult, GradeResult, RefineResult, ToolResult, ValidateResult
+from .results import (
+    CompareResult,
+    GradeResult,
+    RefineResult,
+    ToolResult,
+    ValidateResult,
+)
 from .workbench import NO_MODEL, Workbench
 
 IMPROVE = "Improve this text."  # the prompt of a draft without one

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import uuid4
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError, RedraftError
 from ..graders import Judge
 from ..graders.foreign import foreign_grader

@@ -1,4 +1,4 @@
-"""Middleware: wrappers that do something around each call.
+"""Wrappers around each call: timeout, limits, budget, retry, cache.
 
 Each wrapper takes an async function and returns one of the same shape, so wrappers can be stacked.
 `concurrency.limit_concurrency`, `timeout.timeout` and `observe.observe` fit around any async
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .adapt import EndpointCapabilities

@@ -20,9 +20,9 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Literal, TypeAlias
 
+from ..base.jsontext import dumps
+from ..base.log import log
 from ..errors import ModelError
-from ..jsontext import dumps
-from ..log import log
 from ..protocols import FORMATS, Call, Format, Reply, Request
 from ..usage import NO_USAGE, Usage
 from .cache import cache_key

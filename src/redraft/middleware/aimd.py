@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 
 HOLD_WINDOWS = 16  # windows to stay just below the last congestion before probing above it

@@ -20,10 +20,17 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 from typing import NamedTuple
 
-from .. import checks
+from ..base import checks
+from ..base.money import usd_amount
 from ..errors import BudgetExhaustedError
-from ..money import usd_amount
-from .call_costs import LIMITS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts, subtract_amounts
+from .call_costs import (
+    LIMITS,
+    ZERO_AMOUNTS,
+    Amounts,
+    CostEstimate,
+    add_amounts,
+    subtract_amounts,
+)
 
 IDLE_TIMEOUT = (
     2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight

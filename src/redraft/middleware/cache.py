@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import orjson
 
-from ..jsontext import escape_surrogates
+from ..base.jsontext import escape_surrogates
 from ..protocols import Call, Reply, Request
 from ..usage import Usage
 

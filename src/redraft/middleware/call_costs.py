@@ -25,9 +25,9 @@ from math import ceil, inf
 from operator import add
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ..core.task import Message, message_text
+from ..base.text import utf8_size
+from ..loop.task import Message, message_text
 from ..protocols import Request
-from ..text import utf8_size
 from ..usage import Usage
 
 LIMITS = ("calls", "input_tokens", "output_tokens", "tokens", "usd")

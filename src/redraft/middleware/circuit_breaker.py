@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..base.log import error_summary
+from ..base.text import format_duration, format_time_in
 from ..errors import BadResponseError, ModelError, ModelTimeoutError
-from ..log import error_summary
-from ..text import format_duration, format_time_in
 
 FAILURE_THRESHOLD = 8  # failures in a row
 MIN_PROBE_INTERVAL, MAX_PROBE_INTERVAL = 1.0, 30.0  # seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .. import checks
+from ..base import checks
 from ..errors import ModelError
 from ..protocols import AsyncFunction, R, S
 from .timeout import longest_wait

@@ -29,11 +29,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
-from .. import checks
+from ..base import checks
+from ..base.log import endpoint_log, error_kind, error_summary
+from ..base.text import format_duration, format_time_in
 from ..errors import ModelError, ModelTimeoutError, ShortageError
-from ..log import endpoint_log, error_kind, error_summary
 from ..protocols import Call, Format, Reply, Request
-from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE, Usage, current_ledger
 from .aimd import AIMDWindow
 from .call_costs import rough_tokens

@@ -14,12 +14,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from ..base.log import endpoint_log, error_kind, error_summary
+from ..base.text import format_duration
 from ..errors import ModelError
-from ..log import endpoint_log, error_kind, error_summary
 from ..protocols import Call, Reply, Request
-from ..text import format_duration
 from .circuit_breaker import CircuitBreaker
-from .endpoint_errors import EndpointDownError, is_busy, is_out_of_service, is_server_response
+from .endpoint_errors import (
+    EndpointDownError,
+    is_busy,
+    is_out_of_service,
+    is_server_response,
+)
 from .endpoint_limiter import MAX_PAUSE, probe_request
 
 MAX_REASON_CHARS = 200  # of the reason of an outage

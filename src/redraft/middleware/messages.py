@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any, TypeAlias
 
-from ..checks import is_blank
-from ..core.task import Message
+from ..base.checks import is_blank
+from ..base.finish_reasons import checked_finish
 from ..errors import BadResponseError, ContentFilterError
-from ..finish_reasons import checked_finish
+from ..loop.task import Message
 from ..protocols import Call, Reply, Request
 
 Messages: TypeAlias = tuple[Message, ...]

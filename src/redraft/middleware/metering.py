@@ -14,7 +14,14 @@ from math import inf
 
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..protocols import Call, Reply, Request
-from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger, sum_usage
+from ..usage import (
+    NO_USAGE,
+    CallLedger,
+    LedgerEntry,
+    Usage,
+    current_ledger,
+    sum_usage,
+)
 from .budget import RESERVATION, BudgetTracker, Grant, Reservation
 from .call_costs import (
     MIN_ANSWER_TOKENS,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from inspect import isawaitable
 from typing import Any
 
-from ..error_text import error_text
+from ..base.error_text import error_text
+from ..base.log import log
 from ..errors import error_name
-from ..log import log
 from ..protocols import AsyncFunction, R, S
 
 MAX_ERRORS = 10  # that are counted separately: each message may name another row

@@ -21,10 +21,10 @@ import warnings
 import zlib
 from dataclasses import replace
 
-from ..core.task import message_text
+from ..base.text import utf8_size
 from ..errors import ContextLengthError
+from ..loop.task import message_text
 from ..protocols import Call, Reply, Request
-from ..text import utf8_size
 
 WORDS, PACKED_BYTES = 2.0, 7.0  # for each token: no text has more
 # no usual text has more; enough if the count is that of a window

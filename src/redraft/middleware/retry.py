@@ -13,10 +13,10 @@ import random
 from collections.abc import Awaitable, Callable
 from math import inf
 
+from ..base.log import error_kind, retry_log
+from ..base.text import format_duration, format_time_in
 from ..errors import BadResponseError, ModelError, ModelTimeoutError
-from ..log import error_kind, retry_log
 from ..protocols import Call, Reply, Request
-from ..text import format_duration, format_time_in
 from ..usage import NO_USAGE
 from .timeout import longest_wait
 

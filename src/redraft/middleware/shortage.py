@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from weakref import WeakKeyDictionary
 
-from ..descriptors import is_shortage
-from ..error_text import error_text
+from ..base.descriptors import is_shortage
+from ..base.error_text import error_text
 from ..errors import ModelError, ShortageError
 from ..protocols import AsyncFunction, R, S
 

@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from math import inf
 from time import monotonic
 
+from ..base.text import format_duration
 from ..errors import BudgetExhaustedError, ModelTimeoutError
 from ..protocols import AsyncFunction, R, S
-from ..text import format_duration
 from ..usage import current_entry
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import checks
+from ..base import checks
 
 BURST_SECONDS = (
     1.0  # seconds of the rate that may be taken at once: not enough to exceed a limit per minute

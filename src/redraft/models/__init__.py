@@ -1,4 +1,4 @@
-"""Models: clients that turn messages into text. Heavy libraries load on first use.
+"""Clients of models: they turn messages into text. Heavy libraries load on first use.
 
 To add a provider:
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .discovery import DiscoveryResult, SearchLocation, find_model

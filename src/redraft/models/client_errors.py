@@ -11,8 +11,9 @@ import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..descriptors import is_shortage
-from ..error_text import error_text
+from ..base.descriptors import is_shortage
+from ..base.error_text import error_text
+from ..base.masking import Mask
 from ..errors import (
     ConfigError,
     ModelError,
@@ -20,7 +21,6 @@ from ..errors import (
     ModelUnavailableError,
     ShortageError,
 )
-from ..masking import Mask
 from ..usage import current_entry
 from .endpoint_url import redirect_error
 from .http_client import UNKNOWN_USAGE, malformed_response

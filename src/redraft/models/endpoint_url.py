@@ -14,8 +14,8 @@ from hashlib import sha256
 from ipaddress import ip_address
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from ..base.masking import is_secret
 from ..errors import ConfigError, ModelError, ModelUnavailableError
-from ..masking import is_secret
 from .http_client import REFUSED_USAGE, proxy_for
 from .http_errors import InvalidRequestError
 from .http_requests import ascii_host, port_of

@@ -8,15 +8,15 @@ from inspect import isawaitable, iscoroutinefunction, signature
 from typing import Any
 from uuid import uuid4
 
-from .. import checks
-from ..error_text import error_text
+from ..base import checks
+from ..base.error_text import error_text
+from ..base.threads import run_in_thread
 from ..errors import BadResponseError, ConfigError, ModelError
 from ..protocols import Reply, Request
-from ..reasoning import split_reasoning
-from ..threads import run_in_thread
 from ..usage import Usage
 from .http_client import UNKNOWN_USAGE
 from .pricing import FREE
+from .reasoning import split_reasoning
 
 FREE_CALL = Usage(calls=1)  # usage of a call to a ScriptedModel
 

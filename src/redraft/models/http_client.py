@@ -18,6 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from ..base.masking import NO_SECRETS, Mask, without_cause
 from ..errors import (
     BadResponseError,
     ModelError,
@@ -25,7 +26,6 @@ from ..errors import (
     ModelUnavailableError,
     ShortageError,
 )
-from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .http_errors import (

@@ -22,8 +22,13 @@ from typing import Any
 import aiohttp
 from aiohttp.payload import Payload
 
-from ..descriptors import connection_limit, descriptor_limit, is_short_of_descriptors, is_shortage
-from ..log import endpoint_log
+from ..base.descriptors import (
+    connection_limit,
+    descriptor_limit,
+    is_short_of_descriptors,
+    is_shortage,
+)
+from ..base.log import endpoint_log
 from .http_errors import (
     ConnectTimeoutError,
     HttpError,

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from ..base.jsontext import replace_lone_surrogates
+from ..base.log import log
+from ..base.masking import Mask, answer_mask, without_cause, without_secret_fields
+from ..base.parameters import merge_parameters
 from ..errors import ConfigError
-from ..jsontext import replace_lone_surrogates
-from ..log import log
-from ..masking import Mask, answer_mask, without_cause, without_secret_fields
-from ..parameters import merge_parameters
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
 from .client_errors import model_error

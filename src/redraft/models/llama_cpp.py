@@ -19,8 +19,8 @@ from threading import Event, Lock
 from typing import Any
 from weakref import WeakSet
 
+from ..base.jsontext import replace_lone_surrogates
 from ..errors import ConfigError, ModelError, ModelUnavailableError
-from ..jsontext import replace_lone_surrogates
 from ..protocols import FORMATS, Reply, Request
 from .http_client import REFUSED_USAGE
 from .openai_chat import ExtraBodyTools, complete_body, request_body

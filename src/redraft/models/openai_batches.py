@@ -18,8 +18,8 @@ from uuid import uuid4
 
 import orjson
 
+from ..base.jsontext import loads
 from ..errors import BadResponseError, ModelError
-from ..jsontext import loads
 from ..protocols import Reply, Request
 from .http_client import (
     MAX_BODY_BYTES,

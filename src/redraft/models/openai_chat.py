@@ -15,11 +15,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from .. import checks
-from ..core.records import ToolCall
-from ..errors import ConfigError, ModelError
-from ..jsontext import replace_lone_surrogates
-from ..masking import (
+from ..base import checks
+from ..base.jsontext import replace_lone_surrogates
+from ..base.masking import (
     Mask,
     MaskedStream,
     answer_mask,
@@ -30,9 +28,10 @@ from ..masking import (
     without_cause,
     without_secret_fields,
 )
-from ..parameters import merge_parameters
+from ..base.parameters import merge_parameters
+from ..errors import ConfigError, ModelError
+from ..loop.records import ToolCall
 from ..protocols import FORMATS, Reply, Request
-from ..reasoning import VisibleText
 from ..usage import NO_USAGE, current_entry
 from .endpoint_url import (
     CHAT_PATH,
@@ -61,6 +60,7 @@ from .openai_responses import (
     read_reply,
     stated_error,
 )
+from .reasoning import VisibleText
 from .sse import SSEParser, StreamAssembler
 from .waits import parse_rate_limits
 

@@ -14,14 +14,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from .. import checks
+from ..base import checks
+from ..base.masking import Mask, answer_mask, without_cause
+from ..base.threads import call_in_daemon_thread
 from ..errors import ConfigError
-from ..masking import Mask, answer_mask, without_cause
 from ..protocols import FORMATS, Reply, Request
-from ..threads import call_in_daemon_thread
 from .client_errors import model_error
 from .endpoint_url import redacted_url
-from .http_client import MAX_BODY_BYTES, HttpResponse, LoopLocal, masked_headers, too_large_error
+from .http_client import (
+    MAX_BODY_BYTES,
+    HttpResponse,
+    LoopLocal,
+    masked_headers,
+    too_large_error,
+)
 from .openai_chat import Chat, ExtraBodyTools
 from .pydantic_ai import mask_logs, secrets_of
 

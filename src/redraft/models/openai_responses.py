@@ -14,8 +14,9 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from ..checks import is_blank
-from ..core.records import MAX_TOOL_CALLS, ToolCall
+from ..base.checks import is_blank
+from ..base.finish_reasons import checked_finish, ending_of
+from ..base.jsontext import loads, nesting_depth, reject_constant
 from ..errors import (
     NOTHING_LEFT,
     AuthenticationError,
@@ -27,14 +28,13 @@ from ..errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from ..finish_reasons import checked_finish, ending_of
-from ..jsontext import loads, nesting_depth, reject_constant
+from ..loop.records import MAX_TOOL_CALLS, ToolCall
 from ..protocols import RateLimitStatus, Reply
-from ..reasoning import split_reasoning
 from ..usage import Usage
 from .error_words import Fault, is_out_of_credit, stated_fault
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
 from .logprobs import logprob_entries, read_logprobs
+from .reasoning import split_reasoning
 from .waits import is_used_up, stated_wait
 
 _BUSY_CODES = {"rate_limit_exceeded": 429, "rate_limit_error": 429, "overloaded_error": 529}

@@ -16,17 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from ..core.task import Message, message_text
-from ..errors import (
-    BadResponseError,
-    ConfigError,
-    ContentFilterError,
-    ModelError,
-    ModelTimeoutError,
-    ModelUnavailableError,
-)
-from ..jsontext import replace_lone_surrogates
-from ..masking import (
+from ..base.jsontext import replace_lone_surrogates
+from ..base.masking import (
     SECRET_NAME,
     Mask,
     answer_mask,
@@ -38,8 +29,17 @@ from ..masking import (
     without_cause,
     without_secret_fields,
 )
+from ..base.parameters import merge_parameters
+from ..errors import (
+    BadResponseError,
+    ConfigError,
+    ContentFilterError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
+from ..loop.task import Message, message_text
 from ..middleware.messages import SYSTEM_ROLES
-from ..parameters import merge_parameters
 from ..protocols import Format, Reply, Request
 from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from .. import checks
+from ..base import checks
+from ..base.parameters import check_parameters
 from ..errors import ConfigError
-from ..parameters import check_parameters
 from ..protocols import Model
 from .client_objects import (
     is_client_object,

@@ -26,9 +26,9 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 import orjson
 
-from .. import checks
-from ..core.task import Message, message_text
+from ..base import checks
 from ..errors import ConfigError
+from ..loop.task import Message, message_text
 from ..protocols import Reply, Request
 from ..usage import Usage
 from .endpoint_url import parse_base_url, redacted_model_name, redacted_url

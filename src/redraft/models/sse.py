@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.records import MAX_TOOL_CALLS
-from ..jsontext import join_surrogate_pairs, nesting_depth
+from ..base.jsontext import join_surrogate_pairs, nesting_depth
+from ..base.text import utf8_size
+from ..loop.records import MAX_TOOL_CALLS
 from ..protocols import Reply
-from ..text import utf8_size
-from .http_client import MAX_BODY_BYTES, UNKNOWN_USAGE, malformed_response, too_large_error
+from .http_client import (
+    MAX_BODY_BYTES,
+    UNKNOWN_USAGE,
+    malformed_response,
+    too_large_error,
+)
 from .logprobs import MAX_TOKENS, logprob_entries, read_logprobs
 from .openai_responses import (
     MAX_ARGUMENT_DEPTH,

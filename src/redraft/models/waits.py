@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from ..jsontext import loads
+from ..base.jsontext import loads
 from ..protocols import RateLimitStatus
 
 BUSY_STATUSES = frozenset({429, 503, 529})

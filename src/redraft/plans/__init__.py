@@ -1,4 +1,4 @@
-"""Plans: pure functions from a trace to the next steps.
+"""Plans decide what to do next: they are pure functions from a trace to the next steps.
 
 A plain function qualifies as a plan; `plan_from_generator` makes one from a generator. A plan that
 treats scores as noisy offers more (`NoiseAwarePlan`): its priors, the price at which it stops, and
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.engine import Plan
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
+from ..loop.engine import Plan
 
 if TYPE_CHECKING:
     from .base import (

@@ -10,19 +10,19 @@ from itertools import count
 from math import ceil, floor, inf
 from typing import Any, Self
 
-from .. import checks
-from ..core.prompts import open_actions
-from ..core.records import Candidate, Outcome, StopReason
-from ..core.steps import Generate, Refine, Step, Stop
-from ..core.trace import Trace
-from ..own_code import fingerprint_name
-from ..quality.calibration import Calibration
-from ..quality.labels import label_posterior
-from ..quality.lineage import llm_graders, observe
-from ..quality.lookahead import expected_text, task_gain_sd
-from ..quality.posterior import Posterior
-from ..quality.priors import Priors
-from .base import COST_UNITS, CostUnit, NoiseAwarePlan, PlanChoice, PlanDecision
+from ..base import checks
+from ..base.own_code import fingerprint_name
+from ..loop.prompts import open_actions
+from ..loop.records import Candidate, Outcome, StopReason
+from ..loop.steps import Generate, Refine, Step, Stop
+from ..loop.trace import Trace
+from .base import (
+    COST_UNITS,
+    CostUnit,
+    NoiseAwarePlan,
+    PlanChoice,
+    PlanDecision,
+)
 from .costs import UNIT_PHRASES, StepCosts, step_costs
 from .ending import Ending, top_candidates, with_note
 from .limits import (
@@ -40,6 +40,12 @@ from .limits import (
 )
 from .musts import p_meets_broken_must, p_meets_musts
 from .prompts import Prompts
+from .quality.calibration import Calibration
+from .quality.labels import label_posterior
+from .quality.lineage import llm_graders, observe
+from .quality.lookahead import expected_text, task_gain_sd
+from .quality.posterior import Posterior
+from .quality.priors import Priors
 from .regrading import (
     can_repeat,
     extra_asks,
@@ -50,7 +56,12 @@ from .regrading import (
     scoring_judges,
     second_looks,
 )
-from .self_refine import SelfRefine, best_so_far, only_failed_grades, stop_for_tool_calls
+from .self_refine import (
+    SelfRefine,
+    best_so_far,
+    only_failed_grades,
+    stop_for_tool_calls,
+)
 from .unseen import trace_before, unjudged_refinement, without_judges
 
 MAX_WIDTH = 64  # steps of one round
@@ -71,8 +82,8 @@ class Adaptive(NoiseAwarePlan):
 
     The gain is that in the quality of the returned answer. The steps are: refine one of the best
     candidates, write a new draft, or grade one of the best again. Qualities are estimated from all
-    scores (see `redraft.quality`). Graders that only compare are asked once, at the end, about the
-    two best candidates, if it is unclear which of them is better.
+    scores (see `redraft.plans.quality`). Graders that only compare are asked once, at the end,
+    about the two best candidates, if it is unclear which of them is better.
 
     Args:
         base_plan: First drafts, repairs and stop rules. The rules are applied to the estimates.

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal, NamedTuple, Protocol, Self, TypeAlias, get_args, runtime_checkable
 
-from ..core.engine import Plan
-from ..core.records import Candidate, Outcome, Record, StopReason
-from ..core.steps import Step
-from ..core.task import Task
-from ..core.trace import Trace
-from ..quality.calibration import Calibration
-from ..quality.priors import Priors
+from ..loop.engine import Plan
+from ..loop.records import Candidate, Outcome, Record, StopReason
+from ..loop.steps import Step
+from ..loop.task import Task
+from ..loop.trace import Trace
 from .limits import UNLIMITED, Left
 from .prompts import Prompts
+from .quality.calibration import Calibration
+from .quality.priors import Priors
 
 CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
 COST_UNITS: tuple[str, ...] = get_args(CostUnit)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..core.records import Candidate, Outcome, StopReason
-from ..core.steps import Compare, Stop
-from ..core.trace import Trace
-from ..quality.calibration import labels_text
-from ..quality.labels import LabelPosterior
-from ..quality.likelihood import Z_95
-from ..quality.lineage import comparison_winner, llm_graders
-from ..quality.posterior import DIGITS, MIN_SD, Posterior
+from ..loop.records import Candidate, Outcome, StopReason
+from ..loop.steps import Compare, Stop
+from ..loop.trace import Trace
+from .quality.calibration import labels_text
+from .quality.labels import LabelPosterior
+from .quality.likelihood import Z_95
+from .quality.lineage import comparison_winner, llm_graders
+from .quality.posterior import DIGITS, MIN_SD, Posterior
 from .self_refine import SelfRefine
 from .unseen import with_forecast
 

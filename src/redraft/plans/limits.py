@@ -10,10 +10,10 @@ from itertools import chain
 from math import floor, inf
 from typing import NamedTuple
 
-from .. import checks
-from ..core.records import Candidate, Feedback, StopReason
-from ..core.trace import PanelGrader, Trace
-from ..money import format_usd
+from ..base import checks
+from ..base.money import format_usd
+from ..loop.records import Candidate, Feedback, StopReason
+from ..loop.trace import PanelGrader, Trace
 
 TOLERANCE = 1e-9  # sums of USD are not exact
 NUMBERS = (int, float)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.trace import Trace
+from ..loop.trace import Trace
 
 
 def p_meets_musts(trace: Trace, role: str) -> float:

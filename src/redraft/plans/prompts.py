@@ -1,7 +1,7 @@
 """The prompts of the model that writes: the default ones, templates of the user, or functions of
 the user.
 
-A template has named fields (see `redraft.templates` for its braces):
+A template has named fields (see `redraft.base.templates` for its braces):
 
 - `{prompt}`, also `{query}` or `{task}`: the text of the last user message
 - `{response}`, also `{answer}`: the answer to be improved
@@ -28,8 +28,10 @@ from functools import cached_property, partial
 from inspect import iscoroutinefunction, signature
 from typing import Any, TypeAlias
 
-from .. import checks
-from ..core.prompts import (
+from ..base import checks
+from ..base.templates import TemplatePart, fill_template, parse_template
+from ..errors import ConfigError
+from ..loop.prompts import (
     constraint_paragraph,
     demand_lines,
     draft_messages,
@@ -37,12 +39,10 @@ from ..core.prompts import (
     refinement_messages,
     tried_lines,
 )
-from ..core.records import Candidate
-from ..core.steps import Generate, Refine
-from ..core.task import Message, Task, as_messages, message_text
-from ..core.trace import Trace
-from ..errors import ConfigError
-from ..templates import TemplatePart, fill_template, parse_template
+from ..loop.records import Candidate
+from ..loop.steps import Generate, Refine
+from ..loop.task import Message, Task, as_messages, message_text
+from ..loop.trace import Trace
 
 DraftFunction: TypeAlias = Callable[[Trace], str | Iterable[Message]]
 RefineFunction: TypeAlias = Callable[[Trace, Candidate], str | Iterable[Message]]

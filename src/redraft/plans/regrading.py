@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..core.records import Candidate, Feedback
-from ..core.steps import Grade
-from ..core.trace import PanelGrader, Trace
+from ..loop.records import Candidate, Feedback
+from ..loop.steps import Grade
+from ..loop.trace import PanelGrader, Trace
 from .self_refine import UNREADABLE_ERROR
 
 MAX_ASKS = 3  # how often a judge whose grades can be read at times is asked for one grade

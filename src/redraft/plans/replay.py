@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..core.engine import Plan
-from ..core.ranking import rank_feedback
-from ..core.records import Candidate, Feedback
-from ..core.steps import Generate, Refine
-from ..core.task import Message, message_text
-from ..core.trace import Trace
+from ..loop.engine import Plan
+from ..loop.ranking import rank_feedback
+from ..loop.records import Candidate, Feedback
+from ..loop.steps import Generate, Refine
+from ..loop.task import Message, message_text
+from ..loop.trace import Trace
 from ..usage import NO_USAGE, Usage
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..core.engine import Plan
-from ..core.steps import Step, Stop
-from ..core.trace import Trace
-from ..own_code import is_own
+from ..base.own_code import is_own
+from ..loop.engine import Plan
+from ..loop.steps import Step, Stop
+from ..loop.trace import Trace
 from .base import PlanDecision
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from .. import checks
-from ..core.ranking import top_answers
-from ..core.records import Candidate, Outcome, StopReason
-from ..core.steps import Compare, Generate, Grade, Repair, Round, Step, Stop
-from ..core.stopping import StopRule, done, max_iterations, patience, target, tool_calls
-from ..core.trace import MAX_REASON_CHARS, PanelGrader, Trace
+from ..base import checks
+from ..base.own_code import fingerprint_name
 from ..errors import EXTERNAL_ERRORS
-from ..own_code import fingerprint_name
+from ..loop.ranking import top_answers
+from ..loop.records import Candidate, Outcome, StopReason
+from ..loop.steps import Compare, Generate, Grade, Repair, Round, Step, Stop
+from ..loop.stopping import StopRule, done, max_iterations, patience, target, tool_calls
+from ..loop.trace import MAX_REASON_CHARS, PanelGrader, Trace
 from .prompts import DraftPrompt, Prompts, RefinePrompt
 
 # a budget or deadline that ended the run takes precedence

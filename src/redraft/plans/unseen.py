@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..core.records import Candidate, Failure, Feedback, Record, StopReason
-from ..core.steps import Grade, Step, Stop
-from ..core.trace import Trace
-from ..quality.labels import LabelPosterior
-from ..quality.likelihood import Z_95
-from ..quality.posterior import DIGITS, Posterior
+from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
+from ..loop.steps import Grade, Step, Stop
+from ..loop.trace import Trace
 from .limits import asks_model
+from .quality.labels import LabelPosterior
+from .quality.likelihood import Z_95
+from .quality.posterior import DIGITS, Posterior
 
 # for which such a text may be returned
 FORECAST_REASONS = {StopReason.BUDGET, StopReason.DEADLINE, StopReason.GAIN}

@@ -1,4 +1,4 @@
-"""Requirements: demands on a text that a program checks and, if form allows, repairs.
+"""Demands on a text: a program checks them and, if form allows, repairs the text.
 
 `parse("words:80-200")` reads a spec; `kinds()`, and the constant `KINDS`, have every kind. To add a
 kind, register a parser for it (`spec.register_kind`). Every object with the methods of
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .spec import RequirementKind, kinds, parse, reads_file, register_kind

@@ -14,9 +14,9 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from ..base.text import compose_nfc
 from ..errors import ComputeLimitError, ConfigError
 from ..protocols import Check, Edit
-from ..text import compose_nfc
 from . import text_spans as texts
 from .length import drop_sentences
 from .spec import (

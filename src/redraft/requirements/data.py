@@ -18,13 +18,13 @@ from math import inf
 from time import monotonic
 from typing import Any, ClassVar
 
-from ..checks import read_error_message
-from ..documents import read_small_text
+from ..base.checks import read_error_message
+from ..base.documents import read_small_text
+from ..base.json_repair import JsonRepair, double_backslashes, single_backslash
+from ..base.jsontext import reject_constant, strict_loads
+from ..base.text import compose_nfc
 from ..errors import ComputeLimitError, ConfigError
-from ..json_repair import JsonRepair, double_backslashes, single_backslash
-from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
-from ..text import compose_nfc
 from .schema_references import check_references
 from .spec import (
     PATTERN_TIMEOUT,

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from ..checks import closest_names
+from ..base.checks import closest_names
 from ..errors import ConfigError
 from ..protocols import Check, Edit
 from . import text_spans as texts

@@ -16,13 +16,13 @@ from functools import lru_cache, wraps
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, dataclass_transform
 
-from .. import checks
-from ..compute.pool import IN_PROCESS, run
+from ..base import checks
+from ..base.own_code import is_own
+from ..base.text import compose_nfc
+from ..base.threads import run_in_thread
 from ..errors import ConfigError
-from ..own_code import is_own
 from ..protocols import Check, Requirement
-from ..text import compose_nfc
-from ..threads import run_in_thread
+from ..workers.pool import IN_PROCESS, run
 from .text_spans import change_unprotected
 
 Parser: TypeAlias = Callable[[str], Requirement]

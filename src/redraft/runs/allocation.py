@@ -28,14 +28,14 @@ from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from ..core.records import Comparison, Failure, Outcome, Record
-from ..core.steps import Step
-from ..core.trace import PanelGrader, Trace
+from ..loop.records import Comparison, Failure, Outcome, Record
+from ..loop.steps import Step
+from ..loop.trace import PanelGrader, Trace
 from ..middleware import Budget
 from ..plans import CostUnit, NoiseAwarePlan, PlanDecision
 from ..plans.costs import answer_cost
-from ..quality.priors import Priors
-from ..quality.simulate import COMPARISON, JUDGE, run_to_end, simulate_tasks
+from ..plans.quality.priors import Priors
+from ..plans.quality.simulate import COMPARISON, JUDGE, run_to_end, simulate_tasks
 from ..usage import Usage
 
 SIMULATED_WEIGHT = 16.0  # all simulated tasks together count as this many rows

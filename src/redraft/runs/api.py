@@ -17,25 +17,42 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, Unpack
 
-from .. import checks
+from ..base import checks
+from ..base.log import log
+from ..base.sync import check_event_loop, run_sync, sync_form_of
+from ..base.text import pluralize
 from ..errors import ConfigError
 from ..graders.traits import check_columns, check_environments
-from ..log import log
 from ..middleware import Budget
-from ..options import ROLE_ARGUMENTS, Options
-from ..perform import Roles
 from ..plans import Plan, plan_traits
-from ..refinement import log_default_judge, resolve_model
-from ..session import Session, graders_for_columns
-from ..settings import BATCH_DEFAULTS, BatchFields, OptionFields, check_settings, settings_of
+from ..session.options import ROLE_ARGUMENTS, Options
+from ..session.perform import Roles
+from ..session.refinement import log_default_judge, resolve_model
+from ..session.session import Session, graders_for_columns
+from ..settings import (
+    BATCH_DEFAULTS,
+    BatchFields,
+    OptionFields,
+    check_settings,
+    settings_of,
+)
 from ..storage.journal import Journal
-from ..sync import check_event_loop, run_sync, sync_form_of
 from ..tables.sources import open_source
 from ..tables.spool import ReadInterrupted
 from ..tables.writers import Output, open_output, result_column_names
-from ..text import pluralize
-from .config import STDOUT, BatchCallbacks, BatchConfig, BatchSettings, lists_errors
-from .dataset import BatchDataset, DatasetSummary, UnusableDatasetError, open_dataset
+from .config import (
+    STDOUT,
+    BatchCallbacks,
+    BatchConfig,
+    BatchSettings,
+    lists_errors,
+)
+from .dataset import (
+    BatchDataset,
+    DatasetSummary,
+    UnusableDatasetError,
+    open_dataset,
+)
 from .earlier_output import OutputCheck
 from .endpoints import LimitedEndpoints
 from .executors.processes import ProcessExecutor, ReadyProcesses

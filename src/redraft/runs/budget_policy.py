@@ -13,11 +13,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..core.trace import Trace
+from ..loop.trace import Trace
 from ..middleware import Budget
 from ..plans import CostUnit, NoiseAwarePlan, Plan, PlanDecision, plan_traits
-from ..quality.priors import Priors
-from ..session import Session
+from ..plans.quality.priors import Priors
+from ..session.session import Session
 from ..storage.journal import Journal
 from .allocation import BudgetAllocator, DecisionLog, RowAccount, budget_left
 from .dataset import PendingRow

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..jsontext import to_json
+from ..base.jsontext import to_json
 from ..storage.journal import Journal
 from .config import STDOUT, BatchConfig
 from .dataset import DatasetSummary

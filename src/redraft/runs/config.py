@@ -12,15 +12,15 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self
 
-from .. import checks
-from ..core.trace import PanelGrader
-from ..documents import open_regular
+from ..base import checks
+from ..base.documents import open_regular
 from ..errors import ConfigError
 from ..graders.traits import GraderTraits, report_hidden_tests
-from ..options import Options
+from ..loop.trace import PanelGrader
 from ..plans import Plan
+from ..plans.quality.priors import Priors
 from ..plans.self_refine import BestOfN
-from ..quality.priors import Priors
+from ..session.options import Options
 from ..settings import (
     CALLABLE,
     PYTHON_ONLY,
@@ -42,7 +42,15 @@ from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
 from .progress import BatchProgress
-from .row_result import COLUMNS, FORECAST, HIDDEN, KEPT, PARSED, RowResult, grader_columns
+from .row_result import (
+    COLUMNS,
+    FORECAST,
+    HIDDEN,
+    KEPT,
+    PARSED,
+    RowResult,
+    grader_columns,
+)
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 STDOUT = "-"

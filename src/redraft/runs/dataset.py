@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Any, NamedTuple, get_args
 
-from ..core.records import StopReason
-from ..core.task import Task, message_text
+from ..base.jsontext import text_to_json
+from ..base.text import utf8_size
 from ..errors import ConfigError, StoreError
-from ..jsontext import text_to_json
+from ..loop.records import StopReason
+from ..loop.task import Task, message_text
 from ..requirements.spec import check_foreign_spec
 from ..settings import OnDuplicate
 from ..storage.journal import Journal, RowInfo
@@ -36,7 +37,6 @@ from ..tables.columns import (
 from ..tables.readers import BadRow, Row
 from ..tables.row_values import has_value
 from ..tables.sources import Source
-from ..text import utf8_size
 from .row_key import RowKeys, content_id, row_key
 from .row_result import RowResult
 

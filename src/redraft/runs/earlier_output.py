@@ -15,14 +15,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..base.jsontext import escape_surrogates, strict_loads, text_to_json
+from ..base.text import pluralize
 from ..errors import ConfigError
-from ..jsontext import escape_surrogates, strict_loads, text_to_json
 from ..storage.journal import Journal
 from ..tables.readers import BadRow, iter_rows
 from ..tables.row_values import MISSING, value_at
 from ..tables.text_format import UTF8
 from ..tables.writers import result_column_names
-from ..text import pluralize
 from .config import STDOUT, BatchConfig
 from .dataset import BatchDataset, BatchRow, DatasetSummary, IdIndex
 from .row_key import RowKeys, row_key

@@ -12,8 +12,8 @@ from functools import partial
 from time import monotonic
 from typing import Protocol
 
+from ..base.log import error_summary
 from ..errors import ModelError
-from ..log import error_summary
 from ..middleware import BudgetTracker
 from ..middleware.endpoint_errors import is_fatal
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint

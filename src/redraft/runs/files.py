@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import IO, Any, Literal, NamedTuple
 
-from ..core.cancellation import cancel_and_wait
 from ..errors import StoreError
+from ..loop.cancellation import cancel_and_wait
 from ..storage.journal import Journal
 from ..storage.secure_files import PUBLIC, open_following_links
 from ..tables.readers import BadRow

@@ -16,9 +16,9 @@ from random import Random
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
-from ..core.trace import Trace
-from ..money import usd_amount
-from ..text import format_duration, utf8_size
+from ..base.money import usd_amount
+from ..base.text import format_duration, utf8_size
+from ..loop.trace import Trace
 from .dataset import BatchRow
 
 LEVEL = 0.8  # the share of forecasts that shall hold

@@ -21,9 +21,9 @@ from ..graders.judging.stored_judge import judge_data
 from ..middleware.observe import CallbackErrors
 from ..models.pricing import FREE
 from ..plans import Plan, plan_traits
-from ..quality.lineage import llm_graders
-from ..quality.priors import Priors
-from ..session import Session
+from ..plans.quality.lineage import llm_graders
+from ..plans.quality.priors import Priors
+from ..session.session import Session
 from ..storage.journal import Journal, display_name
 from ..tables.writers import Output, merge_columns, result_column_names
 from ..telemetry import record_run
@@ -41,7 +41,12 @@ from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
 from .earlier_output import WRITTEN, written_state
 from .endpoints import Endpoints
 from .files import NullOutput, RejectsFile, RunFiles
-from .online_priors import OnlinePriors, RefitSchedule, saved_schedules, second_look_rows
+from .online_priors import (
+    OnlinePriors,
+    RefitSchedule,
+    saved_schedules,
+    second_look_rows,
+)
 from .progress import BatchProgress
 from .report import BatchReport, ReportBuilder, build_report
 from .row_key import RowKeys

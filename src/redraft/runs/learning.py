@@ -3,7 +3,7 @@ own.
 
 Each task is drafted, graded twice, refined once and graded again, whatever the scores are: the two
 grades of the draft show the noise of the judge, and the refinement shows the lift. What is learned
-from that is fitted as in a batch (`redraft.quality.fit`).
+from that is fitted as in a batch (`redraft.plans.quality.fit`).
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, Unpack, cast
 
-from .. import checks
 from ..api import as_tasks, refine_many
-from ..core.steps import Step
-from ..core.stopping import max_iterations
-from ..core.trace import Trace
+from ..base import checks
+from ..base.sync import async_to_sync
+from ..base.text import pluralize
 from ..errors import ConfigError, RedraftError
+from ..loop.steps import Step
+from ..loop.stopping import max_iterations
+from ..loop.trace import Trace
 from ..middleware import Budget
-from ..options import Options
+from ..plans.quality.diagnosis import scores_to_show
+from ..plans.quality.fit import PriorsFit, fit_with_errors, lift
+from ..plans.quality.labelled_figures import UNLABELLED, LabelledFigures
+from ..plans.quality.likelihood import Z_95
+from ..plans.quality.lineage import llm_graders, observe
+from ..plans.quality.priors import Priors
 from ..plans.regrading import second_looks
 from ..plans.self_refine import SelfRefine
-from ..quality.diagnosis import scores_to_show
-from ..quality.fit import PriorsFit, fit_with_errors, lift
-from ..quality.labelled_figures import UNLABELLED, LabelledFigures
-from ..quality.likelihood import Z_95
-from ..quality.lineage import llm_graders, observe
-from ..quality.priors import Priors
-from ..refinement import TaskInput, open_session, resolve_model
-from ..session import Session
+from ..session.options import Options
+from ..session.refinement import TaskInput, open_session, resolve_model
+from ..session.session import Session
 from ..settings import CalibrationSettings, Settings, check_names
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
-from ..sync import async_to_sync
-from ..text import pluralize
 from ..usage import NO_USAGE, Usage
 from .preview import calls_per_grade, calls_per_task
 

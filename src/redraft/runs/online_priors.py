@@ -19,12 +19,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from ..core.trace import PanelGrader, Trace
+from ..loop.trace import PanelGrader, Trace
 from ..plans import NoiseAwarePlan, PlanDecision
-from ..quality.fit import fit_priors
-from ..quality.labelled_figures import UNLABELLED, LabelledFigures
-from ..quality.lineage import Observations, llm_graders, observe
-from ..quality.priors import Priors
+from ..plans.quality.fit import fit_priors
+from ..plans.quality.labelled_figures import UNLABELLED, LabelledFigures
+from ..plans.quality.lineage import Observations, llm_graders, observe
+from ..plans.quality.priors import Priors
 from ..storage.journal import Journal
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from .dataset import PendingRow

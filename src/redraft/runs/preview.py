@@ -16,22 +16,22 @@ from itertools import islice
 from random import Random
 from typing import TypeVar
 
-from ..core.records import Candidate, Comparison, Feedback, Record
-from ..core.task import Message, Task
-from ..core.trace import PanelGrader, Trace
-from ..error_text import error_text
+from ..base.error_text import error_text
+from ..base.text import pluralize
 from ..errors import ConfigError
 from ..graders.traits import GraderTraits
+from ..loop.records import Candidate, Comparison, Feedback, Record
+from ..loop.task import Message, Task
+from ..loop.trace import PanelGrader, Trace
 from ..middleware import Budget
 from ..middleware.call_costs import CHARS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS
 from ..plans import Plan, plan_traits
-from ..quality.lineage import llm_graders
-from ..quality.priors import Priors
-from ..quality.simulate import run_to_end, simulate_tasks
-from ..session import Session
+from ..plans.quality.lineage import llm_graders
+from ..plans.quality.priors import Priors
+from ..plans.quality.simulate import run_to_end, simulate_tasks
+from ..session.session import Session
 from ..storage.journal import Journal, RowInfo
 from ..tables.readers import BadRow
-from ..text import pluralize
 from ..usage import NO_USAGE, Usage
 from .config import BatchConfig
 from .dataset import BatchDataset, BatchRow, DatasetSummary

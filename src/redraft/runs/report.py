@@ -11,10 +11,10 @@ from html import escape
 from math import sqrt
 from typing import Any
 
-from ..core.records import StopReason
+from ..base.money import format_usd
+from ..base.text import pluralize, strip_control_sequences
+from ..loop.records import StopReason
 from ..middleware.prompt_cuts import CUT
-from ..money import format_usd
-from ..text import pluralize, strip_control_sequences
 from ..usage import Usage
 from .forecast import RunForecast
 from .progress import BatchProgress, Mean, format_price
@@ -187,7 +187,7 @@ class BatchReport:
         broken: Rows whose best answer violates a must.
         cut_prompts: Rows whose best answer was written to a prompt that the server had cut.
         stops: The number of rows by the reason why they stopped.
-        diagnoses: The number of rows by their diagnosis (see `redraft.quality.diagnosis`).
+        diagnoses: The number of rows by their diagnosis (see `redraft.plans.quality.diagnosis`).
         errors: The number of rows by the kind of their error.
         reasons: The first message of each kind of error, which may quote a prompt or an endpoint.
         error_rows: The ID of the row with that message.

@@ -13,16 +13,16 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any
 
-from ..core.task import Task
-from ..core.trace import PanelGrader
+from ..base.jsontext import dumps
 from ..graders.fingerprint import grader_fingerprint
 from ..graders.traits import GraderTraits
-from ..jsontext import dumps
-from ..options import Options
-from ..perform import Roles
+from ..loop.task import Task
+from ..loop.trace import PanelGrader
 from ..plans import Plan, plan_traits
-from ..quality.priors import Priors
-from ..session import Session
+from ..plans.quality.priors import Priors
+from ..session.options import Options
+from ..session.perform import Roles
+from ..session.session import Session
 
 # replaces priors that the user did not give
 UNSPECIFIED = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))

@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..answers import AnswerForm
-from ..core.records import Candidate, Comparison, Failure, Feedback, Outcome, Record, StopReason
-from ..core.trace import PanelGrader, Trace
-from ..core.visible_tests import hidden_results
-from ..descriptors import is_shortage
+from ..base.descriptors import is_shortage
 from ..errors import RedraftError, ShortageError
-from ..grade_report import reasons_text
-from ..quality.diagnosis import diagnose, has_significant_gain
+from ..loop.records import (
+    Candidate,
+    Comparison,
+    Failure,
+    Feedback,
+    Outcome,
+    Record,
+    StopReason,
+)
+from ..loop.trace import PanelGrader, Trace
+from ..loop.visible_tests import hidden_results
+from ..plans.quality.diagnosis import diagnose, has_significant_gain
 from ..result import (
     Result,
     broken_musts,
@@ -27,6 +34,7 @@ from ..result import (
     score_basis,
     score_interval,
 )
+from ..session.grade_report import reasons_text
 from ..storage.journal import Status
 from ..usage import NO_USAGE, Usage, sum_usage
 

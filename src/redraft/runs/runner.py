@@ -24,22 +24,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from ..clients import LimitCalls
-from ..core.records import Outcome, Record, StopReason
-from ..core.serialize import SCHEMA, pack, record_to_json
-from ..core.steps import Step, Stop
-from ..core.trace import PanelGrader, Trace
+from ..base.jsontext import dumps_text
+from ..base.threads import run_in_thread
 from ..errors import StoreError
 from ..graders.traits import report_hidden_tests
-from ..jsontext import dumps_text
+from ..loop.records import Outcome, Record, StopReason
+from ..loop.serialize import SCHEMA, pack, record_to_json
+from ..loop.steps import Step, Stop
+from ..loop.trace import PanelGrader, Trace
 from ..middleware import BudgetTracker
 from ..models.registry import alternative_models
-from ..options import Options
 from ..plans import NoiseAwarePlan, Plan, PlanDecision, plan_traits
+from ..plans.quality.lineage import llm_graders
 from ..plans.rounds import RoundByRound
 from ..protocols import Perform
-from ..quality.lineage import llm_graders
-from ..refinement import (
+from ..session.clients import LimitCalls
+from ..session.options import Options
+from ..session.refinement import (
     CALIBRATION_KEY,
     Refinement,
     final_trace,
@@ -49,11 +50,10 @@ from ..refinement import (
     with_outcome,
     without_outcome,
 )
-from ..session import Session, needs_judge
+from ..session.session import Session, needs_judge
 from ..storage.journal import Journal
 from ..tables.columns import NoResponseError, with_one_response
 from ..telemetry import begin_row
-from ..threads import run_in_thread
 from ..usage import NO_USAGE
 from .config import BatchConfig
 from .dataset import PendingRow

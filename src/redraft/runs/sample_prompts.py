@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..core.records import Candidate, Feedback
-from ..core.steps import Grade
-from ..core.task import Message, Task
-from ..core.trace import Trace
-from ..error_text import error_text
+from ..base.error_text import error_text
 from ..errors import ConfigError, ModelError
+from ..loop.records import Candidate, Feedback
+from ..loop.steps import Grade
+from ..loop.task import Message, Task
+from ..loop.trace import Trace
 from ..models.pricing import FREE
-from ..perform import make_performer
 from ..plans import Plan, plan_traits
 from ..plans.prompts import Prompts
 from ..protocols import Reply, Request
-from ..session import Session
+from ..session.perform import make_performer
+from ..session.session import Session
 
 ANSWER = "(the answer of the model)"
 ADVICE = "(what the graders ask to change)"

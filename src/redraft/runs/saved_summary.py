@@ -19,8 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ..base.jsontext import to_json
 from ..errors import StoreError
-from ..jsontext import to_json
 from ..storage.journal import Journal
 from .dataset import BatchDataset, DatasetSummary
 

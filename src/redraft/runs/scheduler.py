@@ -27,9 +27,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..core.cancellation import cancel_and_wait
+from ..base.log import error_summary
 from ..errors import StoreError
-from ..log import error_summary
+from ..loop.cancellation import cancel_and_wait
 from .endpoints import Endpoints
 from .progress import BatchProgress
 

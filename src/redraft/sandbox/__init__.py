@@ -1,4 +1,4 @@
-"""Runs programs that nobody has checked, with limits, and without access to this machine.
+"""Isolation of programs that nobody has checked: limits, and no access to this machine.
 
 `Sandbox` chooses how: the best tier that works here. `Sandbox.start` runs a Python file that
 exchanges JSON messages with its caller, `Sandbox.run_tool` a program such as a linter.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .execution import Execution, SandboxedProcessError

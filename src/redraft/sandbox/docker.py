@@ -20,10 +20,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..checks import invalid_argument
+from ..base.checks import invalid_argument
 from ..errors import SandboxUnavailableError
+from ..workers.pool import bootstrap_source
 from .interpreter import ENVIRONMENT
-from .launch import FOLDER, Launch, Program, base_setup, restricted_setup, source_of
+from .launch import (
+    FOLDER,
+    Launch,
+    Program,
+    base_setup,
+    restricted_setup,
+    source_of,
+)
 from .limits import Limits
 
 PREFIX = "docker:"
@@ -67,7 +75,7 @@ def launch(image: str, program: Program) -> Launch:
     """
     client = _find_client()
     settings = {
-        "bootstrap": source_of("bootstrap.py"),
+        "bootstrap": bootstrap_source(),
         "flags": FLAGS if program.packages.search_path else (*FLAGS, "-S"),
         "environment": {**ENVIRONMENT, "PYTHONSAFEPATH": "1"},
         "cpu_seconds": program.limits.cpu_seconds,

@@ -20,7 +20,7 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-from ..checks import closest_names
+from ..base.checks import closest_names
 from ..errors import ConfigError
 
 SYSTEM_FOLDERS = (

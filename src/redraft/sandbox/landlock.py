@@ -23,7 +23,14 @@ from typing import Any
 from ..errors import SandboxUnavailableError
 from .interpreter import SYSTEM_FOLDERS, current_interpreter
 from .landlock_rules import TRUNCATE_SINCE, landlock_version
-from .launch import Launch, Program, python_command, restricted_setup, source_of, temporary_folder
+from .launch import (
+    Launch,
+    Program,
+    python_command,
+    restricted_setup,
+    source_of,
+    temporary_folder,
+)
 
 DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 

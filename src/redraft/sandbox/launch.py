@@ -12,9 +12,10 @@ from importlib import resources
 from typing import Any
 
 from ..errors import SandboxUnavailableError
+from ..workers.pool import bootstrap_source
+from ..workers.seccomp import OWN_PID, Writing, filter_program
 from .interpreter import FLAGS, Packages, current_interpreter
 from .limits import Limits
-from .seccomp import OWN_PID, Writing, filter_program
 
 FOLDER = "/tmp"  # noqa: S108  (inside: the working folder of a program)
 
@@ -101,7 +102,7 @@ def python_command(descriptor: int) -> list[str]:
         current_interpreter().executable,
         *FLAGS,
         "-c",
-        source_of("bootstrap.py"),
+        bootstrap_source(),
         str(descriptor),
     ]
 
@@ -118,5 +119,5 @@ def temporary_folder() -> str:
 
 @lru_cache(maxsize=8)
 def source_of(name: str) -> str:
-    """Return the source of a module of this package, for the bootstrap."""
+    """Return the source of a module of this package."""
     return resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text("utf-8")

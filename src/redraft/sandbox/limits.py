@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import checks
+from ..base import checks
 
 MIB = 2**20
 MIN_MEMORY_BYTES = 64 * MIB  # an interpreter with ctypes takes about 30 MiB of address space

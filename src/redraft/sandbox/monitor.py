@@ -20,7 +20,7 @@ from subprocess import Popen
 from threading import Lock, Thread
 from typing import Any
 
-from ..jsontext import loads
+from ..base.jsontext import loads
 from .execution import Execution, Status
 from .launch import Launch
 from .limits import FLOOD_FACTOR, Limits

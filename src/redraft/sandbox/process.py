@@ -17,8 +17,8 @@ from contextlib import ExitStack, suppress
 from threading import Lock, RLock
 from typing import Any, Self
 
-from ..jsontext import strict_loads
-from ..threads import LastingThreadPool
+from ..base.jsontext import strict_loads
+from ..base.threads import LastingThreadPool
 from .execution import Execution, SandboxedProcessError
 from .launch import Launch
 from .limits import Limits

@@ -15,10 +15,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from .. import checks
-from ..descriptors import descriptor_limit, is_shortage
+from ..base import checks
+from ..base.descriptors import descriptor_limit, is_shortage
+from ..base.sync import threads_are_greenlets
 from ..errors import ConfigError, SandboxUnavailableError
-from ..sync import threads_are_greenlets
 from . import bubblewrap, docker, landlock, unsafe
 from .execution import Execution, SandboxedProcessError
 from .interpreter import (

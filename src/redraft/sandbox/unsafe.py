@@ -14,7 +14,14 @@ import tempfile
 from pathlib import Path
 
 from ..errors import SandboxUnavailableError
-from .launch import Launch, Program, base_setup, python_command, source_of, temporary_folder
+from .launch import (
+    Launch,
+    Program,
+    base_setup,
+    python_command,
+    source_of,
+    temporary_folder,
+)
 
 
 def launch(program: Program) -> Launch:

@@ -1,5 +1,4 @@
-"""Files that survive a crash: traces, batch journals, stored priors, and files that are written
-atomically.
+"""Files that survive a crash: traces, batch journals, learned priors, and atomic writing.
 
 Importing this package loads nothing, since most runs write no file: each name is loaded when it is
 first used.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .journal import Journal, RowInfo, RunInfo

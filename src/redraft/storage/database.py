@@ -20,8 +20,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TypeAlias
 
+from ..base.log import log
 from ..errors import StoreError
-from ..log import log
 from .schema import (
     check_file,
     check_journal,

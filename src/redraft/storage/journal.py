@@ -23,7 +23,9 @@ from zlib import crc32
 
 import orjson
 
-from ..core.serialize import (
+from ..base.jsontext import MAX_DEPTH, dumps_text, text_to_json, to_json
+from ..errors import ConfigError, StoreError
+from ..loop.serialize import (
     Validator,
     object_from_json,
     pack,
@@ -32,9 +34,7 @@ from ..core.serialize import (
     validator_for,
     value_from_json,
 )
-from ..core.trace import Trace
-from ..errors import ConfigError, StoreError
-from ..jsontext import MAX_DEPTH, dumps_text, text_to_json, to_json
+from ..loop.trace import Trace
 from ..protocols import Reply, TokenLogprobs
 from ..usage import Usage
 from .database import Database

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ..core.serialize import object_from_json
-from ..documents import read_small_bytes
+from ..base.documents import read_small_bytes
 from ..errors import ConfigError, StoreError
-from ..quality.priors import Priors
+from ..loop.serialize import object_from_json
+from ..plans.quality.priors import Priors
 from .secure_files import data_dir, make_folder, write_atomic
 
 SCHEMA = 2

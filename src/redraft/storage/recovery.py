@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
-from ..core.serialize import value_from_json
-from ..documents import open_regular
+from ..base.documents import open_regular
 from ..errors import StoreError, WrongFileError
+from ..loop.serialize import value_from_json
 from .database import fetch_bounded
 from .schema import (
     CHECK_TIMEOUT,

@@ -17,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from ..checks import read_error_message
-from ..core.records import Record
-from ..core.serialize import object_from_json, record_from_json, record_to_json
-from ..core.trace import Trace
-from ..documents import open_regular
+from ..base.checks import read_error_message
+from ..base.documents import open_regular
 from ..errors import StoreError, StoreLockedError, WrongFileError
+from ..loop.records import Record
+from ..loop.serialize import object_from_json, record_from_json, record_to_json
+from ..loop.trace import Trace
 from .secure_files import open_private, try_lock, write_error, write_whole
 
 READ_BYTES = 2**20  # bytes that are read at a time

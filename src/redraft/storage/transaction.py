@@ -12,8 +12,8 @@ from functools import cache
 from itertools import chain, count
 from typing import Any, TypeAlias
 
+from ..base.jsontext import text_to_json
 from ..errors import StoreError
-from ..jsontext import text_to_json
 from .schema import LINES_PER_ROW
 
 ROWS_PER_STATEMENT = 32  # each statement has a text for each number of rows

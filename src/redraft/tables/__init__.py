@@ -1,12 +1,12 @@
-"""Tables: reading rows in many formats one at a time, finding the columns that make a task, and
-writing rows.
+"""Rows of data sets: read one at a time in many formats, made into tasks by their columns, and
+written, also as training data.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .columns import RowMapping, TaskColumns, infer_columns

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..jsontext import strict_loads
+from ..base.jsontext import strict_loads
 
 MAX_CHARS = 1_000_000
 MAX_TOKENS = 50_000

@@ -18,9 +18,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from ..checks import closest_names, format_value, is_blank
-from ..core.task import Message, Task
+from ..base.checks import closest_names, format_value, is_blank
 from ..errors import ConfigError
+from ..loop.task import Message, Task
 from .row_values import (
     ANSWERING_ROLES,
     MISSING,

@@ -17,9 +17,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from ..compute.pool import run_sync
+from ..base.jsontext import first_duplicate
 from ..errors import ComputeLimitError, ConfigError, StoreError
-from ..jsontext import first_duplicate
+from ..workers.pool import run_sync
 
 # rows at a time, whether texts stay dictionary-encoded; tried in order
 READ_MODES = ((2048, False), (64, True), (1, True))

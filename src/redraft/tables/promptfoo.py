@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from ..log import log
+from ..base.log import log
 
 _KINDS = (
     "answer-relevance bleu classifier contains contains-all contains-any contains-html "

@@ -25,9 +25,9 @@ from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self, TypeAlias, cast
 
-from ..checks import format_value, read_error_message
+from ..base.checks import format_value, read_error_message
+from ..base.jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_loads
 from ..errors import ConfigError
-from ..jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_loads
 from .parquet import MAX_ROW_BYTES, read_batches
 from .promptfoo import is_promptfoo, is_repeatable, promptfoo_row
 from .spool import MAX_SKIPPED_BYTES, to_jsonable

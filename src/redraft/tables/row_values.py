@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..checks import format_value, is_blank
-from ..core.task import Message, message_text
-from ..jsontext import strict_loads
+from ..base.checks import format_value, is_blank
+from ..base.jsontext import strict_loads
+from ..loop.task import Message, message_text
 from .cells import START, TextAfterValue, load_cell
 
 # of stored messages, for no endpoint

@@ -24,10 +24,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..checks import read_error_message
-from ..documents import check_yaml, read_small_text
+from ..base.checks import read_error_message
+from ..base.documents import check_yaml, read_small_text
+from ..base.jsontext import strict_loads
 from ..errors import ConfigError
-from ..jsontext import strict_loads
 from .readers import (
     BAD_ROW_MARK,
     CHUNK_BYTES,

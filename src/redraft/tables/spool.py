@@ -26,8 +26,8 @@ from weakref import finalize
 
 import orjson
 
+from ..base.jsontext import escape_surrogates
 from ..errors import ConfigError, StoreError
-from ..jsontext import escape_surrogates
 
 BUFFER_BYTES = 2**20  # bytes that are written at a time
 NO_PLACE = -1

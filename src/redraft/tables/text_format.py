@@ -18,8 +18,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..checks import format_value
-from ..log import log
+from ..base.checks import format_value
+from ..base.log import log
 
 ENCODING: ContextVar[str] = ContextVar("ENCODING", default="")
 """The encoding of all tables that are text; "" recognises that of each."""

@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from ..core.trace import Trace
+from ..loop.trace import Trace
 from ..protocols import Call, Perform, Reply, Request
 from ..usage import Usage
 

@@ -14,11 +14,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from ..core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason, ToolCall
-from ..core.steps import Compare, Generate, Grade, Refine, Repair, Step
-from ..core.task import Message
-from ..core.trace import PanelGrader, Trace
-from ..jsontext import replace_lone_surrogates
+from ..base.jsontext import replace_lone_surrogates
+from ..loop.records import (
+    Candidate,
+    Comparison,
+    Failure,
+    Feedback,
+    Record,
+    StopReason,
+    ToolCall,
+)
+from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step
+from ..loop.task import Message
+from ..loop.trace import PanelGrader, Trace
 from ..protocols import Reply, Request
 from ..usage import Usage
 

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-from ..masking import Mask, secrets_in_environment
+from ..base.masking import Mask, secrets_in_environment
 
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
 Say: TypeAlias = Callable[[str], object]

@@ -34,14 +34,14 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ..core.records import Candidate, Failure, Feedback, Record, StopReason
-from ..core.steps import Grade, Step, Stop
-from ..core.trace import Trace
-from ..error_text import error_text
+from ..base.error_text import error_text
+from ..base.log import error_kind
+from ..base.masking import Mask, secrets_in_environment
+from ..base.own_code import PACKAGE
 from ..errors import ModelError, error_name
-from ..log import error_kind
-from ..masking import Mask, secrets_in_environment
-from ..own_code import PACKAGE
+from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
+from ..loop.steps import Grade, Step, Stop
+from ..loop.trace import Trace
 from ..protocols import Call, Perform, Reply, Request
 from ..usage import Usage
 from . import ForwardedCall

@@ -1,5 +1,4 @@
-"""Validation of graders: their verdicts compared with the labels of people, the measures, and the
-validation card.
+"""Validation of graders: their verdicts are compared with labels of people, in a validation card.
 
 `validate` and `validate_sync` do all of it; `propose_rubric` asks a model for a rubric.
 `fit_calibration` maps scores to labels of people, and `ppi_mean` and others estimate what people
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .api import validate, validate_sync
@@ -44,7 +43,14 @@ if TYPE_CHECKING:
         compare_graders_sync,
         judge_drift,
     )
-    from .label_file import Label, LabelFile, LabelItem, LabelQuestion, LabelSet, read_labels
+    from .label_file import (
+        Label,
+        LabelFile,
+        LabelItem,
+        LabelQuestion,
+        LabelSet,
+        read_labels,
+    )
     from .labelled import read_cases
     from .rubric_proposal import propose_rubric
     from .run import ValidationResult

@@ -17,21 +17,27 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from .. import checks
-from ..cards import CardStore
+from ..base import checks
+from ..base.sync import async_to_sync
 from ..errors import ConfigError
 from ..graders import FunctionGrader, WeightedMean
 from ..graders.base import MAX_REPEATS, as_grader_spec
-from ..options import Options
-from ..refinement import resolve_model
-from ..session import Session, needs_judge
+from ..graders.cards import CardStore
+from ..session.options import Options
+from ..session.refinement import resolve_model
+from ..session.session import Session, needs_judge
 from ..settings import Settings, ValidationSettings, check_names
-from ..sync import async_to_sync
 from .attacks import Attack, read_attacks
 from .cases import DIRECTION_OPTIONS, LabelKind, LabelledCase, is_lower_better
 from .labelled import MAX_ROWS, LabelledCases, as_labelled_cases, read_cases
 from .report import ReportConfig
-from .run import JudgedCase, LabelledData, LiveConfig, ValidationResult, validate_live
+from .run import (
+    JudgedCase,
+    LabelledData,
+    LiveConfig,
+    ValidationResult,
+    validate_live,
+)
 
 
 async def validate(

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from ..cards import Measure
-from ..checks import read_error_message
-from ..documents import read_small_text
+from ..base.checks import read_error_message
+from ..base.documents import read_small_text
+from ..base.jsontext import strict_loads
 from ..errors import ConfigError
-from ..jsontext import strict_loads
+from ..graders.cards import Measure
 from .cases import (
     FIRST,
     SECOND,

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..cards import Measure
+from ..graders.cards import Measure
 from .benchmarks import BENCHMARKS, Benchmark, RowOutcome
 from .cases import LabelledCase, Verdict
 from .report import (

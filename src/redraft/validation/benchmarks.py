@@ -15,8 +15,8 @@ from hashlib import sha256
 from math import comb, tanh
 from typing import Any, NamedTuple
 
-from ..checks import format_value
-from ..core.task import Message, Task
+from ..base.checks import format_value
+from ..loop.task import Message, Task
 from ..tables.cells import load_cell
 from ..tables.row_values import read_message
 from .cases import (

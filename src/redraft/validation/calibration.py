@@ -16,10 +16,10 @@ from math import sqrt
 from statistics import fmean, pstdev, stdev
 from typing import Any, TypeAlias
 
-from .. import checks
-from ..cards import MIN_CALIBRATION_LABELS
+from ..base import checks
 from ..errors import ConfigError
-from ..quality.calibration import (
+from ..graders.cards import MIN_CALIBRATION_LABELS
+from ..plans.quality.calibration import (
     MIN_RELIABILITY,
     Calibration,
     LabelPrediction,

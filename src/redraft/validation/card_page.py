@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import starmap
 from pathlib import Path
 
-from ..cards import Card, ClassRates, Measure, write_card_file
-from ..documents import read_small_text
+from ..base.documents import read_small_text
+from ..base.money import format_usd
+from ..base.text import escape_cell, markdown_table
 from ..errors import StoreError
-from ..money import format_usd
-from ..quality.calibration import Calibration, LabelPrediction
-from ..text import escape_cell, markdown_table
+from ..graders.cards import Card, ClassRates, Measure, write_card_file
+from ..plans.quality.calibration import Calibration, LabelPrediction
 from . import plots
 from . import statistics as m
 from .report import ValidationReport

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, Literal, TypeAlias
 
-from ..checks import format_value, is_blank
-from ..core.task import Task
+from ..base.checks import format_value, is_blank
 from ..errors import ConfigError
+from ..loop.task import Task
 
 LabelKind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
 """Kinds of labels: a number for a response, pass or fail, the better of two responses, the order of

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, Literal, TypeAlias
 
 from ..errors import ConfigError
-from ..quality.calibration import check_confidence
+from ..plans.quality.calibration import check_confidence
 from . import statistics as m
 from .clusters import cluster_numbers, cluster_sums, clustered_mean, with_two_rows
 

@@ -15,9 +15,9 @@ from math import ceil, sqrt
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
-from ..quality.calibration import check_confidence
+from ..plans.quality.calibration import check_confidence
 from . import statistics as m
 from .clusters import (
     cluster_numbers,

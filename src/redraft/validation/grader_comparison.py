@@ -8,11 +8,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, Unpack
 
-from .. import checks
+from ..base import checks
+from ..base.sync import async_to_sync
 from ..errors import ConfigError, GradingError
-from ..quality.calibration import check_confidence
+from ..plans.quality.calibration import check_confidence
 from ..settings import ValidationSettings
-from ..sync import async_to_sync
 from ..usage import NO_USAGE, Usage
 from . import statistics as m
 from .api import in_direction, labelled_cases, validate

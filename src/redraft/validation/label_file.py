@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from .. import checks
-from ..core.serialize import object_from_json, pack, unpack
-from ..documents import open_regular
+from ..base import checks
+from ..base.documents import open_regular
 from ..errors import ConfigError, StoreError, WrongFileError
+from ..loop.serialize import object_from_json, pack, unpack
 from ..storage.trace_file import LockedLineFile, read_bounded_lines
 from .cases import FIRST, SECOND, TIE
 

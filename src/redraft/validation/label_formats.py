@@ -13,9 +13,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..checks import is_number
+from ..base.checks import is_number
+from ..base.jsontext import strict_loads
 from ..errors import ConfigError
-from ..jsontext import strict_loads
 from .label_file import (
     PAIR_WORDS,
     AnnotationKind,

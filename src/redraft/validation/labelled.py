@@ -16,11 +16,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from .. import checks
-from ..core.serialize import pack
-from ..core.task import Message, Task
+from ..base import checks
+from ..base.jsontext import dumps
 from ..errors import ConfigError
-from ..jsontext import dumps
+from ..loop.serialize import pack
+from ..loop.task import Message, Task
 from ..tables.columns import OTHER_PROMPT_NAMES, PROMPT_NAMES
 from ..tables.readers import BadRow, Row, iter_rows
 from ..tables.row_values import read_message, tests_at, tests_metadata

@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .. import checks
-from ..core.task import message_text
+from ..base import checks
 from ..errors import ConfigError
+from ..loop.task import message_text
 from ..tables.cells import START, load_cell
 from ..tables.columns import SYNONYMS, SampleColumns
 from ..tables.readers import BadRow, OnError, Row, iter_rows

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..svg import Axes, Drawing, clean_text, ticks
+from ..base.svg import Axes, Drawing, clean_text, ticks
 
 if TYPE_CHECKING:
     from rich.table import Table

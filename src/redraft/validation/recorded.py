@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks import format_value
+from ..base.checks import format_value
 from ..errors import ConfigError
 from ..graders.judging.structured import UnreadableOutput
 from ..tables import Row

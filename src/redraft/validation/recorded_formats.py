@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 from ..graders.judging.structured import MAX_CHARS, UnreadableOutput, find_object, without_thinking
 

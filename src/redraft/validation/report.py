@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from ..cards import MIN_ROWS, NOISE, ClassRates, Measure
+from ..graders.cards import MIN_ROWS, NOISE, ClassRates, Measure
 from . import statistics as m
 from .cases import (
     FIRST,

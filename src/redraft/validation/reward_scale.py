@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.records import Candidate, Failure, Feedback
-from ..core.steps import Grade
-from ..core.task import Task
 from ..errors import ConfigError, GradingError
 from ..graders import Reward
-from ..options import Options
-from ..perform import make_performer
+from ..loop.records import Candidate, Failure, Feedback
+from ..loop.steps import Grade
+from ..loop.task import Task
 from ..requirements.spec import check_foreign_spec
-from ..session import Session
+from ..session.options import Options
+from ..session.perform import make_performer
+from ..session.session import Session
 from ..tables import BadRow, infer_columns, iter_rows
 
 MAX_SAMPLE = 2000

@@ -20,19 +20,25 @@ from hashlib import sha256
 from time import monotonic
 from typing import Any
 
-from ..cards import Measure
-from ..core.records import StopReason
+from ..base.text import strip_control_sequences
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
+from ..graders.cards import Measure
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate_middle
 from ..graders.judging.structured import UnreadableOutput, ask_for_json, read_object, string_at
+from ..loop.records import StopReason
 from ..middleware.timeout import enforce_deadline
 from ..models.registry import alternative_models
-from ..perform import ModelClient, StepClient
 from ..protocols import Reply, Request
-from ..session import Session
-from ..text import strip_control_sequences
-from .cases import CaseVerdicts, LabelledCase, Verdict, better_of_two, preferred_response
+from ..session.perform import ModelClient, StepClient
+from ..session.session import Session
+from .cases import (
+    CaseVerdicts,
+    LabelledCase,
+    Verdict,
+    better_of_two,
+    preferred_response,
+)
 from .report import build_report
 from .run import GraderHarness
 

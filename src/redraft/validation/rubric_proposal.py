@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Unpack
 
-from .. import checks
+from ..base import checks
+from ..base.text import strip_control_sequences
 from ..errors import ConfigError
 from ..graders import Criterion, Rubric
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce
@@ -30,13 +31,12 @@ from ..graders.judging.structured import (
 )
 from ..middleware.timeout import enforce_deadline
 from ..models.registry import alternative_models
-from ..options import Options
-from ..perform import StepClient
 from ..protocols import Reply, Request
-from ..refinement import resolve_model
-from ..session import Session
+from ..session.options import Options
+from ..session.perform import StepClient
+from ..session.refinement import resolve_model
+from ..session.session import Session
 from ..settings import Settings
-from ..text import strip_control_sequences
 
 MAX_DESCRIPTION_CHARS = 8_000
 MAX_CRITERIA = 6

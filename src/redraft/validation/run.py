@@ -31,19 +31,25 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-from ..cards import RECORDED_FINGERPRINT, Card, CardStore, Measure, format_measure
-from ..core.cancellation import cancel_and_wait
-from ..core.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
-from ..core.serialize import object_from_json, unpack
-from ..core.steps import Compare, Grade
-from ..core.trace import PanelGrader
 from ..errors import EXTERNAL_ERRORS, ConfigError, GradingError, StoreError
 from ..graders.base import MESSAGE_NEEDS, has_needed
+from ..graders.cards import (
+    RECORDED_FINGERPRINT,
+    Card,
+    CardStore,
+    Measure,
+    format_measure,
+)
 from ..graders.traits import GraderTraits, check_environments
-from ..perform import Roles, make_performer
+from ..loop.cancellation import cancel_and_wait
+from ..loop.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
+from ..loop.serialize import object_from_json, unpack
+from ..loop.steps import Compare, Grade
+from ..loop.trace import PanelGrader
+from ..plans.quality.calibration import Calibration
 from ..protocols import Perform
-from ..quality.calibration import Calibration
-from ..session import Session
+from ..session.perform import Roles, make_performer
+from ..session.session import Session
 from ..storage import LockedLineFile
 from ..storage.secure_files import make_folder
 from ..usage import NO_USAGE, Usage

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import log, sqrt
 from typing import Any
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
-from ..quality.calibration import check_confidence
+from ..plans.quality.calibration import check_confidence
 from . import statistics as m
 
 GRID = 2000  # means that are tested; the interval is as exact as their distance

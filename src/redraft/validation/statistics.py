@@ -18,7 +18,7 @@ from numbers import Real
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from .. import checks
+from ..base import checks
 from ..errors import ConfigError
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""The pages of `redraft view` and `redraft label`: runs, their rows, their graders, and labels of
+"""Pages of `redraft view` and `redraft label`: runs, their rows, their graders, and labels of
 people. Needs `redraft[view]`.
 
 `write_page` writes one page as a file, as `redraft view --html` does. Importing this package loads
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_imports import attribute_loader
+from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
     from .static_page import write_page

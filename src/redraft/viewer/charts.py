@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ..svg import Axes, Drawing, clean_text, ticks
-from ..text import pluralize
+from ..base.svg import Axes, Drawing, clean_text, ticks
+from ..base.text import pluralize
 from .figures import RunFigures
 
 WIDTH, HEIGHT = 344, 230

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..money import usd_amount
-from ..text import format_duration
+from ..base.money import usd_amount
+from ..base.text import format_duration
 
 UNKNOWN = "–"
 HEAT_STEPS = 10

@@ -21,9 +21,9 @@ from time import monotonic, time
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ..core.serialize import value_from_json
-from ..core.trace import Trace
 from ..errors import StoreError
+from ..loop.serialize import value_from_json
+from ..loop.trace import Trace
 from ..storage.journal import Journal, RunInfo
 from ..storage.secure_files import cache_dir, is_untrusted, make_folder
 from .row_facts import RowFacts, row_facts

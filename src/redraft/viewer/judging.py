@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.records import Candidate
-from ..core.trace import PanelGrader, Trace
+from ..base.sync import run_sync
 from ..errors import ConfigError
 from ..graders.judging.stored_judge import judge_from_data, judge_prompts
-from ..sync import run_sync
+from ..loop.records import Candidate
+from ..loop.trace import PanelGrader, Trace
 from .row_view import ShownText, shown_messages
 
 UNKNOWN = (

@@ -14,13 +14,13 @@ from math import log2, sqrt
 from pathlib import Path
 from statistics import NormalDist, stdev
 
-from ..core.records import Candidate
-from ..core.task import Message, message_text
-from ..core.trace import Trace
+from ..base.log import log
+from ..base.text import pluralize
 from ..errors import ConfigError
-from ..log import log
+from ..loop.records import Candidate
+from ..loop.task import Message, message_text
+from ..loop.trace import Trace
 from ..tables.readers import BadRow, Row, iter_rows
-from ..text import pluralize
 from ..validation.cases import AmbiguousLabel
 from ..validation.label_file import AnnotationKind, LabelItem
 from ..validation.label_schema import PAIR_COLUMNS

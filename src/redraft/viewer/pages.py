@@ -21,14 +21,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
-from ..cards import Card, CardStore, format_measure
-from ..core.records import Candidate
-from ..core.task import Message
-from ..core.trace import Trace
-from ..documents import read_small_text
+from ..base.documents import read_small_text
+from ..base.svg import STYLE
+from ..base.web.html import Templates
 from ..errors import ConfigError, RedraftError
-from ..svg import STYLE
-from ..web.html import Templates
+from ..graders.cards import Card, CardStore, format_measure
+from ..loop.records import Candidate
+from ..loop.task import Message
+from ..loop.trace import Trace
 from . import charts, formats
 from .figures import RunFigures, run_figures, uplift_figures
 from .grader_figures import pair_figures, part_figures

@@ -12,10 +12,10 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
+from ..base.jsontext import loads, replace_lone_surrogates
 from ..comparison.results import hash_task
-from ..core.task import message_text
 from ..errors import StoreError
-from ..jsontext import loads, replace_lone_surrogates
+from ..loop.task import message_text
 from ..runs.row_result import TOLERANCE
 from ..storage.journal import STATUSES, StoredRow
 

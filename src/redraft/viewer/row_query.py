@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import urlencode
 
-from ..checks import unknown_name_message
+from ..base.checks import unknown_name_message
 from ..errors import ConfigError
 
 ORDERS: Mapping[str, str] = {

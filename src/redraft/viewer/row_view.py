@@ -13,20 +13,20 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ..core.prompts import draft_messages, refinement_messages
-from ..core.records import Candidate, Comparison, Failure
-from ..core.task import Message, Task, message_text
-from ..core.trace import PanelGrader, Trace
+from ..base.word_diff import DiffSpan, word_diff
 from ..errors import ConfigError
-from ..grade_report import GraderFeedback, grader_feedback
 from ..graders.base import unique_texts
 from ..graders.registry import resolve_spec
+from ..loop.prompts import draft_messages, refinement_messages
+from ..loop.records import Candidate, Comparison, Failure
+from ..loop.task import Message, Task, message_text
+from ..loop.trace import PanelGrader, Trace
 from ..plans.prompts import Prompts
-from ..refinement import PROMPT_KEYS
 from ..requirements import kinds, reads_file
 from ..result import Result, diagnosis_text, score_interval
+from ..session.grade_report import GraderFeedback, grader_feedback
+from ..session.refinement import PROMPT_KEYS
 from ..usage import Usage
-from ..word_diff import DiffSpan, word_diff
 from .charts import CurvePoint, score_curve
 
 MAX_TEXT = 60_000  # characters of a text that a page shows

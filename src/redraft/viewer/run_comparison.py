@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..checks import format_value
+from ..base.checks import format_value
 from ..comparison.estimates import ComparisonSettings, PairedScores, build_report
 from ..comparison.report import ComparisonReport
 from ..comparison.results import ResultPair, ResultRow, RunResults, pair_results

@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Self
 
-from ..core.serialize import record_to_json
-from ..core.trace import Trace
-from ..documents import open_regular
+from ..base.documents import open_regular
+from ..base.jsontext import dumps_text
 from ..errors import ConfigError, StoreError
-from ..jsontext import dumps_text
+from ..loop.serialize import record_to_json
+from ..loop.trace import Trace
 from ..runs.config import JOURNAL
 from ..runs.row_result import row_result
 from ..storage.journal import Journal, RunInfo, run_name

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ..core.trace import Trace
+from ..base.svg import STYLE
+from ..base.web.access import csp_hash
+from ..base.web.html import html_text
 from ..errors import ConfigError, StoreError
+from ..loop.trace import Trace
 from ..storage import write_atomic
-from ..svg import STYLE
-from ..web.access import csp_hash
-from ..web.html import html_text
 from . import charts
 from .figures import run_figures
 from .index import RunIndex

@@ -7,10 +7,18 @@ from typing import Any
 
 import click
 
-from ...export.formats import FILES, FORMATS, PAIRS, STYLES, ExportConfig, ExportResult, Provenance
-from ...export.writer import export as export_run
+from ...base.text import pluralize
 from ...storage.journal import Journal
-from ...text import pluralize
+from ...tables.export.formats import (
+    FILES,
+    FORMATS,
+    PAIRS,
+    STYLES,
+    ExportConfig,
+    ExportResult,
+    Provenance,
+)
+from ...tables.export.writer import export as export_run
 from .. import options
 from ..output import notice
 from ..stored_runs import find_run

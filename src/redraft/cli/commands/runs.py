@@ -13,12 +13,12 @@ from typing import Any, TextIO
 
 import click
 
+from ...base.money import format_usd, usd_amount
+from ...base.text import pluralize
 from ...errors import ConfigError
-from ...money import format_usd, usd_amount
 from ...storage.journal import Journal, Status
 from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
-from ...text import pluralize
 from .. import options
 from ..command_classes import DefaultGroup
 from ..errors import OK

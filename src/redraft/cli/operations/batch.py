@@ -16,12 +16,12 @@ from typing import Any, Self, cast
 import click
 from click.core import ParameterSource
 
+from ...base.sync import reset_in_children, run_on_uvloop
+from ...base.text import pluralize
 from ...errors import NOTHING_LEFT, RedraftError
 from ...graders import must
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
 from ...settings import BatchFields, EndpointLimits, settings_of
-from ...sync import reset_in_children, run_on_uvloop
-from ...text import pluralize
 from .. import output
 from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
 from ..request import (

@@ -27,13 +27,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ...documents import open_regular
+from ...base.documents import open_regular
+from ...base.money import format_usd, usd_amount
+from ...base.text import pluralize, strip_control_sequences
 from ...errors import ConfigError
-from ...money import format_usd, usd_amount
 from ...result import format_score
 from ...runs import BatchPreview, BatchProgress, BatchReport
 from ...runs.progress import format_price
-from ...text import pluralize, strip_control_sequences
 from .. import output
 from ..terminal import console, grid, plain_table, text_line
 

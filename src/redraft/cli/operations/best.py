@@ -13,22 +13,34 @@ from click.core import ParameterSource
 from rich.table import Table
 from rich.text import Text
 
-from ...checks import is_blank
-from ...core.ranking import RankedAnswer
-from ...core.records import Candidate
-from ...core.trace import Trace
+from ...base.checks import is_blank
+from ...base.sync import run_sync
 from ...errors import RedraftError
-from ...options import load_template
+from ...loop.ranking import RankedAnswer
+from ...loop.records import Candidate
+from ...loop.trace import Trace
 from ...plans.self_refine import BestOfN
-from ...result import Result, conclusion_error, format_score, is_graded, stop_phrase
-from ...session import graders_for_tasks, needs_judge
-from ...sync import run_sync
+from ...result import (
+    Result,
+    conclusion_error,
+    format_score,
+    is_graded,
+    stop_phrase,
+)
+from ...session.options import load_template
+from ...session.session import graders_for_tasks, needs_judge
 from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
 from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..request import SharedArguments, build_request, find_model, make_task
 from ..terminal import console, text_line
-from .run import RefinementDisplay, best_so_far, run_request, write_error, write_result
+from .run import (
+    RefinementDisplay,
+    best_so_far,
+    run_request,
+    write_error,
+    write_result,
+)
 
 UNKNOWN_PROMPT = "(The request is unknown. Judge the answers as texts.)"
 

@@ -11,18 +11,24 @@ from typing import Any, cast
 
 import click
 
-from ...core.task import Task
+from ...base.sync import run_sync
+from ...base.text import pluralize
+from ...loop.task import Task
 from ...runs.config import columns_of
 from ...runs.dataset import open_dataset
 from ...runs.learning import LearnedPriors, calibrate
 from ...settings import CalibrationSettings
-from ...sync import run_sync
 from ...tables.readers import BadRow
 from ...tables.sources import open_source
-from ...text import pluralize
 from ..errors import OK
 from ..output import notice, warning
-from ..request import SharedArguments, load_graders, parameter_settings, parse_model, parse_prices
+from ..request import (
+    SharedArguments,
+    load_graders,
+    parameter_settings,
+    parse_model,
+    parse_prices,
+)
 from ..terminal import console, text_line
 
 MAX_LISTED = 3  # unusable rows that are listed one by one

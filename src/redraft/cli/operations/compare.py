@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 from rich.table import Table
 
+from ...base.sync import run_sync
 from ...comparison import ComparisonReport, compare
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
 from ...comparison.labels import NOT_RANDOM, read_sampled_cases
@@ -24,9 +25,8 @@ from ...errors import ConfigError
 from ...graders import must
 from ...models.registry import PREFIXES
 from ...runs import BatchSettings
-from ...session import needs_judge
+from ...session.session import needs_judge
 from ...settings import ValidationSettings, settings_for
-from ...sync import run_sync
 from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders
 from ..errors import OK, UNDECIDED, WORSE

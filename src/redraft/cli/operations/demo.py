@@ -21,12 +21,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...answers.editor import FormEditor, edit_distance
 from ...api import refine
-from ...checks import format_value, read_error_message, unknown_name_message
-from ...core.task import Task
-from ...documents import parse_toml, read_small_text
-from ...editor import FormEditor, edit_distance
+from ...base.checks import format_value, read_error_message, unknown_name_message
+from ...base.documents import parse_toml, read_small_text
 from ...errors import ConfigError
+from ...loop.task import Task
 from ...models import DiscoveryResult, find_model
 from ...protocols import Check, Edit, Requirement
 from ...requirements import parse

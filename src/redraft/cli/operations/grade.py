@@ -14,16 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ...answers import as_answer_form
-from ...core.task import Task
-from ...core.visible_tests import hidden_results
+from ...base.sync import run_sync
 from ...errors import ConfigError
 from ...grading import GradeReport, GraderFeedback, grade, grade_tasks
+from ...loop.task import Task
+from ...loop.visible_tests import hidden_results
 from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
-from ...session import default_judge_note, graders_for_tasks, needs_judge
+from ...session.session import default_judge_note, graders_for_tasks, needs_judge
 from ...settings import GradeSettings, settings_for
-from ...sync import run_sync
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response
 from ...tables.readers import is_table

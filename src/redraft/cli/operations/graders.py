@@ -13,10 +13,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ...cards import CardStore
 from ...errors import ConfigError, SandboxUnavailableError
 from ...graders import GraderEntry, Rubric, entries
 from ...graders.aliases import find_alias
+from ...graders.cards import CardStore
 from ...graders.registry import resolve_spec
 from ...graders.traits import traits_of
 from ..terminal import console, grid, text_line

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 import click
 
+from ...base.money import usd_amount
 from ...errors import ConfigError
 from ...gateway.config import configured_folder, configured_names, default_folder
 from ...gateway.key_database import Spending
 from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
-from ...money import usd_amount
 from ..output import format_time, notice, warning
 from ..terminal import console, grid, plain_table, text_line
 

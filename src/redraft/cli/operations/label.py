@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from ...checks import read_error_message
-from ...documents import open_regular
+from ...base.checks import read_error_message
+from ...base.documents import open_regular
+from ...base.text import pluralize
 from ...errors import ConfigError
 from ...graders.rubric import as_rubric, rubric_files
 from ...storage import write_atomic
-from ...text import pluralize
 from ...validation.label_file import (
     AnnotationKind,
     LabelFile,
@@ -24,7 +24,13 @@ from ...validation.label_file import (
     read_labels,
 )
 from ...validation.label_formats import MAX_BYTES, export_labels, import_labels
-from ...viewer.label_items import LabelQueue, LabelSource, file_source, run_source, two_runs_source
+from ...viewer.label_items import (
+    LabelQueue,
+    LabelSource,
+    file_source,
+    run_source,
+    two_runs_source,
+)
 from ...viewer.run_library import RunEntry, RunLibrary, is_sqlite_file
 from ..output import check_output, notice
 from ..stored_runs import SUFFIX
@@ -136,8 +142,8 @@ def _import(arguments: LabelArguments, path: str) -> None:
 
 def _serve(arguments: LabelArguments) -> None:
     check_extra("label")
+    from ...base.web.server import PageServer, browser_page
     from ...viewer.label_pages import LabelPages
-    from ...web.server import PageServer, browser_page
 
     question = arguments.label_question
     with ExitStack() as stack:

@@ -9,9 +9,9 @@ import json
 
 import click
 
+from ...base.text import pluralize
 from ...errors import ConfigError
 from ...graders import Reward, as_grader
-from ...text import pluralize
 from ...validation.reward_scale import learn_scale, read_samples
 from ..output import notice
 

@@ -19,7 +19,13 @@ from ...graders import as_grader
 from ..errors import OK, handle_sigterm
 from ..grader_code import load_grader
 from ..output import notice
-from ..request import SharedArguments, announce_sources, budget_of, build_settings, connect_declared
+from ..request import (
+    SharedArguments,
+    announce_sources,
+    budget_of,
+    build_settings,
+    connect_declared,
+)
 
 if TYPE_CHECKING:
     from ...mcp_server.workbench import Workbench

@@ -18,23 +18,29 @@ from typing import Any, Self
 import click
 from click.core import ParameterSource
 
-from ...core.serialize import object_from_json
-from ...core.trace import Trace
-from ...documents import open_regular
+from ...base.documents import open_regular
+from ...base.text import pluralize
 from ...errors import ConfigError, StoreError
-from ...options import Options
-from ...quality.fit import fit_priors, lift
-from ...quality.lineage import Observations, llm_graders, observe
-from ...quality.priors import Priors
-from ...session import Session, graders_of_run, scoring_graders
+from ...loop.serialize import object_from_json
+from ...loop.trace import Trace
+from ...plans.quality.fit import fit_priors, lift
+from ...plans.quality.lineage import Observations, llm_graders, observe
+from ...plans.quality.priors import Priors
+from ...session.options import Options
+from ...session.session import Session, graders_of_run, scoring_graders
 from ...storage import Journal, RunInfo, read_trace
 from ...storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from ...storage.trace_file import read_bounded_lines
-from ...text import pluralize
 from ..command_classes import ConfiguredCommand
 from ..errors import FAILED, OK
 from ..output import format_time, notice, warning
-from ..request import find_model, load_graders, parameter_settings, parse_model, settings_from_trace
+from ..request import (
+    find_model,
+    load_graders,
+    parameter_settings,
+    parse_model,
+    settings_from_trace,
+)
 from ..terminal import console, plain_table, text_line
 
 SHIPPED = "shipped"

@@ -15,13 +15,13 @@ from typing import Any, cast
 import click
 from click.core import ParameterSource
 
-from ...checks import format_value
+from ...base.checks import format_value
 from ...errors import ConfigError
 from ...graders import Judge, Rubric
 from ...graders.rubric import DEFAULT_RUBRIC
 from ...models.endpoint_url import redacted_model_name
-from ...options import Options
-from ...session import Session, graders_of_run
+from ...session.options import Options
+from ...session.session import Session, graders_of_run
 from ...settings import Settings
 from ...storage import write_atomic
 from ...validation import propose_rubric
@@ -30,7 +30,12 @@ from ...validation.rubric_induction import InducedRubric, RubricInduction, to_to
 from ...validation.rubric_proposal import proposal_to_toml
 from ..errors import FAILED, OK, UNPROVEN
 from ..output import check_output, notice, print_answer, read_text, warning
-from ..request import announce_sources, find_model, parameter_settings, parse_model
+from ..request import (
+    announce_sources,
+    find_model,
+    parameter_settings,
+    parse_model,
+)
 from .validate import JudgingArguments
 
 SOURCE_MESSAGE = (

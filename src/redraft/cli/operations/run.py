@@ -14,18 +14,18 @@ from typing import Any
 
 import click
 
-from ...core.records import Comparison, Record
-from ...core.steps import Step
-from ...core.trace import Trace
+from ...base.sync import run_sync
+from ...base.text import pluralize
 from ...errors import GradingError, RedraftError, StoreError
+from ...loop.records import Comparison, Record
+from ...loop.steps import Step
+from ...loop.trace import Trace
 from ...plans import plan_traits
-from ...quality.priors import Priors
-from ...refinement import Refinement, finish_refinement, prepare_refinement
+from ...plans.quality.priors import Priors
 from ...result import Result, diagnosis_text
+from ...session.refinement import Refinement, finish_refinement, prepare_refinement
 from ...storage import JsonlStore, read_trace, write_atomic
 from ...storage.priors_store import PriorsStore
-from ...sync import run_sync
-from ...text import pluralize
 from ..command_classes import ConfiguredCommand
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
 from ..errors import (
@@ -37,7 +37,13 @@ from ..errors import (
     report_error,
     warn_if_ungraded,
 )
-from ..output import check_output, messages_are_json, notice, print_answer, warning
+from ..output import (
+    check_output,
+    messages_are_json,
+    notice,
+    print_answer,
+    warning,
+)
 from ..progress import (
     JsonReporter,
     PlainReporter,

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...base.sync import run_sync
 from ...errors import ConfigError
 from ...gateway.config import GatewayConfig, default_config, load_config
 from ...models import find_model
 from ...models.openai_chat import Chat
 from ...models.registry import openai_url
-from ...sync import run_sync
 from ..output import hide_waits, messages_are_json, notice, warning, write_event
 
 if TYPE_CHECKING:

@@ -9,16 +9,23 @@ from pathlib import Path
 
 import click
 
-from ...core.trace import Trace
+from ...base.money import format_usd
+from ...base.text import pluralize
 from ...errors import ConfigError
 from ...gateway.config import configured_folder, default_folder
 from ...gateway.request_store import StoredRequest, find_stored_request
 from ...gateway.request_table import RequestFacts
-from ...money import format_usd
+from ...loop.trace import Trace
 from ...storage import read_trace
-from ...text import pluralize
 from ..output import format_time
-from ..terminal import console, grid, show_exchange, show_trace, text_line, trace_as_json
+from ..terminal import (
+    console,
+    grid,
+    show_exchange,
+    show_trace,
+    text_line,
+    trace_as_json,
+)
 
 
 def show_file(path: str, *, as_json: bool, full: bool) -> None:

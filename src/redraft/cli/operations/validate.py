@@ -17,11 +17,11 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from ...cards import MIN_CALIBRATION_LABELS, CardStore, Measure
+from ...base.text import pluralize
 from ...errors import ConfigError
 from ...graders import as_grader
+from ...graders.cards import MIN_CALIBRATION_LABELS, CardStore, Measure
 from ...settings import ValidationSettings, settings_for
-from ...text import pluralize
 from ...validation import card_page as page
 from ...validation import plots
 from ...validation.api import in_direction, labelled_data, validate

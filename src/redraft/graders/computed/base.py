@@ -15,16 +15,16 @@ from importlib import import_module
 from math import isfinite
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ... import checks
-from ...compute.pool import IN_PROCESS, run
-from ...core.records import Candidate, Feedback
-from ...core.serialize import pack, unpack
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import is_own, removed_settings
+from ...base.text import compose_nfc
 from ...errors import ConfigError
-from ...own_code import is_own, removed_settings
+from ...loop.records import Candidate, Feedback
+from ...loop.serialize import pack, unpack
+from ...loop.task import Task
 from ...protocols import JudgeClient
 from ...requirements.spec import AT_ONCE
-from ...text import compose_nfc
+from ...workers.pool import IN_PROCESS, run
 from ..base import check_needs
 from ..traits import traits_of
 

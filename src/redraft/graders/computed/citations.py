@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ... import checks
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
-from ...own_code import fingerprint_name
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from .base import compute, context_of, preview, score_feedback, with_limit

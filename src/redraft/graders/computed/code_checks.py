@@ -13,24 +13,24 @@ from dataclasses import dataclass, replace
 from textwrap import dedent
 from typing import Any, Literal
 
-from ... import checks
 from ...answers.code import code_blocks, plain_text
 from ...answers.code_repair import with_missing_imports
-from ...code import ruff
-from ...code.complexity import worst_function
-from ...code.findings import Finding, ToolError
-from ...code.program import defines
-from ...code.runner import is_empty
-from ...code.source import compile_error
-from ...code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
-from ...compute.pool import run
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.threads import run_in_thread
 from ...errors import ComputeLimitError, ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import Edit, JudgeClient
 from ...sandbox import Sandbox
-from ...threads import run_in_thread
+from ...sandbox.code import ruff
+from ...sandbox.code.complexity import worst_function
+from ...sandbox.code.findings import Finding, ToolError
+from ...sandbox.code.program import defines
+from ...sandbox.code.runner import is_empty
+from ...sandbox.code.source import compile_error
+from ...sandbox.code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
+from ...workers.pool import run
 from .code_tests import PYTHON, program_of
 
 MAX_CHARS = 200_000  # longer code is not checked

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ... import checks
-from ...code.program import is_python
-from ...code.similarity import code_similarity
-from ...compute.pool import run
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.threads import run_in_thread
 from ...errors import ComputeLimitError, ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
-from ...threads import run_in_thread
+from ...sandbox.code.program import is_python
+from ...sandbox.code.similarity import code_similarity
+from ...workers.pool import run
 from .base import reference_of, score_feedback, with_composed_texts
 from .code_checks import code_of
 

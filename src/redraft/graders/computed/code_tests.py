@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ... import checks
 from ...answers.code import CodeAnswer, task_tests
-from ...code import TestReport, TestResult, Tests, arun_tests
-from ...code.program import complete_program
-from ...code.report import PROGRAM
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.threads import run_in_thread
 from ...errors import ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
 from ...sandbox import Limits, Sandbox
-from ...threads import run_in_thread
+from ...sandbox.code import TestReport, TestResult, Tests, arun_tests
+from ...sandbox.code.program import complete_program
+from ...sandbox.code.report import PROGRAM
 from ..base import check_needs
 
 MAX_ACTIONS = 5  # failing tests that are described
@@ -69,10 +69,11 @@ class CodeTests(RunsTests):
     """The share of the task's tests that the code passes, by weight; it runs in a sandbox, and the
     verdict is made outside.
 
-    The tests are in `task.tests`, in any form that `redraft.code.parse_tests` reads. `hidden` tests
-    do not count: how many pass is in the metadata. The function to test is the one that the tests
-    name, else `entry_point`, else `task.metadata["entry_point"]`, else the last one in the code. A
-    completion follows `task.metadata["code_prefix"]` or, if that makes a program, the prompt.
+    The tests are in `task.tests`, in any form that `redraft.sandbox.code.parse_tests` reads.
+    `hidden` tests do not count: how many pass is in the metadata. The function to test is the one
+    that the tests name, else `entry_point`, else `task.metadata["entry_point"]`, else the last one
+    in the code. A completion follows `task.metadata["code_prefix"]` or, if that makes a program,
+    the prompt.
 
     - `sandbox`: "auto", "bubblewrap", "landlock", "docker:IMAGE" or "unsafe" (see
       `redraft.sandbox.Sandbox`); `packages`: what the code may import besides the standard library.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base.jsontext import strict_loads
+from ...base.own_code import fingerprint_name
 from ...errors import ConfigError
-from ...jsontext import strict_loads
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...models.endpoint_url import redacted_model_name
 from ...models.scoring import ScoringModel, connect_embeddings
-from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Request
 from .base import reference_of, score_feedback, with_composed_texts
 

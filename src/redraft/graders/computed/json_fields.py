@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from math import isclose
 from typing import Any
 
-from ... import checks
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.text import compose_nfc
 from ...errors import ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from ...text import compose_nfc
-from .base import binary_feedback, compute, reference_of, score_feedback, with_limit
+from .base import (
+    binary_feedback,
+    compute,
+    reference_of,
+    score_feedback,
+    with_limit,
+)
 
 MAX_DEPTH = 64
 MISSING = object()

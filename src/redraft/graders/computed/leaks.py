@@ -13,10 +13,10 @@ from ipaddress import ip_address
 from math import log2
 from typing import TypeAlias
 
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base.own_code import fingerprint_name
 from ...errors import ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
 from .base import binary_feedback, compute, with_limit
 

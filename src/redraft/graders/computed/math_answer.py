@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, cast
 
-from ... import checks
-from ...compute.pool import run, run_on_texts
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
 from ...errors import ComputeLimitError, ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
-from .answers import choices, formulas, marked_answers, numbers, standing_text, without_style
+from ...workers.pool import run, run_on_texts
+from .answers import (
+    choices,
+    formulas,
+    marked_answers,
+    numbers,
+    standing_text,
+    without_style,
+)
 from .base import binary_feedback, preview, reference_of, with_composed_texts
 from .math_worker import equal_as_mathematics
 

@@ -14,12 +14,12 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from ...compute.pool import run_on_texts
-from ...core.records import Candidate, Feedback
-from ...core.task import Task, message_text
-from ...own_code import fingerprint_name
+from ...base.own_code import fingerprint_name
+from ...base.threads import THREAD_THRESHOLD, run_in_thread
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task, message_text
 from ...protocols import JudgeClient
-from ...threads import THREAD_THRESHOLD, run_in_thread
+from ...workers.pool import run_on_texts
 
 MAX_CHARS = 400  # a longer text is more than an opener
 CHUNK_CHARS = 2**16

@@ -7,14 +7,21 @@ from decimal import Context
 from fractions import Fraction
 from typing import Literal
 
-from ... import checks
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.threads import THREAD_THRESHOLD
 from ...errors import ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
-from ...threads import THREAD_THRESHOLD
-from .answers import Number, marked_answers, number_list, number_runs, numbers, standing_text
+from .answers import (
+    Number,
+    marked_answers,
+    number_list,
+    number_runs,
+    numbers,
+    standing_text,
+)
 from .base import binary_feedback, compute, preview, reference_of, with_limit
 
 

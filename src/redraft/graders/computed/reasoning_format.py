@@ -1,8 +1,8 @@
 """Whether a reply has the form "reasoning between tags, then the answer".
 
-Models that read a reply take the reasoning of their families out of it (see `redraft.reasoning`),
-so a candidate's text has none; `Candidate.reasoning_form` records how the reply contained it. Tags
-with other names, and those of a given answer, stand in the text.
+Models that read a reply take the reasoning of their families out of it (see
+`redraft.models.reasoning`), so a candidate's text has none; `Candidate.reasoning_form` records how
+the reply contained it. Tags with other names, and those of a given answer, stand in the text.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ... import checks
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
-from ...own_code import fingerprint_name
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
+from ...models.reasoning import TAG_NAMES
 from ...protocols import JudgeClient
-from ...reasoning import TAG_NAMES
 from ...requirements.data import parse_json
 from .base import binary_feedback, reasoning_form_of, with_limit
 from .tool_calls import parse_call

@@ -16,14 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ... import checks
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
 from ...errors import ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
-from .base import binary_feedback, compute, reference_of, score_feedback, with_limit
+from .base import (
+    binary_feedback,
+    compute,
+    reference_of,
+    score_feedback,
+    with_limit,
+)
 
 # ---- exact match
 

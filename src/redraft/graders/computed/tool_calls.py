@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ... import checks
-from ...core.records import Candidate, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.text import compose_nfc, pluralize
 from ...errors import ConfigError
-from ...own_code import fingerprint_name
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Task
 from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from ...text import compose_nfc, pluralize
 from .base import preview, score_feedback, with_limit
 from .json_fields import canonical_json
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ... import checks
-from ...core.records import Candidate, Feedback
-from ...core.task import Message, Task
-from ...own_code import fingerprint_name
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.text import pluralize
+from ...loop.records import Candidate, Feedback
+from ...loop.task import Message, Task
 from ...protocols import JudgeClient
-from ...text import pluralize
 from .base import score_feedback, with_limit
 from .tool_calls import (
     CallKey,

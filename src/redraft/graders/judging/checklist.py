@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from ... import checks
-from ...core.records import Candidate, CriterionScore, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.threads import run_in_thread_if_large
 from ...errors import ConfigError
+from ...loop.records import Candidate, CriterionScore, Feedback
+from ...loop.task import Task
 from ...middleware.messages import IMAGES_OMITTED_NOTE
-from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply, Request
-from ...threads import run_in_thread_if_large
 from ..computed.no_answer import find_no_answer_reason
 from ..rubric import TASK_FIELDS, check_keys, read_table, weight_of
 from .pointwise import (

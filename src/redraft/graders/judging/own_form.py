@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ...core.records import MAX_METADATA
+from ...loop.records import MAX_METADATA
 from ..reply_form import Paths, Scale
 from .structured import (
     UnreadableOutput,

@@ -17,16 +17,23 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from ... import checks
-from ...core.records import Candidate, CriterionScore, Feedback
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
 from ...errors import ConfigError
+from ...loop.records import Candidate, CriterionScore, Feedback
+from ...loop.task import Task
 from ...middleware.messages import IMAGES_OMITTED_NOTE
-from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply, Request
 from ..base import check_needs, consensus, gather_or_cancel, unique_texts
 from ..computed.no_answer import find_no_answer_reason
-from ..reply_form import Paths, ReadInput, Scale, check_scale, parse_read, parse_scale
+from ..reply_form import (
+    Paths,
+    ReadInput,
+    Scale,
+    check_scale,
+    parse_read,
+    parse_scale,
+)
 from ..rubric import (
     DEFAULT_RUBRIC,
     OVERALL,

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from ...core.records import Candidate, Comparison, Feedback
-from ...core.task import Message, Task, message_text
+from ...loop.records import Candidate, Comparison, Feedback
+from ...loop.task import Message, Task, message_text
 from ...middleware.messages import IMAGES_OMITTED_NOTE, SYSTEM_ROLES, TOOL_ROLES
 
 RecordT = TypeVar("RecordT", Feedback, Comparison)

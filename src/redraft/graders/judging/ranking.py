@@ -19,15 +19,21 @@ from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
 
-from ... import checks
-from ...core.records import Candidate, Comparison, Failure
-from ...core.task import Task
+from ...base import checks
+from ...base.own_code import fingerprint_name
+from ...base.threads import run_in_thread_if_large
 from ...errors import ConfigError
+from ...loop.records import Candidate, Comparison, Failure
+from ...loop.task import Task
 from ...middleware.messages import IMAGES_OMITTED_NOTE
-from ...own_code import fingerprint_name
 from ...protocols import JudgeClient, Reply, Request
-from ...threads import run_in_thread_if_large
-from ..base import check_needs, consensus, copeland, gather_or_cancel, unique_texts
+from ..base import (
+    check_needs,
+    consensus,
+    copeland,
+    gather_or_cancel,
+    unique_texts,
+)
 from ..reply_form import Paths, ReadInput, parse_read
 from ..rubric import TASK_FIELDS, Rubric, as_rubric, overall_criterion
 from ..template import Kind, Template

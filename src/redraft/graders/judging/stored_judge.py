@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from ...core.records import Candidate
-from ...core.task import Message, Task
 from ...errors import ConfigError, ModelError
+from ...loop.records import Candidate
+from ...loop.task import Message, Task
 from ...protocols import JudgeClient, Reply, Request
 from ..fingerprint import grader_fingerprint
 from ..rubric import Rubric

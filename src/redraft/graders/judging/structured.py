@@ -6,7 +6,7 @@ or with `.0`, and every instance of the schema that was sent. Nothing is guessed
 extracted from prose, and a score has no default. Judge output is hostile input: size and depth are
 bounded, and everything is parsed in time linear in its length.
 
-Text that is not clean JSON is repaired in form only (see `redraft.json_repair`), where that is
+Text that is not clean JSON is repaired in form only (see `redraft.base.json_repair`), where that is
 certain.
 """
 
@@ -21,17 +21,17 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from ... import checks
-from ...core.task import Task
+from ...base import checks
+from ...base.json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair, double_backslashes
+from ...base.jsontext import nesting_depth, reject_constant, reject_duplicate_keys
+from ...base.parameters import check_parameters
+from ...base.threads import THREAD_THRESHOLD, run_in_thread
 from ...errors import BadResponseError, ModelError
-from ...json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair, double_backslashes
-from ...jsontext import nesting_depth, reject_constant, reject_duplicate_keys
+from ...loop.task import Task
 from ...middleware.endpoint_errors import refuses_max_tokens, stated_max_tokens
 from ...models.client_objects import is_model
-from ...parameters import check_parameters
+from ...models.reasoning import split_reasoning
 from ...protocols import JudgeClient, Reply, Request
-from ...reasoning import split_reasoning
-from ...threads import THREAD_THRESHOLD, run_in_thread
 from ..reply_form import Scale
 from .prompt import (
     ShownTexts,

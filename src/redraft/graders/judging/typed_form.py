@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ... import checks
+from ...base import checks
 from ...errors import ConfigError
 from ..reply_form import FORM_PARTS, VERDICT_PARTS, Paths, Scale, parse_scale
 from .own_form import TEXT, TEXTS

@@ -23,7 +23,7 @@ from struct import Struct
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ...quality.priors import Priors
+from ...plans.quality.priors import Priors
 from ...storage.transaction import TransactionData
 from ..config import MAIN_IN_WORKER
 from ..dataset import PendingRow

@@ -21,13 +21,13 @@ from queue import SimpleQueue
 from socket import socket
 from threading import Lock, Thread
 
-from ...error_text import error_text
+from ...base.error_text import error_text
+from ...base.sync import reset_in_children, uvloop_factory
 from ...errors import StoreError
 from ...middleware.call_costs import ZERO_AMOUNTS
 from ...storage.journal import Journal
 from ...storage.remote_journal import UPDATE_RUN, RemoteJournal
 from ...storage.transaction import TransactionData
-from ...sync import reset_in_children, uvloop_factory
 from ..dataset import PendingRow
 from ..job import BatchJob, Executor, RowProcessor, RowSource
 from ..online_priors import OnlinePriors, RefitSchedule

@@ -29,9 +29,9 @@ from socket import socket, socketpair
 from time import monotonic
 from typing import Any
 
-from ...core.cancellation import cancel_and_wait
-from ...descriptors import is_shortage
+from ...base.descriptors import is_shortage
 from ...errors import ConfigError, StoreError
+from ...loop.cancellation import cancel_and_wait
 from ...middleware import Budget, BudgetTracker
 from ...middleware.call_costs import ZERO_AMOUNTS, add_amounts
 from ...storage.journal import RowInfo
@@ -56,7 +56,14 @@ from .process_channel import (
     encode_code,
     receive,
 )
-from .shard_protocol import Amounts, Quota, QuotaSplitter, ShardJob, ShardStatus, StopOrder
+from .shard_protocol import (
+    Amounts,
+    Quota,
+    QuotaSplitter,
+    ShardJob,
+    ShardStatus,
+    StopOrder,
+)
 from .sharded import Coordinator, RemoteEndpoints, shard_config
 
 CHUNK = 64  # rows that are handed out together, at most

@@ -22,8 +22,8 @@ from math import inf
 from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
+from ...base.log import error_summary
 from ...errors import ConfigError, ModelError, StoreError
-from ...log import error_summary
 from ...middleware import BudgetTracker
 from ...middleware.cache import cache_key
 from ...middleware.endpoint_errors import is_fatal, refused_part
@@ -38,14 +38,20 @@ from ...models.openai_batches import (
     missing_answer_error,
 )
 from ...protocols import FORMATS, Call, Model, Reply, Request
-from ...session import Session
+from ...session.session import Session
 from ...settings import EndpointLimits
 from ...storage.journal import Journal
 from ...usage import current_entry
 from ..endpoints import ROW, CallGate
 from ..progress import BatchProgress
 from ..row_key import short_hash
-from .batch_queue import MAX_REQUESTS, ModelQueue, QueuedRequest, SubmissionLog, SubmittedBatch
+from .batch_queue import (
+    MAX_REQUESTS,
+    ModelQueue,
+    QueuedRequest,
+    SubmissionLog,
+    SubmittedBatch,
+)
 
 ROWS = 10_000  # rows under way at a time
 # seconds between two checks of a batch: at first, at most, and their growth factor

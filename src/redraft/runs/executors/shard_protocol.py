@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ...core.trace import Trace
 from ...errors import BudgetExhaustedError
+from ...loop.trace import Trace
 from ...middleware.budget import Budget, BudgetTracker
 from ...middleware.call_costs import LIMITS
 from ...usage import NO_USAGE, Usage

@@ -28,15 +28,15 @@ from socket import gethostname
 from typing import Any, cast
 from uuid import uuid4
 
-from ...core.serialize import record_to_json
-from ...core.trace import Trace
+from ...base.jsontext import dumps_text
 from ...errors import BudgetExhaustedError, StoreError
-from ...jsontext import dumps_text
+from ...loop.serialize import record_to_json
+from ...loop.trace import Trace
 from ...middleware.budget import Budget, BudgetTracker, BudgetWaiter, Grant, Reservation
 from ...middleware.call_costs import ZERO_AMOUNTS, CostEstimate
 from ...plans import CostUnit
 from ...protocols import Reply
-from ...session import Session
+from ...session.session import Session
 from ...storage.journal import Journal
 from ...storage.shard_merge import OverlayCache, SnapshotCache, open_when_released
 from ..allocation import SCALE

@@ -24,7 +24,7 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from ...core.cancellation import cancel_and_wait
+from ...loop.cancellation import cancel_and_wait
 from ...middleware import BudgetTracker, EndpointCapabilities
 from ...middleware.call_costs import LIMITS
 from ...storage.journal import Journal

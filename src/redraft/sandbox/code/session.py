@@ -1,0 +1,358 @@
+"""The judge's side of the exchange: it sends calls to a candidate in a sandbox and checks what
+comes back.
+
+An answer of the candidate is a claim about a value and nothing else. What ends without a
+well-formed answer is a named failure.
+"""
+
+from __future__ import annotations
+
+import marshal
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Any, Self, TypeAlias
+
+from ..execution import Execution, SandboxedProcessError
+from ..limits import Limits
+from ..process import SandboxedProcess
+from ..tiers import Sandbox
+from .names import undefined_names
+from .report import MAX_MESSAGE_CHARS, MAX_TRACE_LINES
+from .values import Decoder, ValueCodecError, encode
+
+MAX_TIMEOUTS = 2  # processes that may use up their time; the tests after that are not run
+MAX_CRASHES = 10  # processes that may end in another way
+LOADER = Path(__file__).with_name("loader.py")
+# by the modules that start in a sandbox
+IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "stand_ins")}
+TIMEOUTS = ("cpu", "wall")
+SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
+JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",  # noqa: E501
+    "operator", "io", "sys", "json", "builtins", "typing",
+)  # fmt: skip
+JUDGE_IMPORTS = "\n".join(
+    [
+        *(f"from {name} import *" for name in JUDGE_MODULES),
+        f"import {', '.join(JUDGE_MODULES[:-2])}",
+    ]
+)
+
+Message: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnValue:
+    """The program returned a value; `encoded` is it as it was sent.
+
+    `contents` is what is in the containers among the arguments after the call, as it was sent;
+    `same`: the number of the one that was returned; `kept`: the numbers of those that the program
+    still has, -1 for what it returned; `lost`: the class of an object that came as a built-in
+    value.
+    """
+
+    value: Any
+    seconds: float
+    encoded: Any = None
+    contents: Any = None
+    same: int | None = None
+    lost: str = ""
+    kept: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    """There is no value: `error` says why.
+
+    `types` are the names of the exception's class and its bases, if one was raised, and `arguments`
+    what it was raised with, as it was sent; `ended`: the process ended instead of answering.
+    """
+
+    error: str
+    seconds: float | None = None
+    types: tuple[str, ...] = ()
+    message: str = ""
+    traceback: str = ""
+    ended: bool = False
+    arguments: Any = None
+
+
+Answer: TypeAlias = ReturnValue | CallFailure
+
+
+class ProcessGroup:
+    """The sandboxed processes of one report. `cancel`, from any thread, kills them and lets no
+    other start.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._processes: set[SandboxedProcess] = set()
+        self.cancelled = False
+
+    def start(self, start: Callable[[], SandboxedProcess]) -> SandboxedProcess:
+        """Start a process. Raises CancelledTestsError after `cancel`."""
+        if self.cancelled:
+            raise CancelledTestsError
+        process = start()
+        with self._lock:
+            self._processes.add(process)
+        if self.cancelled:
+            self.end(process)
+            raise CancelledTestsError
+        return process
+
+    def end(self, process: SandboxedProcess) -> Execution:
+        """Kill a process and return how it ended."""
+        process.kill()
+        with self._lock:
+            self._processes.discard(process)
+        return process.wait()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        with self._lock:
+            processes = list(self._processes)
+        for process in processes:
+            process.kill()
+
+
+class CancelledTestsError(Exception):
+    """The tests were cancelled."""
+
+
+@cache
+def runner_settings(main: str) -> Mapping[str, Any]:
+    """Return the settings of `loader.py` that start a module of this package in a sandbox, after
+    the modules that it imports.
+    """
+    return {"modules": {name: _packed_module(name) for name in (*IMPORTED[main], main)}}
+
+
+def _packed_module(name: str) -> dict[str, str]:
+    source = LOADER.with_name(f"{name}.py").read_text("utf-8")
+    code = marshal.dumps(compile(source, f"<{name}>", "exec", dont_inherit=True))
+    return {"source": source, "code": code.hex(), "magic": MAGIC_NUMBER.hex()}
+
+
+def call_message(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Message:
+    """Return the message that calls a function of the program. Raises ValueCodecError."""
+    return {"call": function, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
+
+
+def load_message(code: str) -> Message:
+    """Return the message that starts a program."""
+    return {"load": code, "imports": imports_of_judges(code)}
+
+
+@dataclass
+class CandidateSession:
+    """A program in a sandbox. It is started when first called, and started again if it ended: the
+    other tests still count.
+    """
+
+    code: str
+    sandbox: Sandbox
+    limits: Limits
+    processes: ProcessGroup = field(default_factory=ProcessGroup)
+    execution: Execution | None = (
+        None  # of the first process that ended by itself, else of the last
+    )
+    load_failure: CallFailure | None = None
+    timeouts: int = 0
+    crashes: int = 0
+    reading_seconds: float = 0.0  # that reading its values took here
+    _process: SandboxedProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        execution = self._end()
+        self.execution = self.execution or execution
+
+    def call(
+        self,
+        function: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        decoder: Decoder | None = None,
+    ) -> Answer:
+        """Call a function with values."""
+        try:
+            return self.ask(call_message(function, args, kwargs), decoder)
+        except ValueCodecError as error:
+            return CallFailure(f"the arguments cannot be sent: {error}")
+
+    def ask(self, message: Message, decoder: Decoder | None = None) -> Answer:
+        """Send a message to the loaded program and return the checked answer."""
+        if self.load_failure:
+            return self.load_failure
+        if problem := self._stop_reason():
+            return CallFailure(problem)
+        return self.load() or self._exchange(message, decoder or Decoder())
+
+    def load(self) -> CallFailure | None:
+        """Start the program if it does not run. Return why it does not start; None if it does."""
+        if not self.load_failure and not self._process:
+            answer = self._exchange(load_message(self.code), Decoder())
+            if isinstance(answer, CallFailure):
+                self._end()
+                # it raised before any call
+                self.load_failure = replace(answer, types=(), seconds=None)
+        return self.load_failure
+
+    def run(self, stdin: str) -> tuple[Answer, Execution | None]:
+        """Run the program as a script in a process of its own. Return how its code ended, and its
+        output; None: it did not run.
+        """
+        if problem := self._stop_reason():
+            return CallFailure(problem), None
+        answer = self._exchange({"run": self.code, "stdin": stdin}, Decoder())
+        self.execution = self._end() or self.execution
+        return answer, self.execution
+
+    def _exchange(self, message: Message, decoder: Decoder) -> Answer:
+        """Return the checked answer of the process. If the process ends instead, it is counted and
+        forgotten.
+        """
+        started = monotonic()
+        try:
+            if not self._process:
+                self._process = self.processes.start(self._start)
+            answer = self._process.request(message)
+        except SandboxedProcessError as error:
+            return self._count_end(error.execution, monotonic() - started)
+        except ValueError as error:  # larger than a message may be
+            return CallFailure(f"the call cannot be sent: {error}")
+        answered = monotonic()
+        try:
+            return read_answer(answer, answered - started, self.code, decoder)
+        finally:
+            self.reading_seconds += monotonic() - answered
+
+    def _start(self) -> SandboxedProcess:
+        return self.sandbox.start(LOADER, runner_settings("candidate"), self.limits)
+
+    def _stop_reason(self) -> str:
+        if self.timeouts >= MAX_TIMEOUTS:
+            return "not run: the tests before it used up the time"
+        if self.reading_seconds > self.limits.cpu_seconds:
+            return "not run: the values before it took too long to read"
+        return (
+            f"not run: the program ended {self.crashes} times"
+            if self.crashes >= MAX_CRASHES
+            else ""
+        )
+
+    def _count_end(self, execution: Execution, seconds: float) -> CallFailure:
+        self._end()
+        if self.processes.cancelled:
+            raise CancelledTestsError
+        self.execution = execution
+        if execution.status in TIMEOUTS:
+            self.timeouts += 1
+        elif execution.exit_code != 0:
+            self.crashes += 1
+        return CallFailure(describe_end(execution, self.limits), seconds, ended=True)
+
+    def _end(self) -> Execution | None:
+        process, self._process = self._process, None
+        return self.processes.end(process) if process else None
+
+
+def imports_of_judges(code: str) -> str:
+    """Return what the judges of LeetCode's tasks import before a program: one with a class Solution
+    that misses names.
+    """
+    return JUDGE_IMPORTS if SOLUTION_CLASS.search(code) and undefined_names(code) else ""
+
+
+# ---- what comes back
+
+
+def describe_end(execution: Execution, limits: Limits) -> str:
+    """Return why there is no answer."""
+    match execution.status:
+        case "cpu":
+            return f"out of time: more than {limits.cpu_seconds:g} seconds of CPU time"
+        case "wall":
+            return f"out of time after {execution.wall_seconds:.1f} seconds"
+        case "memory":
+            return f"out of memory: more than {limits.memory_bytes // 2**20:,} MiB"
+        case "output":
+            return "it printed too much and was stopped"
+        case "threads":
+            return f"more than {limits.threads} threads"
+        case "protocol":
+            return "it sent garbage, or more than fits, instead of an answer"
+        case "exited":
+            return (
+                f"the process exited by itself (exit code {execution.exit_code}) before it answered"
+            )
+    signal = f" by signal {execution.signal}" if execution.signal else ""
+    return f"the process was ended{signal} before it answered"
+
+
+def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Answer:
+    """Return the answer of a process as a value or a failure. Whatever it is, nothing is raised."""
+    match answer:
+        case {"error": dict() as error}:
+            return _read_error(error, seconds, code)
+        case {"refused": str() as reason}:
+            return CallFailure(
+                f"the value cannot be compared: {reason[:MAX_MESSAGE_CHARS]}", seconds
+            )
+        case {"value": value}:
+            try:
+                same = answer.get("same")
+                same = same if type(same) is int else None
+                kept = answer.get("kept")
+                kept = tuple(n for n in kept if type(n) is int) if isinstance(kept, list) else ()
+                return ReturnValue(
+                    decoder.decode(value),
+                    seconds,
+                    value,
+                    answer.get("contents"),
+                    same,
+                    str(answer.get("lost") or "")[:80],
+                    kept,
+                )
+            except (ValueCodecError, RecursionError) as problem:
+                return CallFailure(f"the value cannot be compared: {problem}", seconds)
+    return CallFailure("it sent something else than an answer", seconds)
+
+
+def _read_error(error: Mapping[str, Any], seconds: float, code: str) -> CallFailure:
+    types = error.get("types")
+    names = tuple(str(name)[:80] for name in types[:20]) if isinstance(types, list) else ()
+    message = str(error.get("message") or "")
+    kind = names[0] if names else "an exception"
+    shown = " ".join(message[: 2 * MAX_MESSAGE_CHARS].split())[:MAX_MESSAGE_CHARS]
+    traceback = _read_trace(error.get("trace"), code)
+    shown = f"{kind}: {shown}" if shown else kind
+    return CallFailure(shown, seconds, names, message, traceback, arguments=error.get("arguments"))
+
+
+def _read_trace(trace: Any, code: str) -> str:
+    """Return the lines of the program that led to an exception, as numbers and source; the source
+    is ours, not theirs.
+    """
+    lines = code.splitlines()
+    shown = []
+    for entry in trace if isinstance(trace, list) else ():
+        match entry:
+            case [int() as number, str() as function] if 0 < number <= len(lines):
+                place = f"line {number}" + (
+                    f", in {function[:80]}" if function.isidentifier() else ""
+                )
+                shown.append(f"{place}: {lines[number - 1].strip()[:160]}")
+    if len(shown) > MAX_TRACE_LINES:
+        shown[MAX_TRACE_LINES // 2 : -(MAX_TRACE_LINES // 2)] = ["..."]
+    return "\n".join(shown)

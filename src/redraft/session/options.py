@@ -1,0 +1,238 @@
+"""The settings of a refinement, checked, and the plan that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from time import monotonic
+from typing import Any, Self, cast
+
+from ..answers import as_answer_form
+from ..base import checks
+from ..base.documents import read_small_text
+from ..base.parameters import SAMPLING
+from ..errors import ConfigError
+from ..graders.execution import CodeExecution
+from ..loop.stopping import done, max_iterations, patience, repairs_only, target
+from ..middleware import Budget
+from ..plans import Plan, plan_traits
+from ..plans.prompts import Prompts
+from ..plans.quality.calibration import Calibration
+from ..plans.quality.priors import Priors
+from ..plans.self_refine import SelfRefine
+from ..settings import OptionFields, PlanSettings, Settings, check_settings
+
+SHIPPED = Priors()
+ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
+
+
+# nothing prints or compares all of them
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Options(OptionFields):
+    """The settings of a refinement, checked. Raises ConfigError naming the argument, the value and
+    what is allowed.
+
+    The fields and their meaning are declared in `redraft.settings`; docs/python.md has them as a
+    table.
+    """
+
+    @classmethod
+    def from_settings(cls, settings: Settings, answer: Any = None) -> Self:
+        """Create options from keyword arguments. Raises ConfigError, for an unknown argument with
+        the most similar names.
+        """
+        known = [*(f.name for f in fields(cls)), *ROLE_ARGUMENTS]
+        for name in settings:
+            if name not in known or name in ROLE_ARGUMENTS:
+                raise ConfigError(checks.unknown_name_message("argument", name, known))
+        return cls(answer=answer, **settings)
+
+    def __post_init__(self) -> None:
+        check_settings(OptionFields, self)
+        if self.plan is not None:
+            self._check_beside_plan()
+        for name, value in self._resolved_values().items():
+            object.__setattr__(self, name, value)
+        noise_aware_only = bool(self.tie_break or self.width or self.unseen_last)
+        self.make_plan(writes=True, noisy=noise_aware_only)  # raises if they need another plan
+        self.code_execution()  # raises for an unknown sandbox, or a package that is not here
+
+    def _resolved_values(self) -> dict[str, Any]:
+        """Return the settings that stand for something else, such as the name of a file, as what
+        they stand for. Raises ConfigError.
+        """
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise checks.invalid_argument(
+                "budget", "a Budget, such as Budget(calls=10)", self.budget
+            )
+        return {
+            "answer": as_answer_form(self.answer, self.answer_context),
+            **{name: self._sampling_parameter(name) for name in SAMPLING},
+            "priors": _load_priors(self.priors),
+            "draft_prompt": load_template("draft_prompt", self.draft_prompt),
+            "refine_prompt": load_template("refine_prompt", self.refine_prompt),
+        }
+
+    def _sampling_parameter(self, name: str) -> Any:
+        """Return a parameter that is a setting, or one of `model_params`. Raises ConfigError for
+        two values.
+        """
+        value, given = getattr(self, name), (self.model_params or {}).get(name)
+        if None not in (value, given) and value != given:
+            raise ConfigError(f"{name}={value} and {given} in `model_params`: give it once")
+        return given if value is None else value
+
+    def _check_beside_plan(self) -> None:
+        """Raise ConfigError for prompts beside a plan, and for an invalid setting that it
+        replaces.
+        """
+        prompts = {"draft_prompt": self.draft_prompt, "refine_prompt": self.refine_prompt}
+        for name, prompt in prompts.items():
+            if prompt is not None:
+                raise ConfigError(
+                    f"{name} cannot be combined with plan: give it to the plan, as in "
+                    f"SelfRefine({name}=...)"
+                )
+        replace(self, plan=None)
+
+    def code_execution(self) -> CodeExecution:
+        """Return how graders run code. Raises ConfigError."""
+        return CodeExecution(self.sandbox, tuple(self.packages), self.trust_in_process)
+
+    @property
+    def deadline_at(self) -> float | None:
+        """The time when a run that begins now must end, on the monotonic clock."""
+        return None if self.deadline is None else monotonic() + self.deadline
+
+    @property
+    def plan_prompts(self) -> Prompts | None:
+        """The prompts of the plan; None for a plan of the user whose prompts are not known."""
+        return self.prompts if self.plan is None else plan_traits(self.plan).prompts
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The prompts of the default plan."""
+        return Prompts(cast("Any", self.draft_prompt), cast("Any", self.refine_prompt))
+
+    def make_plan(
+        self,
+        *,
+        writes: bool,
+        noisy: bool,
+        priors: Priors = SHIPPED,
+        calibration: tuple[Calibration | None, str] = (None, ""),
+    ) -> Plan:
+        """Return the plan of a run. Without a model that `writes`, it only repairs the form of the
+        answer.
+
+        `noisy`: whether scores are noisy; `priors`: the initial expectations of the noise-aware
+        plan; `calibration`: what people's labels say about the grader of this name. Raises
+        ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not noise-aware.
+        """
+        if self.plan is None:
+            noisy = noisy if self.noise_aware is None else self.noise_aware
+            new_drafts = self.temperature != 0  # at 0 a new draft would repeat the last one
+            priors_or_none = priors if writes and noisy else None
+            plan = default_plan(self, priors_or_none, writes=writes, new_drafts=new_drafts)
+            if noise_aware := plan_traits(plan).noise_aware:
+                return noise_aware.with_calibration(*calibration)
+        else:
+            plan = self.plan
+            if plan_traits(plan).noise_aware:
+                return plan
+        needing = {
+            "tie_break": self.tie_break,
+            "width": self.width,
+            "unseen_last": self.unseen_last,
+        }
+        for name, value in needing.items():
+            if value:
+                why = self._why_exact(name, writes=writes)
+                raise ConfigError(f"{name} needs the noise-aware plan; {why}")
+        return plan
+
+    def _why_exact(self, name: str, *, writes: bool) -> str:
+        """Explain why the plan is not noise-aware, and what to do to use the setting of this
+        name.
+        """
+        if self.plan is not None:
+            return f"it cannot be combined with plan={self.plan!r}"
+        if self.noise_aware is False:
+            return "it cannot be combined with noise_aware=False"
+        if not writes:
+            return "there is no model to write a second answer"
+        if name == "unseen_last":
+            return "the graders ask no model for a score, so every text is graded: leave it out"
+        return "the graders ask no model for a score: set noise_aware=True"
+
+
+def default_plan(
+    settings: PlanSettings, priors: Priors | None, *, writes: bool, new_drafts: bool
+) -> Plan:
+    """Return the plan that settings describe. It treats scores as noisy, given `priors`, or as
+    exact, given None.
+
+    `writes`: whether there is a model that writes; `new_drafts`: whether it may write drafts after
+    the first ones. Raises ConfigError for invalid prompts.
+    """
+    together = settings.width or 1  # texts of a round
+    attempts = settings.max_iterations * together
+    rule = target(settings.target_score) | done()
+    if writes:
+        patient = patience(settings.patience * together, settings.min_delta)
+        rule = rule | patient | max_iterations(attempts)
+    else:
+        rule |= repairs_only()
+    rules = SelfRefine(
+        rule,
+        drafts=max(settings.drafts, together),
+        repairs=settings.max_iterations > 0,
+        draft_prompt=cast("Any", settings.draft_prompt),
+        refine_prompt=cast("Any", settings.refine_prompt),
+    )
+    if priors is None:
+        return rules
+    # with the whole measurement model, which exact scores do not need
+    from ..plans.adaptive import Adaptive
+
+    return Adaptive(
+        rules,
+        min_expected_gain=settings.min_expected_gain,
+        cost_unit=settings.cost_unit,
+        max_attempts=attempts,
+        allow_new_drafts=new_drafts,
+        priors=priors,
+        width=settings.width,
+        unseen_last=settings.unseen_last,
+        confidence=settings.confidence,
+    )
+
+
+def load_template(name: str, given: Any) -> Any:
+    """Return a template read from the file that a Path names, and any other prompt as it is. Raises
+    ConfigError.
+    """
+    if not isinstance(given, Path):
+        return given
+    try:
+        return read_small_text(given)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{name}: {str(given)!r} cannot be read: {checks.read_error_message(error)}"
+        ) from error
+
+
+def _load_priors(given: Any) -> Priors | str | None:
+    """Return the given priors, loaded from a file if a path is given. Raises ConfigError."""
+    if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".json")):
+        from ..storage.priors_store import read_priors  # most runs have the shipped priors
+
+        return read_priors(str(given))
+    if given is None or isinstance(given, Priors):
+        return given
+    if isinstance(given, str) and given in {"shipped", "learned"}:
+        return given
+    raise checks.invalid_argument(
+        "priors", "'shipped', 'learned', Priors, the path of a .json file or None", given
+    )

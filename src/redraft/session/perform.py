@@ -1,0 +1,498 @@
+"""The performer: `async (step) -> record`, the one place where steps reach models, graders and the
+editor.
+
+Every step gives a record: an exception of a model, a grader or an editor is classified here, once,
+and recorded as a `Failure`. Retries, limits, budgets and caches are wrapped around the calls (see
+`middleware`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from time import monotonic
+from typing import Any, TypeAlias
+
+from ..answers import AnswerForm
+from ..base.checks import is_blank
+from ..base.error_text import error_text
+from ..base.text import format_duration
+from ..base.threads import run_in_thread, run_in_thread_if_large
+from ..errors import (
+    BudgetExhaustedError,
+    ConfigError,
+    RedraftError,
+    ValidatorError,
+    error_name,
+)
+from ..graders.base import as_feedback, retry_once
+from ..graders.traits import GraderTraits
+from ..loop.cancellation import cancel_and_wait
+from ..loop.records import Candidate, Comparison, Failure, Feedback, Record, StopReason
+from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
+from ..loop.task import Message, Task, as_messages
+from ..middleware.call_costs import CostEstimator, Pricing
+from ..middleware.shortage import wait_for_room
+from ..middleware.timeout import enforce_deadline
+from ..protocols import (
+    Call,
+    Comparer,
+    Edit,
+    Editor,
+    Grader,
+    Perform,
+    Reply,
+    Request,
+    Requirement,
+)
+from ..usage import NO_USAGE, CallLedger, Usage, sum_usage
+
+
+@dataclass(frozen=True, slots=True)
+class ModelClient:
+    """A connected model: its name, its call with all middleware, and its identity (see
+    `Model.identity`).
+
+    `price` is the price of its tokens (None: unknown), `costs` estimates the cost of its calls
+    (None: there is no budget), `endpoint` names the model and its address, for messages.
+    `max_tokens` is that of requests that set none (None: no limit).
+    """
+
+    name: str
+    call: Call
+    identity: str = ""
+    price: Pricing | None = None
+    costs: CostEstimator | None = None
+    endpoint: str = ""
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Parameters of drafts and refinements; None leaves a parameter to the model.
+
+    The tools are those of the task, the schema is that of the answer's form.
+    """
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: str | Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The model that writes, the traits of the graders by name, the model that each of them uses,
+    and the editor.
+
+    `connect_client` returns the clients of models that graders name themselves. `answer` is the
+    form of the answer (None: text).
+    """
+
+    writer: ModelClient | None = None
+    traits: Mapping[str, GraderTraits] = field(default_factory=dict)
+    judges: Mapping[str, ModelClient | None] = field(default_factory=dict)
+    editor: Editor | None = None
+    requirements: Sequence[Requirement] = ()
+    sampling: Sampling = Sampling()
+    connect_client: Callable[[Any], ModelClient] | None = None
+    answer: AnswerForm[Any] | None = None
+
+    @cached_property
+    def graders(self) -> Mapping[str, Grader | Comparer]:
+        """The graders by name."""
+        return {name: traits.grader for name, traits in self.traits.items()}
+
+
+# the steps that are more than an end
+Work: TypeAlias = Generate | Refine | Repair | Grade | Compare
+
+
+class StepClient:
+    """The model client of one step: it counts the usage of every call, including failed and
+    cancelled ones.
+
+    `answer` is the form of the answer, for functions that grade its value. `origin` is the client
+    that this one was made from, by `with_options`: the calls of both are those of one step.
+    """
+
+    def __init__(
+        self,
+        client: ModelClient | None,
+        repeat: int = 0,
+        connect_client: Callable[[Any], ModelClient] | None = None,
+        answer: AnswerForm[Any] | None = None,
+        origin: StepClient | None = None,
+    ) -> None:
+        self._client, self.answer = client, answer
+        self.repeat = repeat  # the response cache keeps repeats apart
+        self._connect_client, self._origin = connect_client, origin
+        self.is_closed = False
+        if origin is None:
+            self.started_at = monotonic()
+            self.ledgers: list[CallLedger] = []  # one for each question
+            self.models: dict[str, None] = {}
+            self.unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
+            self.pending_tasks: set[Any] = set()
+        else:
+            self.started_at, self.ledgers, self.models = (
+                origin.started_at,
+                origin.ledgers,
+                origin.models,
+            )
+            self.unanswered_endpoints, self.pending_tasks = (
+                origin.unanswered_endpoints,
+                origin.pending_tasks,
+            )
+
+    def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
+        """Return a client for another model, or for another repeat, that adds to the same usage."""
+        if model is not None and self._connect_client is None:
+            raise ConfigError(f"{model!r} cannot be used here")
+        client = (
+            self._connect_client(model)
+            if model is not None and self._connect_client
+            else self._client
+        )
+        return StepClient(
+            client, self.repeat + repeat, self._connect_client, self.answer, self._origin or self
+        )
+
+    @property
+    def by(self) -> str:
+        """The names of the models that answered."""
+        return ", ".join(self.models)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The `max_tokens` of requests that set none; None: no limit."""
+        return self._client.max_tokens if self._client else None
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of all calls; unknown where a call was sent and not answered."""
+        return sum_usage(self.ledgers)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the step began."""
+        return monotonic() - self.started_at
+
+    async def cancel_pending(self) -> None:
+        """Cancel the calls that are still running and wait for them, so that the usage is complete.
+
+        There are some if a grader made calls in tasks of its own and did not wait for all of them.
+        """
+        if self.pending_tasks:
+            await cancel_and_wait(list(self.pending_tasks))
+
+    def close(self) -> None:
+        """End the step: further calls raise ConfigError."""
+        (self._origin or self).is_closed = True
+
+    async def __call__(self, prompt: str | Iterable[Message]) -> str:
+        reply = await self.complete(Request(tuple(as_messages(prompt))))
+        return reply.text
+
+    async def complete(self, request: Request) -> Reply:
+        client, task = self._client, asyncio.current_task()
+        if client is None:
+            raise ConfigError(
+                "a model is needed here and there is none: give one as `model` or `judge`"
+            )
+        if (self._origin or self).is_closed:
+            raise ConfigError(
+                f"{client.name} was called after the step had ended: a grader must wait for all "
+                "its calls"
+            )
+        if self.repeat:
+            request = replace(request, sample_index=request.sample_index + self.repeat)
+        self.models[client.name] = None
+        self.ledgers.append(ledger := CallLedger())
+        self.pending_tasks.add(task)
+        try:
+            with ledger:
+                reply = await client.call(request)
+        except asyncio.CancelledError:
+            self.unanswered_endpoints[client.endpoint] = None
+            raise
+        finally:
+            self.pending_tasks.discard(task)
+        ledger.record_answer(reply.usage)
+        if reply.by:
+            self.models.pop(client.name, None)
+            self.models[reply.by] = None
+        return reply
+
+    def deadline_message(self, deadline: float | None) -> str:
+        """Return the message for a deadline that passed during this step (None: its seconds are not
+        known).
+        """
+        limit = (
+            "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
+        )
+        waited_for = " and ".join(self.unanswered_endpoints)
+        return (
+            f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
+        )
+
+
+def make_performer(
+    roles: Roles, deadline_at: float | None = None, deadline: float | None = None
+) -> Perform:
+    """Return the performer for these roles.
+
+    After `deadline_at` (monotonic clock) every step except Stop fails with BudgetExhaustedError;
+    `deadline` is the number of seconds it was set to, for messages. A cancelled step raises
+    CancelledError, whose `record` is the Failure if the step had called a model.
+    """
+    work_with_room = wait_for_room(partial(_work_on, roles), lambda work: work[1].cancel_pending())
+    perform_in_time = enforce_deadline(
+        work_with_room, deadline_at, lambda work: work[1].deadline_message(deadline)
+    )
+
+    async def perform(step: Step) -> Record:
+        if isinstance(step, Stop):
+            return step.outcome
+        client = _client_for(step, roles)
+        try:
+            try:
+                return await perform_in_time((step, client))
+            except Exception as error:  # noqa: BLE001  (the one boundary where foreign exceptions are caught)
+                await client.cancel_pending()
+                return failure_record(step, error, client)
+        except asyncio.CancelledError as error:
+            with suppress(asyncio.CancelledError):  # the first one is raised below
+                await client.cancel_pending()
+            record = failure_record(step, error, client)
+            # another task was cancelled, which is an ordinary failure
+            if not _is_cancel_requested():
+                return record
+            if record.usage != NO_USAGE:
+                error.record = record  # type: ignore[attr-defined]
+            raise
+        finally:
+            client.close()
+
+    return perform
+
+
+def _is_cancel_requested() -> bool:
+    """Whether cancellation of the current task was requested."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def failure_record(step: Step, error: BaseException, client: StepClient) -> Failure:
+    """Return the record of a step that failed."""
+    stop_reason = StopReason.FAILED if isinstance(error, ValidatorError) else None
+    if isinstance(error, BudgetExhaustedError):
+        stop_reason = StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
+    details = error.details if isinstance(error, RedraftError) else {}
+    return Failure(
+        step.slot,
+        step.role,
+        error_name(error),
+        error_text(error)[:2000],
+        stop_reason,
+        by=client.by,
+        usage=client.usage,
+        seconds=client.seconds,
+        **details,
+    )
+
+
+def _client_for(step: Work, roles: Roles) -> StepClient:
+    """Return the client of a step: that of its grader, or of the writer."""
+    match step:
+        case Grade() | Compare():
+            return StepClient(
+                roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer
+            )
+        case _:
+            return StepClient(roles.writer, 0, roles.connect_client)
+
+
+def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:
+    """Return the work on a step, to be awaited."""
+    step, client = work
+    match step:
+        case Grade():
+            return retry_once(partial(_grade, step, roles.graders[step.grader], client))
+        case Generate() | Refine():
+            return _write(step, roles, client)
+        case Repair():
+            return _repair(step, roles, client)
+        case Compare():
+            return _compare(step, roles.graders[step.grader], client)
+
+
+async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> Candidate:
+    sampling = roles.sampling
+    messages = (
+        step.messages
+        if step.make_messages is None
+        else await _own_messages(step, step.make_messages)
+    )
+    request = Request(
+        messages,
+        sampling.temperature,
+        sampling.max_tokens,
+        sampling.seed,
+        sampling.schema,
+        sample_index=step.id,
+        tools=sampling.tools,
+        tool_choice=sampling.tool_choice,
+        is_generation=True,
+    )
+    reply = await client.complete(request)
+    text = reply.text
+    if roles.answer and not reply.tool_calls:
+        text = await run_in_thread_if_large(len(text), roles.answer.extract, text)
+    return Candidate(
+        step.id,
+        text,
+        step.parent if isinstance(step, Refine) else None,
+        role=step.role,
+        truncated=reply.truncated,
+        reasoning=reply.reasoning,
+        note=reply.note,
+        tool_calls=reply.tool_calls,
+        reasoning_form=reply.reasoning_form,
+        by=client.by,
+        usage=client.usage,
+        seconds=client.seconds,
+    )
+
+
+async def _own_messages(
+    step: Generate | Refine, make_messages: Callable[[], tuple[Message, ...]]
+) -> tuple[Message, ...]:
+    """Return the messages of a prompt of the user's own, which is made in a thread. Raises
+    ConfigError.
+    """
+    try:
+        return await run_in_thread(make_messages)
+    except Exception as error:  # a function of the user may raise anything
+        raise _prompt_error(step, error) from error
+
+
+def _prompt_error(step: Generate | Refine, problem: Exception) -> ConfigError:
+    """Return the error of a prompt that could not be made, with the name of the setting."""
+    name, text = (
+        "draft_prompt" if isinstance(step, Generate) else "refine_prompt",
+        error_text(problem),
+    )
+    return ConfigError(text if text.startswith(name) else f"{name}: {text}")
+
+
+async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
+    old = step.parent
+    edit = await _repair_form(old.text, roles)
+    edits = [edit] if edit and edit.text != old.text else []
+    edits += await _repair_by_graders(step, roles, client, edit.text if edit else old.text)
+    text = edits[-1].text if edits else old.text
+    note = (
+        "; ".join(each.note for each in edits)
+        or "nothing more that can be repaired without a model"
+    )
+    lossy = any(each.lossy for each in edits)
+    edited: dict[str, Any] = dict(
+        role=step.role, truncated=old.truncated, note=note, lossy=lossy, artifact=old.artifact
+    )
+    edited["reasoning_form"] = old.reasoning_form or (
+        "separate" if (old.reasoning or "").strip() else None
+    )
+    by = client.by or "editor"
+    return Candidate(
+        step.id, text, old.id, **edited, by=by, usage=client.usage, seconds=client.seconds
+    )
+
+
+async def _repair_form(text: str, roles: Roles) -> Edit | None:
+    """Return the editor's repair of the form of a text."""
+    if arepair := getattr(roles.editor, "arepair", None):
+        edit: Edit | None = await arepair(text, roles.requirements)
+        return edit
+    return (
+        await run_in_thread(roles.editor.repair, text, roles.requirements) if roles.editor else None
+    )
+
+
+async def _repair_by_graders(
+    step: Repair, roles: Roles, client: StepClient, text: str
+) -> list[Edit]:
+    """Return the repairs that graders of the panel offer, each made to the text of the one
+    before.
+    """
+    candidate, edits = replace(step.parent, text=text), list[Edit]()
+    for traits in roles.traits.values() if roles.editor else ():
+        if not (traits.editable and traits.repair):
+            continue
+        edit = await traits.repair(step.task, candidate)
+        if edit is None or is_blank(edit.text) or edit.text == candidate.text:
+            continue
+        edited = replace(candidate, text=edit.text)
+        guards = [
+            each.grader
+            for each in roles.traits.values()
+            if each is not traits and each.guards_repairs
+        ]
+        if not await _lowers_a_score(guards, step.task, candidate, edited, client):
+            candidate = edited
+            edits.append(edit)
+    return edits
+
+
+async def _lowers_a_score(
+    guards: Iterable[Any], task: Task, before: Candidate, after: Candidate, client: StepClient
+) -> bool:
+    """Whether one of the graders scores the text after a repair lower than the text before, or can
+    no longer score it.
+    """
+    for guard in guards:
+        old = as_feedback(await guard.grade(task, before, client), guard.name).score
+        if old is not None:
+            new = as_feedback(await guard.grade(task, after, client), guard.name).score
+            if new is None or new < old:
+                return True
+    return False
+
+
+async def _grade(step: Grade, grader: Any, client: StepClient) -> Feedback:
+    result = await grader.grade(step.task, step.candidate, client)
+    await client.cancel_pending()
+    feedback = as_feedback(result, step.grader)
+    return replace(
+        feedback,
+        candidate=step.candidate.id,
+        grader=step.grader,
+        repeat=step.repeat,
+        by=client.by or feedback.by,
+        usage=feedback.usage + client.usage,
+        seconds=client.seconds,
+    )
+
+
+async def _compare(step: Compare, grader: Any, client: StepClient) -> Comparison:
+    comparison: Comparison = await grader.compare(step.task, step.candidates, client)
+    await client.cancel_pending()
+    ids = sorted(c.id for c in step.candidates)
+    if sorted(comparison.ranking) != ids:
+        raise ValueError(
+            f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once"
+        )
+    by, usage = client.by or comparison.by, comparison.usage + client.usage
+    return replace(
+        comparison,
+        grader=step.grader,
+        repeat=step.repeat,
+        by=by,
+        usage=usage,
+        seconds=client.seconds,
+    )
