@@ -13,7 +13,7 @@ demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
 
 test: $(VENV)/.ready-test   ## run the tests except those marked slow; SLOW=SEED/SHARE adds a share of these, chosen by the seed
-	@echo "The tests take about six minutes on two cores; a percentage ends each line." >&2
+	@echo "The tests take about five minutes on two cores; a percentage ends each line." >&2
 	@$(PYTEST) --slow $(SLOW)
 
 test-all: $(VENV)/.ready-test ## run all tests
@@ -84,7 +84,8 @@ $(VENV)/.ready: pyproject.toml scripts/setup.sh
 
 $(VENV)/.ready-test: pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh $(VENV) '.[test,lint]'
-	@$(BIN)/python -m compileall -q src # once, rather than by each process that runs tests
+	@$(BIN)/python -m compileall -q src # the sources and the tests once, rather than by each process that runs tests
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only >/dev/null || true
 	@touch $@ $(VENV)/.ready
 
 $(VENV)/.ready-release: pyproject.toml scripts/setup.sh

@@ -37,13 +37,18 @@ FOREIGN = ("REDRAFT_", "OPENAI_", "ANTHROPIC_", "OLLAMA_")
 LONGEST = (
     "test_chaos.py",
     "test_ray.py",
-    "test_kill.py",
     "test_docs.py",
+    "test_batch_faults.py",
+    "test_kill.py",
     "test_examples.py",
+    "test_money.py",
+    "test_processes.py",
+    "test_provider_batch.py",
     "test_plots.py",
+    "test_quirks.py",
+    "test_call_counts.py",
     "test_allocation.py",
     "test_online_priors.py",
-    "test_provider_batch.py",
     "test_secrets.py",
     "test_shards.py",
     "test_hostile_text.py",
@@ -56,7 +61,7 @@ def pytest_addoption(parser):
         "--slow",
         default="all",
         metavar="all|none|SEED/SHARE",
-        help="which tests marked slow run: all (the default), none, or a share of those of each file (at least one) that the seed chooses",
+        help="which tests marked slow run: all (the default), none, or a share of them that the seed chooses",
     )
     parser.addoption(
         "--skipped", action="store_true", help="run only the tests that the last run skipped"
@@ -79,8 +84,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Two workers for each core: many tests wait for a deadline, a pause or another process."""
-    return 2 * (
+    """Three workers for each core: many tests wait for a deadline, a pause or another process."""
+    return 3 * (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
 
@@ -106,6 +111,19 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item, nextitem):
+    """After the last test of a file, leave what it has loaded to no later search for cycles: the
+    objects of hundreds of files would make each take a second.
+    """
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path:
+            gc.collect()
+            gc.freeze()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -179,7 +197,7 @@ def values_of(row):
 
 def chosen_slow_tests(items, which):
     """The tests marked slow that run. A share of them is chosen by a hash of the seed and the
-    test's name, for each file.
+    test's name.
     """
     if which in ("all", "none"):
         return slow_tests(items) if which == "all" else []
@@ -188,15 +206,9 @@ def chosen_slow_tests(items, which):
         raise pytest.UsageError(
             f"--slow takes all, none or SEED/SHARE with a share above 0 and up to 1, got {which!r}"
         )
-    by_file = defaultdict(list)
-    for item in slow_tests(items):
-        by_file[item.path].append(item)
+    slow = slow_tests(items)
     draw = lambda item: sha256(f"{seed} {item.nodeid}".encode()).digest()
-    return [
-        item
-        for tests in by_file.values()
-        for item in sorted(tests, key=draw)[: math.ceil(float(share) * len(tests))]
-    ]
+    return sorted(slow, key=draw)[: math.ceil(float(share) * len(slow))]
 
 
 @pytest.fixture

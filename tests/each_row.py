@@ -9,44 +9,60 @@ one event loop. To run a row alone, as under a debugger, cut the others off for 
 """
 
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from inspect import Signature, iscoroutinefunction
 
 import pytest
 
 
 def each_row(names, rows, ids=None):
-    """Call the function for each row, and fail if it failed for any."""
+    """Call the function for each row, and fail if it failed for any. Above another `each_row`, for
+    each row with each of that.
+    """
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     table = [dict(zip(names, row if len(names) > 1 else (row,), strict=True)) for row in rows]
     ids = ids if ids is None or callable(ids) else list(ids)
     assert table, "a table without rows tests nothing"
 
     def decorate(function):
+        function, inner = getattr(function, "each_row", (function, [({}, ())]))
+        rows = [
+            (row | other, (partial(name_of, place, row, ids), *names))
+            for place, row in enumerate(table)
+            for other, names in inner
+        ]
         if iscoroutinefunction(function):
 
             async def test():
-                with all_reported(table, ids) as row_reported:
-                    for place, row in enumerate(table):
+                with all_reported(rows) as row_reported:
+                    for place, (row, _) in enumerate(rows):
                         with row_reported(place):
                             await function(**row)
         else:
 
             def test():
-                with all_reported(table, ids) as row_reported:
-                    for place, row in enumerate(table):
+                with all_reported(rows) as row_reported:
+                    for place, (row, _) in enumerate(rows):
                         with row_reported(place):
                             function(**row)
 
         wraps(function)(test)
+        test.each_row = function, rows
         test.__signature__ = Signature()  # pytest finds no fixtures
         return test
 
     return decorate
 
 
+def name_of(place, row, ids):
+    """Return the name of a row: that given, or what a function gives to its values."""
+    if ids is not None and not callable(ids):
+        return ids[place]
+    return "-".join(map(str, map(ids, row.values()))) if ids else ascii([*row.values()])
+
+
 @contextmanager
-def all_reported(table, ids):
+def all_reported(rows):
     """Give a context for each row, and raise all that was raised in these."""
     failures = []
 
@@ -55,17 +71,10 @@ def all_reported(table, ids):
         try:
             yield
         except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
-            values = list(table[place].values())
-            name = (
-                "-".join(str(ids(value)) for value in values)
-                if callable(ids)
-                else ids[place]
-                if ids
-                else ascii(values)
-            )
+            name = "-".join(name() for name in rows[place][1])
             error.add_note(f"in row {place}, {name[:300]}")
             failures.append(error)
 
     yield row_reported
     if failures:
-        raise BaseExceptionGroup(f"{len(failures)} of {len(table)} rows fail", failures)
+        raise BaseExceptionGroup(f"{len(failures)} of {len(rows)} rows fail", failures)

@@ -7,9 +7,12 @@ environment, folder, contextvars, warning filters and log handlers; its changes 
 
 import logging
 import os
+import pty
+import select
 import sys
 import traceback
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -82,20 +85,54 @@ def run_as_program(function, argv, *, input=b"", cwd=None, env=None):
     an exit code.
     """
     with TemporaryFile() as out, TemporaryFile() as err:
-        with ExitStack() as stack:
-            for context in (
-                _streams(input, out, err),
-                _environment(env),
-                _folder(cwd),
-                _filters(),
-                _logging(),
-                _argv(argv),
-            ):
-                stack.enter_context(context)
-            code = Context().run(_exit_code, function)
+        code = _exit_code_of(function, argv, out, err, input=input, cwd=cwd, env=env)
         out.seek(0)
         err.seek(0)
         return CommandResult(argv, code, out.read(), err.read())
+
+
+def run_in_terminal(args, *, stdout_too=True, cwd=None, env=None):
+    """Run `redraft ARGS` with stderr, and stdout if `stdout_too`, in a terminal; return all that
+    the terminal gets, what a stdout that is none gets, and the exit code.
+    """
+    from redraft.cli import main
+
+    ours, theirs = pty.openpty()
+    with ThreadPoolExecutor(1) as pool, FileIO(ours) as screen, TemporaryFile() as piped:
+        seen = pool.submit(read_to_end, screen)
+        with FileIO(theirs, "r+") as terminal:
+            out = terminal if stdout_too else piped
+            code = _exit_code_of(main, ["redraft", *args], out, terminal, cwd=cwd, env=env)
+        piped.seek(0)
+        return seen.result(), piped.read(), code
+
+
+def read_to_end(terminal):
+    """Return what is written to a terminal until its other end is closed."""
+    seen = b""
+    while select.select([terminal], [], [], 60)[0]:
+        try:
+            data = os.read(terminal.fileno(), 65536)
+        except OSError:  # the other end is closed
+            break
+        if not data:
+            break
+        seen += data
+    return seen
+
+
+def _exit_code_of(function, argv, out, err, *, input=b"", cwd=None, env=None):
+    with ExitStack() as stack:
+        for context in (
+            _streams(input, out, err),
+            _environment(env),
+            _folder(cwd),
+            _filters(),
+            _logging(),
+            _argv(argv),
+        ):
+            stack.enter_context(context)
+        return Context().run(_exit_code, function)
 
 
 def _exit_code(function):
@@ -129,7 +166,9 @@ def _streams(input, out, err):
     feeder = Thread(target=_feed, args=(writer, input), daemon=True)
     feeder.start()
     sys.stdin = TextIOWrapper(BufferedReader(FileIO(0, "r", closefd=False)), "utf-8")
-    sys.stdout = TextIOWrapper(BufferedWriter(FileIO(1, "w", closefd=False)), "utf-8")
+    sys.stdout = TextIOWrapper(
+        BufferedWriter(FileIO(1, "w", closefd=False)), "utf-8", line_buffering=os.isatty(1)
+    )
     sys.stderr = TextIOWrapper(
         BufferedWriter(FileIO(2, "w", closefd=False)),
         "utf-8",

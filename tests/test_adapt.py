@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.errors import (
     AuthenticationError,
     ContextLengthError,
@@ -158,10 +159,8 @@ EVERYTHING = Request(
 )
 
 
-@pytest.mark.parametrize(
-    ("part", "words"), [(part, words) for part, listed in WORDS.items() for words in listed]
-)
-@pytest.mark.parametrize("status", [400, 422, 500])
+@each_row(("part", "words"), [(part, words) for part, listed in WORDS.items() for words in listed])
+@each_row("status", [400, 422, 500])
 def test_a_refusal_is_classified_by_the_part_it_names(part, words, status):
     """The messages and statuses are those of many kinds of servers."""
     assert refused_part(refusal(words, status), EVERYTHING) == part
@@ -726,9 +725,7 @@ FORMAT_SEQUENCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("answer", "requests", "expected"), FORMAT_SEQUENCES.values(), ids=FORMAT_SEQUENCES
-)
+@each_row(("answer", "requests", "expected"), FORMAT_SEQUENCES.values(), ids=FORMAT_SEQUENCES)
 async def test_in_which_formats_requests_are_sent(answer, requests, expected):
     """For each way in which an endpoint does not accept a format: when it is given up, for what,
     and what is tried instead.

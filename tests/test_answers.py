@@ -649,8 +649,8 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("noise_aware", [False, True])
+@each_row("error", FAULTS, ids=lambda error: type(error).__name__)
+@each_row("noise_aware", [False, True])
 def test_a_fault_of_a_validator_ends_the_run(error, noise_aware):
     """No further answer is asked for. The error names the class, the validator, the kind of error
     and the line.
@@ -1513,10 +1513,8 @@ WRAPPERS = {
 }
 
 
-@pytest.mark.parametrize("form", [*WRAPPERS.values(), None], ids=[*WRAPPERS, "a text"])
-@pytest.mark.parametrize(
-    "answer", [Order, Strict, ORDER_SCHEMA, Order | Point, Order | None], ids=str
-)
+@each_row("form", [*WRAPPERS.values(), None], ids=[*WRAPPERS, "a text"])
+@each_row("answer", [Order, Strict, ORDER_SCHEMA, Order | Point, Order | None], ids=str)
 def test_a_wrapper_is_taken_off_without_a_call(form, answer):
     """Where the whole is not valid and what is in it is. No digit changes, and the note names the
     wrapper.

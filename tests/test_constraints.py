@@ -7,6 +7,7 @@ import json
 import pytest
 
 import redraft
+from each_row import each_row
 from redraft import (
     Budget,
     Feedback,
@@ -65,8 +66,8 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("response", [None, SHORT])
-@pytest.mark.parametrize("settings", PLANS.values(), ids=PLANS)
+@each_row("response", [None, SHORT])
+@each_row("settings", PLANS.values(), ids=PLANS)
 async def test_a_broken_must_is_worth_a_step_whatever_the_judge_says(settings, response):
     """No rule for gain, done or target ends the work while it is broken: the refinement that keeps
     it is made and returned.
@@ -321,9 +322,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("response", [None, "", " \n", "given text"])
-@pytest.mark.parametrize("demands", [[], ["words:3"]], ids=["free", "with a demand"])
-@pytest.mark.parametrize("messages", SHAPES.values(), ids=SHAPES)
+@each_row("response", [None, "", " \n", "given text"])
+@each_row("demands", [[], ["words:3"]], ids=["free", "with a demand"])
+@each_row("messages", SHAPES.values(), ids=SHAPES)
 async def test_adjacent_roles_differ_and_the_prefix_stays(messages, demands, response):
     """The refiner's messages begin with those for a draft, whatever the task ends with; no message
     is empty.

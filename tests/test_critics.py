@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft import Feedback, Judge, ScriptedModel, must, refine
 from redraft.errors import GradingError
 from redraft.loop.records import Candidate, Comparison
@@ -189,8 +190,8 @@ def in_turn(*said):
     return lambda text: left.pop(0) if len(left) > 1 else left[0]
 
 
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize(
+@each_row("order", [1, -1])
+@each_row(
     ("critic", "silent"),
     [
         ([EMPTY], True),
@@ -199,9 +200,7 @@ def in_turn(*said):
         ([Feedback(actions=[]), Feedback(done=False)], False),
     ],
 )
-@pytest.mark.parametrize(
-    "settings", [{}, {"noise_aware": False}, {"noise_aware": True}, {"drafts": 2}]
-)
+@each_row("settings", [{}, {"noise_aware": False}, {"noise_aware": True}, {"drafts": 2}])
 async def test_empty_feedback_of_one_grader_does_not_end_the_work(critic, silent, order, settings):
     """The other's scores count, whoever comes first; the summary names a grader that said nothing
     at all.

@@ -57,6 +57,19 @@ def test_each_row_that_fails_is_named():
     assert seen == ["x", "y", "z", "y", "x"] * 6
 
 
+def test_tables_are_combined():
+    """As those of `parametrize`: each row of one with each of the other, named by both."""
+    seen = []
+
+    def run(letter, number, place):
+        seen.append((number, letter))
+        assert (number, letter, place) != (2, "y", 0)
+
+    test = each_row("number", [1, 2])(each_row("letter, place", [("x", 1), ("y", 0)], "ab")(run))
+    assert failures(test) == [("AssertionError", ["in row 3, [2]-b"])]
+    assert seen == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
+
+
 @each_row("value", [(1, 2), [3]])
 def test_a_single_name_has_the_value_as_it_is(value):
     """As in `parametrize`, a row of one name is not taken apart."""

@@ -118,14 +118,14 @@ def test_the_cache_of_filters_is_shared_by_threads():
 
 def test_a_scripted_model_counts_the_calls_of_all_threads():
     """No call is lost, and no answer is given twice."""
-    model = redraft.ScriptedModel([str(n) for n in range(THREADS * 20)])
+    model = redraft.ScriptedModel([str(n) for n in range(THREADS * 10)])
 
     def ask(_):
-        return [redraft.refine_sync("T", model, graders=lambda text: 1.0).value for _ in range(20)]
+        return [redraft.refine_sync("T", model, graders=lambda text: 1.0).value for _ in range(10)]
 
     answers = [text for texts in at_once(ask) for text in texts]
-    assert sorted(map(int, answers)) == list(range(THREADS * 20))
-    assert model.calls == len(model.messages) == THREADS * 20
+    assert sorted(map(int, answers)) == list(range(THREADS * 10))
+    assert model.calls == len(model.messages) == THREADS * 10
 
 
 REGISTRATION = """

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from each_row import each_row
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -151,7 +152,7 @@ RETRIES = {
 }
 
 
-@pytest.mark.parametrize(("failures", "settings", "waits", "words"), RETRIES.values(), ids=RETRIES)
+@each_row(("failures", "settings", "waits", "words"), RETRIES.values(), ids=RETRIES)
 async def test_when_calls_are_repeated(failures, settings, waits, words):
     """How often and after which waits; every attempt is counted, in the answer or in the last
     error.

@@ -7,6 +7,7 @@ import re
 import pytest
 
 import redraft
+from each_row import each_row
 from redraft import ScriptedModel, Task
 from redraft.errors import ConfigError
 from redraft.grading import grade_many
@@ -81,8 +82,8 @@ REFINING = [by_refine, by_refine_sync, by_refine_many, by_stream]
 DOORS = [by_grade, by_grade_many, *REFINING]
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("form", SAMPLES)
+@each_row("door", DOORS)
+@each_row("form", SAMPLES)
 async def test_each_form_of_a_sample_is_the_same_task(door, form):
     """Prompt, response, and the fields of a row; the given response is candidate 0."""
     sample, task = SAMPLES[form]
@@ -91,8 +92,8 @@ async def test_each_form_of_a_sample_is_the_same_task(door, form):
     assert (trace.candidates[0].text, trace.candidates[0].by) == ("r", "given")
 
 
-@pytest.mark.parametrize("door", REFINING)
-@pytest.mark.parametrize("form", NO_RESPONSE)
+@each_row("door", REFINING)
+@each_row("form", NO_RESPONSE)
 async def test_a_sample_without_a_response_is_written(door, form):
     """And several responses are the candidates."""
     sample, task = NO_RESPONSE[form]
@@ -101,8 +102,8 @@ async def test_a_sample_without_a_response_is_written(door, form):
     assert [c.text for c in trace.candidates] == list(task.responses or ["d"])
 
 
-@pytest.mark.parametrize("door", REFINING)
-@pytest.mark.parametrize(
+@each_row("door", REFINING)
+@each_row(
     ("sample", "says"),
     [
         ({"colour": "red"}, "a mapping has one key for the prompt (prompt"),

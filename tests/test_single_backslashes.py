@@ -112,8 +112,8 @@ def test_what_a_model_means_is_read(text):
     assert single_backslash(written(text)).startswith("\\") and not single_backslash(doubled)
 
 
-@pytest.mark.parametrize("text", UNCHANGED, ids=range(len(UNCHANGED)))
-@pytest.mark.parametrize("ascii_only", [False, True])
+@each_row("text", UNCHANGED, ids=range(len(UNCHANGED)))
+@each_row("ascii_only", [False, True])
 def test_what_is_escaped_is_left_as_it_is(text, ascii_only):
     """Line breaks and tabs before any word, and backslashes that are doubled."""
     clean = json.dumps({"text": text}, ensure_ascii=ascii_only)
@@ -156,11 +156,9 @@ def test_what_is_doubled_stays_readable(text):
     )
 
 
-@pytest.mark.parametrize("answer", [Formula, SCHEMA, list[Formula], Formula | None], ids=str)
-@pytest.mark.parametrize(
-    "around", ["%s", "```json\n%s\n```", "Here it is:\n%s", "```\n%s\n```\nDone: \\(x\\)."]
-)
-@pytest.mark.parametrize("text", MEANT[:4])
+@each_row("answer", [Formula, SCHEMA, list[Formula], Formula | None], ids=str)
+@each_row("around", ["%s", "```json\n%s\n```", "Here it is:\n%s", "```\n%s\n```\nDone: \\(x\\)."])
+@each_row("text", MEANT[:4])
 def test_an_answer_is_repaired_without_a_call(answer, around, text):
     """In every form of answer; the note says so, and the run continues without a call."""
     given = '{"answer": [%s]}' % written(text) if answer == list[Formula] else written(text)
@@ -187,9 +185,9 @@ def test_without_the_editor_the_fault_is_named(answer):
     )
 
 
-@pytest.mark.parametrize("spec", ["json", 'json_schema:{"type":"object"}'])
-@pytest.mark.parametrize("around", ["%s", "```json\n%s\n```", "Here it is:\n%s\nDone.", "%s,"])
-@pytest.mark.parametrize("text", MEANT[:6])
+@each_row("spec", ["json", 'json_schema:{"type":"object"}'])
+@each_row("around", ["%s", "```json\n%s\n```", "Here it is:\n%s\nDone.", "%s,"])
+@each_row("text", MEANT[:6])
 def test_a_requirement_is_repaired_without_a_call(spec, around, text):
     """The text that a program reads from the answer is the one that is meant."""
     requirement = parse(spec)
@@ -201,8 +199,8 @@ def test_a_requirement_is_repaired_without_a_call(spec, around, text):
     ).replace("\\\\", "\\")
 
 
-@pytest.mark.parametrize("text", MEANT)
-@pytest.mark.parametrize(
+@each_row("text", MEANT)
+@each_row(
     "form",
     [
         '{"score": 3, "reason": "%s"}',

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redraft
+from each_row import each_row
 from redraft.base.money import format_usd, usd_amount
 from redraft.base.text import format_duration, format_time_in
 from redraft.protocols import Reply
@@ -224,8 +225,8 @@ FACES = [
 ]
 
 
-@pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
-@pytest.mark.parametrize("usd", [0.0000042, 0.0004, 1234.5])
+@each_row("face", FACES, ids=lambda face: face.__name__)
+@each_row("usd", [0.0000042, 0.0004, 1234.5])
 def test_money_is_shown_alike_everywhere(face, usd):
     """Each place where a person reads an amount in USD has the same digits, and no other form of
     it.

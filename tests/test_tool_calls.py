@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from each_row import each_row
 from redraft import (
     Adaptive,
     BestOfN,
@@ -73,8 +74,8 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize(
+@each_row("plan", PLANS)
+@each_row(
     "graders",
     [None, half, [must("words:1-9"), "json"], [half, Ranker()]],
     ids=["judge", "function", "musts", "ranker"],

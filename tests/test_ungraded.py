@@ -14,10 +14,10 @@ import pytest
 from chat_server import ChatServer, verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp import Client
 from opentelemetry.trace import StatusCode
 
 import redraft
+from each_row import each_row
 from gateway.running import PROMPT, config_for, http_client, running
 from in_process import run_in_process
 from redraft import Budget, Feedback, Judge, Task, must
@@ -32,7 +32,6 @@ from redraft.gateway.config import Profile, ServedModel
 from redraft.graders import Cascade
 from redraft.loop.records import Candidate, Failure, StopReason
 from redraft.loop.trace import PanelGrader, Trace
-from redraft.mcp_server.server import make_server
 from redraft.mcp_server.workbench import CallLimits, Workbench
 from redraft.models import ScriptedModel
 from telemetry.conftest import memory as memory  # noqa: PLC0414  (a fixture)
@@ -218,11 +217,19 @@ async def gateway(servers, settings, folder):
     )
 
 
+def mcp_client(bench):
+    """A client of a server in this process."""
+    from mcp import Client  # it takes long, and each process that runs tests reads this file
+
+    from redraft.mcp_server.server import make_server
+
+    return Client(make_server(bench))
+
+
 async def mcp(servers, settings, folder):
     limits = CallLimits({"deadline": 60, "budget": Budget(calls=100), **settings})
-    async with Client(
-        make_server(Workbench([servers.writer.model], servers.judge.model, limits))
-    ) as client:
+    bench = Workbench([servers.writer.model], servers.judge.model, limits)
+    async with mcp_client(bench) as client:
         reply = await client.call_tool("refine", {"prompt": "Say it."})
     assert not reply.is_error, reply
     data = reply.structured_content
@@ -327,9 +334,8 @@ def test_none_of_several_given_answers_is_chosen_without_a_grade(cause, tmp_path
         assert (done.returncode, done.out) == (1, "") and words in done.err
 
         async def compare():
-            async with Client(
-                make_server(Workbench([servers.writer.model], servers.judge.model))
-            ) as client:
+            bench = Workbench([servers.writer.model], servers.judge.model)
+            async with mcp_client(bench) as client:
                 return await client.call_tool(
                     "compare", {"prompt": "Say it.", "answers": ["a", "b"], "graders": ["judge"]}
                 )
@@ -403,10 +409,8 @@ OWN_GRADERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"budget": Budget(calls=3)}]
-)
-@pytest.mark.parametrize("name", OWN_GRADERS)
+@each_row("settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"budget": Budget(calls=3)}])
+@each_row("name", OWN_GRADERS)
 async def test_a_grader_of_ones_own_that_never_grades_is_an_error(name, settings):
     """It is a bug to be seen, whatever ended the work; the error has the answer."""
     graders, model = OWN_GRADERS[name], lambda messages: DRAFT

@@ -2,14 +2,20 @@
 
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
+from io import FileIO
 
 import pytest
 
-from in_process import READ_AT_START, CommandResult, run_in_process
+from in_process import (
+    READ_AT_START,
+    CommandResult,
+    read_to_end,
+    run_in_process,
+    run_in_terminal,
+)
 
 from .chat_server import ChatServer
 
@@ -64,37 +70,27 @@ class Redraft:
             preexec_fn=receive_ctrl_c,
         )
 
-    def in_terminal(self, *args, stdout_too=True):
+    def in_terminal(self, *args, stdout_too=True, inside=True):
         """Return all that the program writes to a terminal, its stdout if that is not the terminal,
-        and its exit code.
+        and its exit code. It runs inside this process, or in one of its own.
         """
+        args, env = [*map(str, args)], {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+        if inside:
+            return run_in_terminal(args, stdout_too=stdout_too, cwd=self.folder, env=env)
         ours, theirs = pty.openpty()
         with subprocess.Popen(
-            [*PROGRAM, *map(str, args)],
+            [*PROGRAM, *args],
             stdin=subprocess.DEVNULL,
             stdout=theirs if stdout_too else subprocess.PIPE,
             stderr=theirs,
             cwd=self.folder,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+            env={**os.environ, **env},
         ) as process:
             os.close(theirs)
-            seen = read_to_end(ours)
+            with FileIO(ours) as screen:
+                seen = read_to_end(screen)
             piped = b"" if stdout_too else process.stdout.read()
-        os.close(ours)
         return seen, piped, process.returncode
-
-
-def read_to_end(terminal):
-    seen = b""
-    while select.select([terminal], [], [], 60)[0]:
-        try:
-            data = os.read(terminal, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not data:
-            break
-        seen += data
-    return seen
 
 
 @pytest.fixture

@@ -95,9 +95,7 @@ async def test_models_lists_those_of_an_address(redraft):
     async with FaultServer().says(models(*names)) as server:
         address = server.url.replace("://", "://:secret-5f2d@")
         for named in (address, f"{address.removesuffix('/v1')}", f"{address}#m1"):
-            done = await asyncio.to_thread(
-                redraft.process, ["models", named], env={"COLUMNS": "200"}
-            )
+            done = await asyncio.to_thread(redraft, "models", named, env={"COLUMNS": "200"})
             assert done.returncode == 0
             assert all(re.search(rf"\b{name}\b", done.out) for name in names)
             assert f"Name one with --model: {server.url}#m0" in done.out
@@ -105,7 +103,7 @@ async def test_models_lists_those_of_an_address(redraft):
         assert {request.headers["authorization"] for request in server.requests} == {
             "Bearer secret-5f2d"
         }
-        done = await asyncio.to_thread(redraft.process, ["models", "--json", address])
+        done = await asyncio.to_thread(redraft, "models", "--json", address)
         (location,) = json.loads(done.out)["locations"]
         assert (location["where"], location["models"], location["available"]) == (
             server.url,

@@ -8,10 +8,12 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u20
 
 
 def test_the_live_view_shows_answers_scores_and_usage(redraft, serve):
-    """Answers appear with their scores, and calls, tokens and cost below."""
+    """Answers appear with their scores, and calls, tokens and cost below, as in a process of its
+    own.
+    """
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     seen, piped, code = redraft.in_terminal(
-        "run", "Say it", "--model", server.model, stdout_too=False
+        "run", "Say it", "--model", server.model, stdout_too=False, inside=False
     )
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert (code, piped) == (0, b"good\n")

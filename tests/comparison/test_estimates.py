@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from each_row import each_row
 from redraft.comparison import compare_sync
 from redraft.comparison.estimates import MIN_LABELS
 from redraft.comparison.results import MAX_RESULTS, check_size
@@ -691,9 +692,9 @@ def finite(report):
     assert report.summary() and report.headline() and report.gate_line() and report.as_data()
 
 
-@pytest.mark.parametrize("n", range(7))
-@pytest.mark.parametrize("kind", ["equal", "same change", "different", "one task", "ends"])
-@pytest.mark.parametrize("labelled", [False, True])
+@each_row("n", range(7))
+@each_row("kind", ["equal", "same change", "different", "one task", "ends"])
+@each_row("labelled", [False, True])
 def test_tables_of_a_few_rows(n, kind, labelled):
     """A figure or an error of the configuration: never another exception, nor NaN."""
     a = [

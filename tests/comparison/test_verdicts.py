@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from each_row import each_row
 from redraft.comparison.ci_reports import gate_passes
 from redraft.comparison.report import (
     ComparisonReport,
@@ -224,7 +225,7 @@ VERDICTS = {  # the verdict and the gate; the margin is 0.02
 }
 
 
-@pytest.mark.parametrize("name", VERDICTS)
+@each_row("name", VERDICTS)
 def test_verdict_and_gate(name):
     """At each boundary and beside it; sentences, data and the exit of a gate say the same."""
     found, verdict, gate = VERDICTS[name]

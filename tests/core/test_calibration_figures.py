@@ -10,6 +10,7 @@ from math import ceil, inf, nan, sqrt
 import numpy as np
 import pytest
 
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.loop.trace import PanelGrader
 from redraft.plans.quality.calibration import Calibration, label_spread, labels_text, mapped_label
@@ -157,8 +158,8 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize("name", CALIBRATIONS)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@each_row("name", CALIBRATIONS)
+@each_row("check", CHECKS, ids=lambda check: check.__name__)
 def test_figures_of_a_calibration(check, name):
     """With the noise unknown, 0 or known, with and without a spread of the scores or of the
     errors.

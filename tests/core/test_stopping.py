@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.loop import stopping
 from redraft.loop.records import Candidate, Comparison, Feedback, StopReason, ToolCall
@@ -147,7 +148,7 @@ STALE = {  # the number of the latest refinements in a row that brought nothing,
 }
 
 
-@pytest.mark.parametrize("name", STALE)
+@each_row("name", STALE)
 def test_patience_counts_refinements_without_progress(name):
     """It stops with exactly so many, and with no fewer; the note says how many there were."""
     trace, count = STALE[name]
@@ -282,7 +283,7 @@ RULES = {  # a rule, a trace, and the reason and the note of the decision; None:
 }
 
 
-@pytest.mark.parametrize("name", RULES)
+@each_row("name", RULES)
 def test_what_a_rule_decides(name):
     """Each rule, at the boundary and beside it."""
     rule, trace, due = RULES[name]

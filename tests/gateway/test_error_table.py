@@ -7,6 +7,7 @@ import json
 import pytest
 from fault_server import error, http, send_and_close
 
+from each_row import each_row
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -149,7 +150,7 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "row", FAILURES, ids=lambda row: f"{type(row[0]).__name__} {getattr(row[0], 'status', '')}"
 )
 def test_what_a_client_is_told_of_a_failed_refinement(row):
@@ -289,7 +290,7 @@ STATUSES = {
 }
 
 
-@pytest.mark.parametrize("status", STATUSES)
+@each_row("status", STATUSES)
 def test_what_the_status_of_a_model_becomes(status):
     """A client's own mistakes keep their status, whatever the words; no other 4xx looks as if it
     were about the client's key.

@@ -43,6 +43,7 @@ def config_of(folder, faults, closed_url, answer):
     )
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)]
 )

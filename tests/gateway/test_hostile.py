@@ -307,25 +307,22 @@ NOT_OF_RESPONSES = {"messages": PROMPT, "max_tokens": 100_000}
 
 
 @pytest.mark.parametrize(
-    ("wire", "name", "value"),
-    [("messages", *each) for each in SMUGGLED.items()]
-    + [("responses", *each) for each in (SMUGGLED | NOT_OF_RESPONSES).items()],
+    ("wire", "fields"), [("messages", SMUGGLED), ("responses", SMUGGLED | NOT_OF_RESPONSES)]
 )
-async def test_fields_of_another_protocol(faults, tmp_path, wire, name, value):
+async def test_fields_of_another_protocol(faults, tmp_path, wire, fields):
     """A field of chat completions is not passed on behind another protocol, where it would replace
     what was checked.
     """
     faults.says(http(completion("fine")))
-    body = {"model": "refine/fast", **ASKED[wire], name: value}
     async with (
         running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _),
         http_client(url) as client,
     ):
-        reply = await client.post(PATHS[wire], json=body)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (
-        400,
-        name,
-    ) and not faults.requests
+        for name, value in fields.items():
+            body = {"model": "refine/fast", **ASKED[wire], name: value}
+            reply = await client.post(PATHS[wire], json=body)
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, name)
+    assert not faults.requests
 
 
 BEGUN = {

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 from chat_server import ChatServer, writer_and_judge
 
+from in_process import run_in_process
 from redraft.gateway import server
 from redraft.gateway.config import default_config
 from redraft.gateway.keys import KeyRing
@@ -197,11 +198,10 @@ def test_one_process_for_a_folder(upstream, tmp_path):
 
 
 def test_a_public_address_without_a_key_is_refused(upstream, tmp_path):
-    with serve(
-        "--model", upstream.model, "--host", "0.0.0.0", folder=tmp_path, start=False
-    ) as process:
-        _, error = process.communicate(timeout=60)
-    assert process.returncode == 2 and "--insecure" in error and "redraft keys add" in error
+    done = run_in_process(
+        ["serve", "--model", upstream.model, "--host", "0.0.0.0", "--folder", str(tmp_path)]
+    )
+    assert done.returncode == 2 and "--insecure" in done.err and "redraft keys add" in done.err
 
 
 @pytest.mark.slow
@@ -246,11 +246,9 @@ def test_mistakes(upstream, tmp_path, args, code, message):
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         used.listen()
-        with serve(
-            "--model", upstream.model, *args(used.getsockname()[1]), folder=tmp_path, start=False
-        ) as process:
-            _, error = process.communicate(timeout=60)
-    assert process.returncode == code and message in error
+        given = ["--model", upstream.model, "--port", "0", *args(used.getsockname()[1])]
+        done = run_in_process(["serve", *given, "--folder", str(tmp_path)])
+    assert done.returncode == code and message in done.err
 
 
 def test_long_headers_are_refused(upstream, tmp_path):

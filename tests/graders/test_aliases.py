@@ -125,10 +125,8 @@ def test_an_argument_reaches_the_target():
     assert aliased_spec("f1_score", "") == "token_f1"
 
 
-@pytest.mark.parametrize(
-    "prefix, kind", [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise)]
-)
-@pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.name)
+@each_row("prefix, kind", [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise)])
+@each_row("alias", ALIASES, ids=lambda alias: alias.name)
 def test_a_name_is_found_after_the_name_of_a_way_of_judging(alias, prefix, kind):
     """And as the rubric of the class: it is the rubric of the target, or an error says what the
     name stands for.

@@ -587,7 +587,7 @@ def mean(first, *rest):
 NO_X = "x: ValueError: no"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "given", "expected"),
     [
         # no reasons, one, the same twice, all

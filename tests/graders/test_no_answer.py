@@ -62,8 +62,8 @@ async def score_of(text, prompt="q", reference=None):
     ).score
 
 
-@pytest.mark.parametrize("key", MASTER_KEYS)
-@pytest.mark.parametrize("around", ["{}", " {}\n", "**{}**", "\u200b{}", "{}\n\n"])
+@each_row("key", MASTER_KEYS)
+@each_row("around", ["{}", " {}\n", "**{}**", "\u200b{}", "{}\n\n"])
 async def test_published_master_keys_are_no_answer(key, around):
     """All ten keys of the paper are caught in any markup; a key in bold may be left to the
     judge.

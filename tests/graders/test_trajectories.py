@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from each_row import each_row
 from redraft import BestOfN, Candidate, ScriptedModel, Task, refine
 from redraft.errors import ConfigError
 from redraft.graders import as_grader
@@ -88,8 +89,8 @@ def test_every_fault_has_a_rubric_and_every_rubric_a_fault():
     }
 
 
-@pytest.mark.parametrize("name", AGENT_RUBRICS)
-@pytest.mark.parametrize("recorded", WITH_TOOLS)
+@each_row("name", AGENT_RUBRICS)
+@each_row("recorded", WITH_TOOLS)
 def test_a_judge_sees_calls_results_and_tools_as_data(recorded, name):
     """Everything from the trajectory is inside delimiters, and the verdict is read."""
     row = ROWS[recorded]
@@ -180,10 +181,10 @@ def test_a_judge_of_conversations_sees_all_turns(name):
     assert sections["task"].startswith("Brown!") and "walnuts" in sections["answer"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", [*AGENT_RUBRICS, "context_memory", "instruction_drift", "misunderstanding_repair"]
 )
-@pytest.mark.parametrize("mode", ["", "ranker:", "pairwise:"])
+@each_row("mode", ["", "ranker:", "pairwise:"])
 def test_a_task_without_what_the_rubric_reads_is_rejected(name, mode):
     """The error says what is needed and how to give it, before any call."""
     model = ScriptedModel([])

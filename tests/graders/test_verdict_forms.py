@@ -349,8 +349,8 @@ async def test_an_unambiguous_verdict_is_read_at_the_first_ask(grader, reply, ex
     )
 
 
-@pytest.mark.parametrize("spelled", WORDS_OF_TRUTH)
-@pytest.mark.parametrize(
+@each_row("spelled", WORDS_OF_TRUTH)
+@each_row(
     ("grader", "reply"),
     [
         (POINTWISE, rows(done="?")),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from each_row import each_row
 from redraft.base.sync import run_sync
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import FunctionGrader
@@ -77,8 +78,8 @@ def test_the_threshold_of_a_majority_passes(threshold, score):
     )
 
 
-@pytest.mark.parametrize("count", range(1, 6))
-@pytest.mark.parametrize("members", range(1, 6))
+@each_row("count", range(1, 6))
+@each_row("members", range(1, 6))
 def test_the_quorum_is_more_than_half(members, count):
     """Of the members; or the number that was given."""
     if count > members:
@@ -192,9 +193,7 @@ def test_a_ranking_with_known_points():
     assert copeland(partial) == ((0, 1, 2, 3), ((1, 2),))
 
 
-@pytest.mark.parametrize(
-    "values", [v for n in range(4) for v in {*permutations([True, False, None, True], n)}]
-)
+@each_row("values", [v for n in range(4) for v in {*permutations([True, False, None, True], n)}])
 def test_consensus(values):
     """True if all known values are, None if none is known."""
     known = [value for value in values if value is not None]

@@ -1,12 +1,13 @@
 """Real servers of the tools, as processes, and the client of the protocol's own library."""
 
+import asyncio
 import os
 import re
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
 from chat_server import ChatServer
@@ -57,6 +58,28 @@ def http_server(*args):
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+@asynccontextmanager
+async def http_server_inside(folder, model):
+    """The URL of the same inside this process, which starts much sooner."""
+    # it takes long, and each process that runs tests reads this file
+    from redraft.mcp_server.http import HttpAddress, serve_http, with_call_limit
+    from redraft.mcp_server.workbench import CallLimits, Workbench
+
+    bench = Workbench([model], None, with_call_limit(CallLimits({})))
+    url = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve_http(bench, HttpAddress(folder, port=0), announce=url.set_result)
+    )
+    try:
+        await asyncio.wait([serving, url], return_when=asyncio.FIRST_COMPLETED)
+        yield url.result()
+    finally:
+        serving.cancel()
+        with suppress(asyncio.CancelledError):
+            await serving
+        await bench.close()
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The tools over HTTP, in a process of their own: keys, budgets, hosts, cancellation."""
+"""The tools over HTTP, most in a process of their own: keys, budgets, hosts, cancellation."""
 
 import asyncio
 import subprocess
@@ -18,7 +18,7 @@ from in_process import run_in_process
 from redraft import Budget
 from redraft.gateway.keys import Caller, KeyLimits, KeyRing
 
-from .conftest import PROGRAM, http_client, http_server
+from .conftest import PROGRAM, http_client, http_server, http_server_inside
 
 GRADE = {"response": "One, two", "requirements": ["no_commas"]}
 INITIALIZE = {
@@ -50,7 +50,7 @@ async def test_the_tools_work_over_http(tmp_path, serve, mode):
     async def hear(progress, total, message):
         heard.append(message)
 
-    with http_server("--folder", tmp_path, "--model", server.model) as url:
+    async with http_server_inside(tmp_path, server.model) as url:
         async with http_client(url, mode=mode) as client:
             assert len((await client.list_tools()).tools) == 4
             result = await client.call_tool("refine", {"prompt": "Say it"}, progress_callback=hear)
@@ -65,7 +65,7 @@ async def test_the_tools_work_over_http(tmp_path, serve, mode):
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_cancellation_over_http(tmp_path, silent_model, mode):
     """When the client cancels, the call to the model ends at once."""
-    with http_server("--folder", tmp_path, "--model", silent_model.model) as url:
+    async with http_server_inside(tmp_path, silent_model.model) as url:
         async with http_client(url, mode=mode) as client:
             async with anyio.create_task_group() as group:
                 group.start_soon(client.call_tool, "refine", {"prompt": "Say it"})

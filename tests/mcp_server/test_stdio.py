@@ -168,7 +168,9 @@ def test_the_end_cancels_what_is_not_finished(silent_model, end):
 
 MIB = 2**20
 NEST = b"[" * 100_000 + b"]" * 100_000
-JUNK = {  # what is written, and the errors that answer it
+# what is written (or a function that makes it: each process that runs tests reads this file), and
+# the errors that answer it
+JUNK = {
     "broken": (b"{\n", [(None, -32700)]),
     "empty": (b"\n \r\n\t\n", []),
     "not UTF-8": (b'"\xff\\ud800"\n', [(None, -32700)]),
@@ -184,17 +186,19 @@ JUNK = {  # what is written, and the errors that answer it
     "an array": (b'[{"jsonrpc":"2.0","id":5,"method":"ping"}]\n', [(None, -32600)]),
     "no method": (b'{"jsonrpc":"2.0","id":"five"}\n', [("five", -32600)]),
     "no version": (b'{"id":5,"method":"ping"}\n', [(5, -32600)]),
-    "too long": (b"x" * 17 * MIB + b"\n", [(None, -32600)]),
+    "too long": (lambda: b"x" * 17 * MIB + b"\n", [(None, -32600)]),
     "too long, and a request": (
-        b'{"method":"ping","params":{"a":"'
-        + b"x" * 40 * MIB
-        + b'"},"jsonrpc":"2.0","id":5}\n'
-        + b"y" * 17 * MIB
-        + b"\n{\n",
+        lambda: (
+            b'{"method":"ping","params":{"a":"'
+            + b"x" * 40 * MIB
+            + b'"},"jsonrpc":"2.0","id":5}\n'
+            + b"y" * 17 * MIB
+            + b"\n{\n"
+        ),
         [(5, -32600), (None, -32600), (None, -32700)],
     ),
     "too long, and the id is no JSON": (
-        b"".join(
+        lambda: b"".join(
             b'{"id":' + value + b',"params":"' + b"x" * 17 * MIB + b"\n"
             for value in (b"007", b"-01", b'"a\tb"')
         ),
@@ -210,7 +214,7 @@ def test_a_line_that_is_no_message_is_answered_and_ends_nothing():
     """
     process = start("--model", "none")
     for number, (name, (junk, errors)) in enumerate(JUNK.items(), 100):
-        process.stdin.write(junk)
+        process.stdin.write(junk() if callable(junk) else junk)
         write(process, id=number, method="ping")
         replies = []
         while (reply := json.loads(process.stdout.readline()))["id"] != number:

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from functools import partial
+from functools import cache, partial
 from time import process_time
 
 import pytest
@@ -165,10 +165,8 @@ PRESENT = [
 ABSENCE = {"contains_none", "no_commas", "reading_grade"}
 
 
-@pytest.mark.parametrize(
-    "spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE]
-)
-@pytest.mark.parametrize("text", ["", " \n\t"])
+@each_row("spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE])
+@each_row("text", ["", " \n\t"])
 def test_empty_text_fails_checks_that_need_content(spec, text):
     """An empty text fails every check that requires content."""
     assert not parse(spec).check(text).ok
@@ -197,14 +195,17 @@ ODD = (
         )
     ).map("".join)
 )
-ALL = [parse(kind.example) for kind in KINDS.values()] + [
-    parse(spec)
-    for spec in (
+
+
+@cache
+def all_requirements():
+    """One of each kind, and some with other options. Some load what takes half a second."""
+    more = (
         "words:-3", "sentences:1", "paragraphs:2", "characters:-9", "contains:a<2", "bullets:1", "headings:-0", "highlights:1",
         "capital_words:1", "capital_words:3-", "parts:1-2:***", "letters:a<1",
         'json_schema:{"properties":{"a":{"type":"integer"}},"additionalProperties":false}',
-    )
-]  # fmt: skip
+    )  # fmt: skip
+    return [parse(spec) for spec in (*(kind.example for kind in KINDS.values()), *more)]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -214,7 +215,7 @@ def test_every_check_and_repair_accepts_any_text(text):
     encodable.
     """
     protected = [text[start:end] for start, end in texts.protected_spans(text)]
-    for requirement in ALL:
+    for requirement in all_requirements():
         assert requirement.check(text).measurement
         for edit in requirement.repairs(text):
             assert edit.note
@@ -239,5 +240,5 @@ def _encodable(text):
 def test_long_hostile_texts_take_linear_time(seed):
     """100 kB take about half a second, whatever is repeated in them."""
     text = seed * (100_000 // len(seed))
-    for requirement in ALL:
+    for requirement in all_requirements():
         assert least_seconds(partial(requirement.check, text), 1.5) < 1.5, requirement.spec

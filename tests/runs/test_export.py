@@ -536,6 +536,7 @@ HARD = [
 ]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("files", ["jsonl", "parquet"])
 def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
@@ -560,6 +561,7 @@ def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
     assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, whole))
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("ending", ["jsonl", "parquet", "jsonl.gz"])
 def test_a_single_file_loads(tmp_path, load, format, ending):

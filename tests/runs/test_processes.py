@@ -324,7 +324,7 @@ def test_processes_share_one_budget(tmp_path, serve):
             rows,
             tmp_path / "a.jsonl",
             server.model,
-            processes=3,
+            processes=2,
             budget=Budget(calls=1000),
             **PLAIN,
         ).done

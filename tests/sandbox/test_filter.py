@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from redraft.errors import SandboxUnavailableError
 from redraft.workers.seccomp import OWN_PID, filter_program
 
@@ -71,8 +72,8 @@ def verdict(program, architecture, number, arguments=()):
             at += if_true if holds else if_false
 
 
-@pytest.mark.parametrize("machine", ARCHITECTURES)
-@pytest.mark.parametrize(("name", "arguments", "for_programs", "for_tools"), CASES)
+@each_row("machine", ARCHITECTURES)
+@each_row(("name", "arguments", "for_programs", "for_tools"), CASES)
 def test_verdicts(machine, name, arguments, for_programs, for_tools):
     """What programs and tools may call, on each machine."""
     number = CALLS[name][list(ARCHITECTURES).index(machine)]

@@ -64,6 +64,7 @@ def raises_naming(path):
     return pytest.raises(ConfigError, match=Path(path).name)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("load", [Rubric.load, Checklist], ids=["rubric", "checklist"])
 @pytest.mark.parametrize("name", FILES)
 def test_hostile_rubric_is_an_error_that_names_it(tmp_path, name, load):

@@ -23,10 +23,12 @@ FLAGS = [
 @contextmanager
 def serving(app_of, styles=STYLES):
     """Serve what `app_of(server)` returns, in a thread; the value is the server."""
-    server = PageServer()
-    thread = threading.Thread(target=lambda: server.run(app_of(server), styles), daemon=True)
+    server, started = PageServer(), threading.Event()
+    run = lambda: server.run(app_of(server), styles, started.set)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
+        assert started.wait(60)  # a server that has not started yet would not be stopped
         yield server
     finally:
         server.stop()

@@ -9,6 +9,7 @@ import fault_server as fs
 import pytest
 
 import redraft
+from each_row import each_row
 from redraft.errors import ModelError
 from redraft.models import Chat
 
@@ -171,7 +172,7 @@ async def test_cancelled_retries_count_every_attempt():
     assert (used.calls, used.retried_calls, used.tokens) == (3, 2, None)
 
 
-@pytest.mark.parametrize("turns", range(1, 31))
+@each_row("turns", range(1, 31))
 async def test_a_cancelled_call_counts_only_if_it_was_sent(turns):
     """In whichever turn of the event loop the cancellation comes."""
     async with fs.FaultServer().says(hang) as server:

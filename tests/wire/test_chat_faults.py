@@ -44,6 +44,12 @@ COUNTED = Usage(calls=1, input_tokens=7, output_tokens=3, cost=None)
 HTML = b"<!DOCTYPE html><html><head><title>Bad Gateway</title></head><body>nginx</body></html>"
 GOOD = fs.good()
 
+
+async def gzip_bomb(writer):
+    """Send 50 MB in 50 kB, which are made here: each process that runs tests reads this file."""
+    writer.write(fs.gzip_stream(b'{"choices": "' + b" " * 50_000_000))
+
+
 # name: (what the server does, error class, retryable, usage, words in the message)
 TABLE = {
     "401": (fs.error(401, "bad key"), AuthenticationError, False, REFUSED, "status 401: bad key"),
@@ -328,7 +334,7 @@ TABLE = {
         "not HTTP",
     ),
     "gzip bomb": (
-        fs.gzip_stream(b'{"choices": "' + b" " * 50_000_000),
+        gzip_bomb,
         BadResponseError,
         False,
         UNKNOWN,

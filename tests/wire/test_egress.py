@@ -484,8 +484,8 @@ BAD_IMAGES = [
 ]
 
 
-@pytest.mark.parametrize("url", BAD_IMAGES)
-@pytest.mark.parametrize("form", ["object", "text", "video"])
+@each_row("url", BAD_IMAGES)
+@each_row("form", ["object", "text", "video"])
 def test_image_without_web_address_is_rejected(url, form):
     """The error comes where a task or row is made and names the field, and nothing is fetched."""
     part = {

@@ -130,7 +130,7 @@ KINDS = {  # of an error by its status alone, and whether its call may be made a
 }
 
 
-@pytest.mark.parametrize("status", KINDS)
+@each_row("status", KINDS)
 def test_what_a_status_alone_means(status):
     """The kind of error, whether the call may be made again, and only then how long to wait."""
     error = error_from_status(status, ErrorBody({"error": {"message": "no"}}), {"retry-after": "7"})

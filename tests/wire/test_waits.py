@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import redraft
 from cpu_time import least_seconds
+from each_row import each_row
 from fake_clock import FakeClock
 from redraft.errors import (
     AuthenticationError,
@@ -131,7 +132,7 @@ BODIES = [  # an error body, and the seconds that it asks to wait
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "seconds"), BODIES, ids=lambda value: str(value)[:60])
+@each_row(("body", "seconds"), BODIES, ids=lambda value: str(value)[:60])
 def test_the_wait_in_a_body(body, seconds):
     """It counts for every status of a busy server, and not for the others."""
     for status in (429, 503, 529):
@@ -187,8 +188,8 @@ def resets():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("n", range(len(resets())))
-@pytest.mark.parametrize("in_body", [False, True], ids=["headers", "body"])
+@each_row("n", range(len(resets())))
+@each_row("in_body", [False, True], ids=["headers", "body"])
 def test_the_reset_of_a_limit(n, in_body):
     """Durations, numbers and dates; of those that are exhausted the last one, else the first. A
     router quotes headers in its body.
