@@ -84,20 +84,12 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Three workers for each core: many tests wait for a deadline, a pause or another process."""
-    return 3 * (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-
-
-def pytest_ignore_collect(collection_path, config):
-    """With `--skipped`, read no file whose tests were all run."""
-    if config.getoption("--skipped") and collection_path.suffix == ".py":
-        skipped = {nodeid.partition("::")[0] for nodeid in config.cache.get(SKIPPED, [])}
-        return (
-            True if collection_path.relative_to(config.rootpath).as_posix() not in skipped else None
-        )
-    return None
+    """Three workers for each core, since many tests wait for a deadline, a pause or another
+    process; fewer with little memory, of which each takes up to 1 GB.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return max(1, min(3 * (cores or 1), int(gigabytes / 2)))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -685,7 +685,7 @@ async def test_what_a_worker_said_before_it_died_counts():
     said, written = ({**ZERO_AMOUNTS, "calls": calls} for calls in (5.0, 3.0))
     tracker, changes = BudgetTracker(), ([(UPDATE_RUN, ({"spent": written},))], {}, [])
     job = SimpleNamespace(
-        session=SimpleNamespace(budget_tracker=tracker),
+        session=SimpleNamespace(models=SimpleNamespace(budget_tracker=tracker)),
         journal=SimpleNamespace(
             wait_for_commit=wait_for_commit, write_changes=lambda changes: None
         ),
