@@ -94,7 +94,13 @@ async def test_a_killed_worker_is_replaced(tmp_path, rows, serve, cluster):
     )
     going = asyncio.ensure_future(run.go())
     part = tmp_path / "out.jsonl.journal.1-of-2"
-    kills = await kill_workers(going, lambda number: server.lines() > since + number, part)
+
+    def reached(number):
+        # a death is noticed between two reports of a shard
+        reported = run.progress.done > 0 if number == 40 else said
+        return reported and server.lines() > since + number
+
+    kills = await kill_workers(going, reached, part)
     report = await going
     assert (report.done, report.end_reason, run.progress.done) == (30, "", 30)
     assert sum("shard 1 of 2 died" in line for line in said) == 2, said
