@@ -41,7 +41,7 @@ lint: $(VENV)/.ready-test   ## ruff, the layers of imports, and the size and sha
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python scripts/house.py
+	@$(BIN)/python scripts/code_size.py
 
 types: mypy pyright         ## mypy, strict, and pyright
 

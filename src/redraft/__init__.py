@@ -64,7 +64,7 @@ _LAZY_MODULES = {
 # available without an import of their own
 _MODULES = ("comparison", "errors", "graders", "grading", "validation")
 
-# of the rooms above the core, the modules that it uses and does not import (see `extension`)
+# of the packages above the core, the modules that it uses and does not import (see `extension`)
 EXTENSIONS = {
     "graders": "sandbox.graders",
     "observer": "telemetry",

@@ -1,5 +1,5 @@
 """Names of a package that load their module when they are first used, so that importing the package
-loads only what is needed; and what the core uses of the rooms above it, which it does not import.
+loads only what is needed; and what the core uses of packages above it, which it does not import.
 
 It is also what lets many threads import modules of Redraft at once. Python has a lock for each
 module. A thread that imports `P.child` takes its lock first, and then waits for the package `P`. If
@@ -58,7 +58,7 @@ def attribute_loader(package: str, modules: Mapping[str, str]) -> Callable[[str]
 def extension(name: str) -> Any:
     """Return the module by which a room above the core extends it, such as "observer".
 
-    The core imports none of these rooms: `EXTENSIONS` in `redraft/__init__`, which puts all
+    The core imports none of these packages: `EXTENSIONS` in `redraft/__init__`, which puts all
     together, says which module it is, and it is loaded when it is first asked for.
     """
     return import_module(f".{sys.modules[PACKAGE].EXTENSIONS[name]}", PACKAGE)

@@ -1,5 +1,5 @@
-"""Hold the size and the shape of the code: `scripts/house.py` fails if a figure of `src/redraft` is
-over its ceiling in `scripts/house.toml`.
+"""Hold the size and the shape of the code: this script fails if a figure of `src/redraft` is over
+its ceiling in `scripts/code_size.toml`.
 
 A ceiling may only fall: `--update` lowers each to what the code has now, and raises none.
 `--table` shows the figures beside their ceilings, and the most complex functions.
@@ -7,7 +7,7 @@ A ceiling may only fall: `--update` lowers each to what the code has now, and ra
 What is counted:
 
 - Own statements: statements without imports and docstrings, so that neither gluing modules
-  together nor deleting docstrings lowers the figure. They are counted by room, a group of
+  together nor deleting docstrings lowers the figure. They are counted by group, that is by
   packages; "root" are the modules of no package.
 - Tokens: names, numbers, texts and operators. They stand beside the statements, so that a dense
   line gains nothing. A text counts once, an f-string too.
@@ -35,7 +35,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "redraft"
-CEILINGS = ROOT / "scripts" / "house.toml"
+CEILINGS = ROOT / "scripts" / "code_size.toml"
 
 TOKEN = re.compile(
     r"""
@@ -56,8 +56,8 @@ BRANCHES = (
 )
 NOTHING = (ast.expr_context, ast.operator, ast.cmpop)  # a third of a tree, and never counted
 OVER = """\
-Bring these down: take out or simplify where you add. scripts/house.toml says what helps with each,
-and `python scripts/house.py --table` names the most complex functions."""
+Bring these down: take out or simplify where you add. scripts/code_size.toml says what helps with
+each, and `python scripts/code_size.py --table` names the most complex functions."""
 IMPORTS_BY_NAME = re.compile(r"\b(import_module|attribute_loader)\(")
 
 
@@ -208,23 +208,25 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     return found
 
 
-def statements_by_room(modules: dict[str, Module], rooms: list[str]) -> Counter[str]:
-    """The own statements of each room, such as "core + plans"."""
-    room_of = {package: room for room in rooms for package in room.split(" + ")}
-    counts = Counter(dict.fromkeys(rooms, 0))
+def statements_by_group(modules: dict[str, Module], groups: list[str]) -> Counter[str]:
+    """The own statements of each group, such as "core + plans"."""
+    group_of = {package: group for group in groups for package in group.split(" + ")}
+    counts = Counter(dict.fromkeys(groups, 0))
     for module in modules.values():
         package = module.path.parts[0] if len(module.path.parts) > 1 else "root"
-        if package not in room_of:
-            sys.exit(f"The package {package!r} is in no room: add it to one in scripts/house.toml")
-        counts[room_of[package]] += own_statements(module)
+        if package not in group_of:
+            sys.exit(
+                f"The package {package!r} is in no group: add it to one in scripts/code_size.toml"
+            )
+        counts[group_of[package]] += own_statements(module)
     return counts
 
 
-def figures(modules: dict[str, Module], rooms: list[str]) -> dict[str, int]:
-    """All figures by their names, as house.toml has them. They are counts, since shares rise when
+def figures(modules: dict[str, Module], groups: list[str]) -> dict[str, int]:
+    """All figures by their names, as the file has them. They are counts, since shares rise when
     other code goes.
     """
-    by_room = statements_by_room(modules, rooms)
+    by_group = statements_by_group(modules, groups)
     edges = {name: [*imports(module, modules)] for name, module in modules.items()}
     every = {name: {to for to, _ in found} for name, found in edges.items()}
     eager = {name: {to for to, lazy in found if not lazy} for name, found in edges.items()}
@@ -233,7 +235,7 @@ def figures(modules: dict[str, Module], rooms: list[str]) -> dict[str, int]:
     def total(count: Callable[..., int], *names: str) -> int:
         return sum(count(module, *names) for module in modules.values())
 
-    return by_room | {
+    return by_group | {
         "tokens": total(tokens),
         "modules": len(modules),
         "entries of the root": len({module.path.parts[0] for module in modules.values()}),
@@ -250,7 +252,7 @@ def figures(modules: dict[str, Module], rooms: list[str]) -> dict[str, int]:
 
 
 def lower(text: str, now: dict[str, int]) -> str:
-    """The text of house.toml with each ceiling as low as its figure; comments stay."""
+    """The text of code_size.toml with each ceiling as low as its figure; comments stay."""
 
     def lowered(line: re.Match[str]) -> str:
         ceiling = tomllib.loads(line[0])[line["name"]]
@@ -283,9 +285,9 @@ def main(arguments: list[str], package: Path = PACKAGE, file: Path = CEILINGS) -
     options = parser.parse_args(arguments)
     text = file.read_text(encoding="utf-8")
     sections = tomllib.loads(text)
-    ceilings = sections["rooms"] | sections["shape"]
+    ceilings = sections["groups"] | sections["shape"]
     modules = read_modules(package)
-    now = figures(modules, [*sections["rooms"]])
+    now = figures(modules, [*sections["groups"]])
     if options.table:
         print(table(now, ceilings, modules))
     if options.update:
@@ -298,7 +300,7 @@ def main(arguments: list[str], package: Path = PACKAGE, file: Path = CEILINGS) -
         return "\n".join([*lines, OVER])
     fallen = [name for name, ceiling in ceilings.items() if now[name] < 0.99 * ceiling]
     if fallen and not options.update:
-        print(f"{file.name}: `python scripts/house.py --update` lowers {', '.join(fallen)}")
+        print(f"{file.name}: `python scripts/code_size.py --update` lowers {', '.join(fallen)}")
     return None
 
 

@@ -1,4 +1,4 @@
-"""`scripts/house.py` counts what it says, fails over a ceiling, and only lowers ceilings."""
+"""`scripts/code_size.py` counts what it says, fails over a ceiling, and only lowers ceilings."""
 
 import io
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "house.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "code_size.py"
 LAYOUT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     tokenize.ENDMARKER,
@@ -52,26 +52,26 @@ import os
 from typing import TYPE_CHECKING, Any
 from .low import LIMIT, base
 if TYPE_CHECKING:
-    from .room import late
+    from .group import late
 
 def call(a: Any) -> Any:
-    from .room.late import one, two
+    from .group.late import one, two
     return getattr(a, "b", one) if isinstance(a, str) and hasattr(a, "c") else two
 """,
     "low/__init__.py": "LIMIT = 1\n",
     "low/base.py": "",
-    "room/__init__.py": """
+    "group/__init__.py": """
 from importlib import import_module
 
 def load():
     return import_module({"late": ".late", "low": "shop.low"}["late"])
 """,
-    "room/late.py": "import shop.top\none = two = 1\n",
+    "group/late.py": "import shop.top\none = two = 1\n",
 }
 CEILINGS = """# What is said here stays.
-[rooms] # as this does
+[groups] # as this does
 "root" = 6
-"low + room" = 9_999
+"low + group" = 9_999
 
 [shape]
 "tokens" = 9_999 # and this
@@ -82,44 +82,44 @@ CEILINGS = """# What is said here stays.
 
 
 @pytest.fixture(scope="module")
-def house():
+def code_size():
     """The module from scripts/, which is no package."""
-    spec = spec_from_file_location("house", SCRIPT)
-    module = sys.modules["house"] = module_from_spec(spec)
+    spec = spec_from_file_location("code_size", SCRIPT)
+    module = sys.modules["code_size"] = module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    del sys.modules["house"]
+    del sys.modules["code_size"]
 
 
 @pytest.fixture
 def shop(tmp_path):
-    """A package of two rooms, and its ceilings."""
+    """A package of two groups, and its ceilings."""
     for path, source in PACKAGE.items():
         file = tmp_path / "shop" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(source)
-    (tmp_path / "house.toml").write_text(CEILINGS)
-    return {"package": tmp_path / "shop", "file": tmp_path / "house.toml"}
+    (tmp_path / "code_size.toml").write_text(CEILINGS)
+    return {"package": tmp_path / "shop", "file": tmp_path / "code_size.toml"}
 
 
-def module_of(house, source):
-    return house.Module("shop.a", Path("a.py"), source)
+def module_of(code_size, source):
+    return code_size.Module("shop.a", Path("a.py"), source)
 
 
-def test_own_statements(house):
+def test_own_statements(code_size):
     """Imports and texts that stand alone are none, wherever they are."""
-    found = [house.own_statements(module_of(house, source)) for source, _ in OWN_STATEMENTS]
+    found = [code_size.own_statements(module_of(code_size, source)) for source, _ in OWN_STATEMENTS]
     assert found == [count for _, count in OWN_STATEMENTS]
 
 
-def test_complexity(house):
+def test_complexity(code_size):
     """Each decision in a body counts."""
     sources = [f"def f():\n    {body}\n" for body, _ in COMPLEXITIES]
-    found = [[*house.complexities(module_of(house, source)).values()] for source in sources]
+    found = [[*code_size.complexities(module_of(code_size, source)).values()] for source in sources]
     assert found == [[count] for _, count in COMPLEXITIES]
 
 
-def test_complexity_of_functions_inside(house):
+def test_complexity_of_functions_inside(code_size):
     """They count on their own, in classes too; what decorates a function is a part of it."""
     source = """
 @decorate(a or b)
@@ -130,13 +130,13 @@ def f():
         def h(self):
             return a if b else (c if d else e)
 """
-    found = house.complexities(module_of(house, source))
+    found = code_size.complexities(module_of(code_size, source))
     assert {function.name: count for function, count in found.items()} == {"f": 2, "g": 2, "h": 3}
 
 
-def test_tokens(house):
+def test_tokens(code_size):
     """As Python's own tokenizer counts them, without comments and layout."""
-    found = [house.tokens(module_of(house, text)) for text in TEXTS]
+    found = [code_size.tokens(module_of(code_size, text)) for text in TEXTS]
     assert found == [count_tokens(text) for text in TEXTS]
 
 
@@ -145,18 +145,18 @@ def count_tokens(source):
     return sum(token.type not in LAYOUT for token in read)
 
 
-def test_f_strings(house):
+def test_f_strings(code_size):
     """Each is one token, with all versions of Python."""
     source = """a = f'b {c!r:>{d}} "e"' + rf"#{a}"\n"""
-    assert house.tokens(module_of(house, source)) == 5
+    assert code_size.tokens(module_of(code_size, source)) == 5
 
 
-def test_figures(house, shop):
+def test_figures(code_size, shop):
     """All figures of a small package."""
-    found = house.figures(house.read_modules(shop["package"]), ["root", "low + room"])
+    found = code_size.figures(code_size.read_modules(shop["package"]), ["root", "low + group"])
     assert found == {
         "root": 3,
-        "low + room": 4,
+        "low + group": 4,
         "tokens": sum(map(count_tokens, PACKAGE.values())),
         "modules": 6,
         "entries of the root": 4,
@@ -171,18 +171,18 @@ def test_figures(house, shop):
     }
 
 
-def test_a_figure_over_its_ceiling(house, shop):
+def test_a_figure_over_its_ceiling(code_size, shop):
     """It fails, with the figure, the ceiling and what to do."""
-    said = house.main([], **shop)
+    said = code_size.main([], **shop)
     assert said.splitlines()[0] == "highest complexity: 3 is over the ceiling of 2"
     assert "take out or simplify" in said
 
 
-def test_ceilings_fall(house, shop, capsys):
+def test_ceilings_fall(code_size, shop, capsys):
     """They are lowered to their figures, comments stay, and none rises."""
-    assert "highest complexity: 3" in house.main(["--update"], **shop)
+    assert "highest complexity: 3" in code_size.main(["--update"], **shop)
     tokens = sum(map(count_tokens, PACKAGE.values()))
-    lowered = {'"root" = 6': '"root" = 3', '"low + room" = 9_999': '"low + room" = 4'}
+    lowered = {'"root" = 6': '"root" = 3', '"low + group" = 9_999': '"low + group" = 4'}
     lowered |= {'"tokens" = 9_999': f'"tokens" = {tokens}', '"Any" = 3': '"Any" = 2'}
     expected = CEILINGS
     for old, new in lowered.items():
@@ -191,26 +191,28 @@ def test_ceilings_fall(house, shop, capsys):
     assert not capsys.readouterr().out
 
 
-def test_ceilings_that_are_too_high(house, shop, capsys):
+def test_ceilings_that_are_too_high(code_size, shop, capsys):
     """They are named, and are no failure."""
     shop["file"].write_text(CEILINGS.replace('complexity" = 2', 'complexity" = 3'))
-    assert house.main([], **shop) is None
+    assert code_size.main([], **shop) is None
     out = capsys.readouterr().out
     assert "--update" in out
-    assert all(name in out for name in ["root", "low + room", "tokens", "Any"])
+    assert all(name in out for name in ["root", "low + group", "tokens", "Any"])
     assert "modules" not in out
 
 
-def test_a_package_without_a_room(house, shop):
+def test_a_package_without_a_group(code_size, shop):
     """It is an error that says where to add it."""
-    shop["file"].write_text(CEILINGS.replace("low + room", "low"))
-    with pytest.raises(SystemExit, match=r"'room' is in no room: add it .* scripts/house\.toml"):
-        house.main([], **shop)
+    shop["file"].write_text(CEILINGS.replace("low + group", "low"))
+    with pytest.raises(
+        SystemExit, match=r"'group' is in no group: add it .* scripts/code_size\.toml"
+    ):
+        code_size.main([], **shop)
 
 
-def test_table(house, shop, capsys):
+def test_table(code_size, shop, capsys):
     """It has each figure beside its ceiling, and the functions by their complexity."""
-    house.main(["--table"], **shop)
+    code_size.main(["--table"], **shop)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "root 3 of 6"
-    assert lines[-2:] == ["complexity 3: top.py:8 call", "complexity 1: room/__init__.py:4 load"]
+    assert lines[-2:] == ["complexity 3: top.py:8 call", "complexity 1: group/__init__.py:4 load"]
