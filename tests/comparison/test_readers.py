@@ -11,7 +11,6 @@ import redraft
 from places import changed_at
 from redraft.comparison import foreign_results, read_results, readers, results
 from redraft.errors import ConfigError
-from redraft.tables.readers import Row
 
 PROMPTFOO = {
     "evalId": "eval-1",
@@ -85,57 +84,6 @@ INSPECT = {
         inspect_sample("e", "C", error={"message": "broken"}),
     ],
 }
-DEEPEVAL = {
-    "testRunData": {
-        "testCases": [
-            {
-                "name": f"test_case_{n}",
-                "input": f"question {n}",
-                "actualOutput": f"answer {n}",
-                "success": True,
-                "metricsData": [
-                    {"name": "Answer Relevancy", "score": 0.8, "success": True, "threshold": 0.5},
-                    {"name": "Bias", "score": None, "error": "no reply", "success": False},
-                ],
-                "metadata": {"topic": "t"},
-            }
-            for n in range(2)
-        ],
-        "conversationalTestCases": [],
-    }
-}
-DEEPEVAL_RESULT = {
-    "test_results": [
-        {
-            "name": "a",
-            "input": "q",
-            "actual_output": "x",
-            "metrics_data": [{"name": "GEval", "score": 0.4}],
-        }
-    ]
-}
-LM_EVAL = [
-    {
-        "doc_id": n,
-        "doc": {"question": f"q{n}", "subject": "math"},
-        "target": "4",
-        "arguments": {"gen_args_0": {"arg_0": "prompt"}},
-        "resps": [[" 4 "]],
-        "filtered_resps": ["4"],
-        "filter": filter,
-        "metrics": ["exact_match"],
-        "exact_match": float(n % 2),
-        "doc_hash": f"hash{n}",
-    }
-    for n in range(3)
-    for filter in ("strict", "flexible")
-]
-OPENJUDGE = {
-    "relevance": [
-        {"name": "relevance", "score": 4.0, "reason": "ok", "metadata": {}},
-        {"name": "relevance", "reason": "Error in relevance during evaluation", "error": "timeout"},
-    ]
-}
 
 
 def write(folder, name, value):
@@ -180,17 +128,6 @@ def write(folder, name, value):
         ),
         ("r.json", INSPECT, "", "detail.clear", "inspect", [0.5] * 5 + [None], None),
         (
-            "r.json",
-            DEEPEVAL,
-            "",
-            "Answer Relevancy",
-            "deepeval",
-            [0.8, 0.8],
-            ["answer 0", "answer 1"],
-        ),
-        ("r.json", DEEPEVAL, "", "Bias", "deepeval", [None, None], None),
-        ("r.json", DEEPEVAL_RESULT, "", "", "deepeval", [0.4], ["x"]),
-        (
             "r.jsonl",
             PROMPTFOO["results"]["results"],
             "#openai:b",
@@ -199,9 +136,6 @@ def write(folder, name, value):
             [1, 0.5, None],
             ["answer 0", "answer 1", None],
         ),
-        ("samples_t.jsonl", LM_EVAL, "#flexible", "", "lm-eval", [0, 1, 0], ["4", "4", "4"]),
-        ("samples_t.jsonl", LM_EVAL, "", "exact_match", "lm-eval", [0, 1, 0], ["4", "4", "4"]),
-        ("r.json", OPENJUDGE, "", "", "openjudge", [4.0, None], [None, None]),
         (
             "t.jsonl",
             [{"id": 1, "score": 0.5, "response": "x"}, {"id": 2, "score": None}],
@@ -329,15 +263,9 @@ def test_outputs_and_journals_of_batches(tmp_path):
         ),
         (
             "r.json",
-            DEEPEVAL,
-            {"score": "GEval"},
-            "has no score 'GEval'; there are 'Answer Relevancy', 'Bias'",
-        ),
-        (
-            "samples_t.jsonl#none",
-            LM_EVAL,
-            {},
-            "has no filter 'none'; there are 'strict', 'flexible'",
+            INSPECT,
+            {"score": "other"},
+            "has no score 'other'; there are 'match', 'detail.clear', 'detail.short'",
         ),
         (
             "t.jsonl",
@@ -432,10 +360,6 @@ DOCUMENTS = [
     (PROMPTFOO["results"]["results"], "openai:b", "tone", 3),
     (INSPECT, "", "match", 6),
     (INSPECT, "", "detail.clear", 6),
-    (DEEPEVAL, "", "Bias", 2),
-    (DEEPEVAL_RESULT, "", "", 1),
-    (LM_EVAL, "flexible", "", 3),
-    (OPENJUDGE, "", "", 2),
 ]
 
 
@@ -448,21 +372,16 @@ def test_any_document_is_read_or_refused(given_document, change):
     if change:
         document = changed_at(document, *change)
     choice = foreign_results.ResultChoice("file", part, score)
-    found = [check(form, document, choice) for form in foreign_results.DOCUMENT_FORMS]
-    if isinstance(document, list) and all(isinstance(row, dict) for row in document):
-        rows = [Row(f"samples_t_2026-01-01T00.jsonl:{n}", row) for n, row in enumerate(document)]
-        found += [check(form, document, choice, rows) for form in foreign_results.ROW_FORMS]
+    if isinstance(document, list):  # the rows of a table
+        document = {"results": document}
+    found = [check(form, document, choice) for form in foreign_results.FORMS]
     assert change or sorted(found)[-2:] == [0, count]
 
 
-def check(form, document, choice, rows=None):
+def check(form, document, choice):
     """Check what one form reads of a document; return how many rows that are."""
     try:
-        found = (
-            form.read(document if rows is None else rows, choice).rows
-            if form.matches(document)
-            else ()
-        )
+        found = form.read(document, choice).rows if form.matches(document) else ()
     except ConfigError:
         return 0
     assert all(row.score is None or -1e308 <= row.score <= 1e308 for row in found)

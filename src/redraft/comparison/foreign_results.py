@@ -1,15 +1,12 @@
-"""Result files of other programs: promptfoo, Inspect, DeepEval, lm-evaluation-harness and
-OpenJudge.
+"""Result files of other programs: promptfoo and Inspect.
 
 A file is hostile data: types are checked, nothing in it is run, sizes are bounded where it is read.
 A score that is missing, or that belongs to a failed call, is None, whatever number stands in the
-file. `DOCUMENT_FORMS` recognises a form by the keys of a document, `ROW_FORMS` by those of rows.
+file. `FORMS` recognises a form by the keys of a document.
 """
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +16,6 @@ from typing import Any
 from ..base.checks import format_value
 from ..errors import ConfigError
 from ..loop.task import Task
-from ..tables.readers import Row
 from .results import ResultRow, hash_task
 
 INSPECT_WORDS = {
@@ -50,8 +46,6 @@ ATTACHMENT = (
     "attachment://"  # before the key of a text that stands in the attachments of the sample
 )
 PROMPTFOO_ERROR = 2  # failureReason of a row whose call failed
-SAMPLES_FILE = re.compile(r"samples_(?P<task>[^/\\]+)_\d{4}-\d\d-\d\dT[^/\\]*$")
-NOT_SCORES = frozenset({"doc_id", "task_idx"})
 
 
 @dataclass(frozen=True)
@@ -64,8 +58,8 @@ class ForeignResults:
 
 @dataclass(frozen=True)
 class ResultChoice:
-    """What to take of a document: `part` is the run in it (of a provider or a filter), `score` the
-    name of the score; "" is any.
+    """What to take of a document: `part` is the run in it (of a provider), `score` the name of the
+    score; "" is any.
     """
 
     name: str
@@ -253,212 +247,21 @@ def _word_value(word: str) -> float | None:
         return None
 
 
-# ---- DeepEval
-
-
-def is_deepeval(document: Any) -> bool:
-    """Return whether a document is a test run of DeepEval."""
-    cases = _deepeval_cases(document)
-    return bool(cases) and all(
-        "metricsData" in case or "metrics_data" in case for case in cases[:20]
-    )
-
-
-def _deepeval_cases(document: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(document, Mapping):
-        return []
-    run = _mapping(document.get("testRunData")) or document
-    lists = [
-        run.get(key)
-        for key in ("testCases", "conversationalTestCases", "test_results", "test_cases")
-    ]
-    return [
-        case
-        for cases in lists
-        if isinstance(cases, list)
-        for case in cases
-        if isinstance(case, Mapping)
-    ]
-
-
-def read_deepeval(document: Any, choice: ResultChoice) -> ForeignResults:
-    """Return the test cases. `score` is the name of a metric; with a single metric it may be ""."""
-    cases = _deepeval_cases(document)
-    names = dict.fromkeys(
-        str(metric.get("name")) for case in cases for metric in _deepeval_metrics(case)
-    )
-    score = _one_score(choice, names)
-    return ForeignResults([_deepeval_row(case, score) for case in cases], score)
-
-
-def _deepeval_metrics(case: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    metrics = case.get("metricsData", case.get("metrics_data"))
-    return (
-        [metric for metric in metrics if isinstance(metric, Mapping)]
-        if isinstance(metrics, list)
-        else []
-    )
-
-
-def _deepeval_row(case: Mapping[str, Any], score: str) -> ResultRow:
-    metric = next(
-        (metric for metric in _deepeval_metrics(case) if str(metric.get("name")) == score), {}
-    )
-    number = None if metric.get("error") else number_or_none(metric.get("score"))
-    question = case.get("input") or case.get("scenario") or case.get("turns")
-    answer = _text(case.get("actualOutput", case.get("actual_output")))
-    metadata = dict(_mapping(case.get("metadata") or case.get("additional_metadata")))
-    key = hash_task(question) if question else hash_task(["name", case.get("name")])
-    return ResultRow(None, key, number, answer, metadata, _task(question))
-
-
-# ---- lm-evaluation-harness
-
-
-def is_lm_eval(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether rows of JSON Lines are samples of lm-evaluation-harness (`--log_samples`)."""
-    return bool(rows) and all(
-        "doc_id" in row and ("filtered_resps" in row or "resps" in row) for row in rows[:20]
-    )
-
-
-def read_lm_eval(rows: Sequence[Row], choice: ResultChoice) -> ForeignResults:
-    """Return the samples of one filter (`part`). `score` is the name of a metric; "" the first one
-    of the file.
-
-    In a folder, `doc_id` begins at 0 in each file: a question is then told by its task, which is in
-    the name of the file, or by its hashes.
-    """
-    filters = dict.fromkeys(str(row.values.get("filter", "none")) for row in rows)
-    part = choice.part or next(iter(filters))
-    if part not in filters:
-        raise _unknown("filter", choice, part, filters)
-    chosen = [row for row in rows if str(row.values.get("filter", "none")) == part]
-    names = dict.fromkeys(name for row in chosen[:100] for name in _lm_eval_metrics(row.values))
-    if choice.score and choice.score not in names:
-        raise _unknown("score", choice, choice.score, names)
-    score = choice.score or next(iter(names), "")
-    if not score:
-        raise ConfigError(f"{choice.name!r}: no row has a metric")
-    questions: defaultdict[Any, set[tuple[str, ...]]] = defaultdict(set)
-    for row in chosen:
-        questions[str(row.values.get("doc_id"))].add(_lm_eval_question(row))
-    is_unique = all(len(each) == 1 for each in questions.values())
-    return ForeignResults([_lm_eval_row(row, score, is_unique=is_unique) for row in chosen], score)
-
-
-def _lm_eval_question(row: Row) -> tuple[str, ...]:
-    """Return what tells the question of a sample from those of other tasks: the task, or its
-    hashes.
-    """
-    if task := _lm_eval_task(row):
-        return (task,)
-    hashes = [str(row.values.get(f"{name}_hash") or "") for name in ("doc", "prompt", "target")]
-    return (hash_task([*hashes, "" if hashes[0] else row.values.get("doc")]),)
-
-
-def _lm_eval_task(row: Row) -> str:
-    """Return the task in the name of the file, samples_TASK_2026-01-01T00-00-00.123.jsonl; "" for
-    another name.
-    """
-    found = SAMPLES_FILE.search(row.location)
-    return found["task"] if found else ""
-
-
-def _lm_eval_metrics(row: Mapping[str, Any]) -> list[str]:
-    """Return the names of metrics of a sample: those it lists, else its numbers."""
-    listed = row.get("metrics")
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    return names or [
-        name
-        for name, value in row.items()
-        if name not in NOT_SCORES and number_or_none(value) is not None
-    ]
-
-
-def _lm_eval_row(row: Row, score: str, *, is_unique: bool) -> ResultRow:
-    values, task = row.values, _lm_eval_task(row)
-    responses = values.get("filtered_resps") or values.get("resps")
-    first = responses[0] if isinstance(responses, list) and responses else responses
-    doc, id = values.get("doc"), str(values.get("doc_id"))
-    metadata = {f"doc.{name}": value for name, value in _mapping(doc).items()} | (
-        {"task": task} if task else {}
-    )
-    key = (
-        str(values["doc_hash"])
-        if values.get("doc_hash")
-        else hash_task(doc)
-        if doc is not None
-        else ""
-    )
-    if not is_unique:
-        id = "/".join((*_lm_eval_question(row), id))
-    return ResultRow(id, key, number_or_none(values.get(score)), _text(first), metadata)
-
-
-# ---- OpenJudge
-
-
-def is_openjudge(document: Any) -> bool:
-    """Return whether a document holds the results of OpenJudge's runner: a list of results for each
-    grader.
-    """
-    if not isinstance(document, Mapping) or not document:
-        return False
-    lists = list(document.values())
-    return all(
-        isinstance(results, list) and results and all(map(_is_grader_result, results[:20]))
-        for results in lists
-    )
-
-
-def _is_grader_result(result: Any) -> bool:
-    return result is None or (
-        isinstance(result, Mapping)
-        and "name" in result
-        and bool({"score", "rank", "error"} & result.keys())
-    )
-
-
-def read_openjudge(document: Any, choice: ResultChoice) -> ForeignResults:
-    """Return the results of one grader (`score`). They tell no task: rows are paired by their place
-    in the data set.
-    """
-    score = _one_score(choice, dict.fromkeys(map(str, document)))
-    rows = [_openjudge_row(n, _mapping(result)) for n, result in enumerate(document[score])]
-    return ForeignResults(rows, score)
-
-
-def _openjudge_row(n: int, result: Mapping[str, Any]) -> ResultRow:
-    number = None if result.get("error") else number_or_none(result.get("score"))
-    return ResultRow(str(n), "", number, None, dict(_mapping(result.get("metadata"))))
-
-
 # ---- shared
 
 
 @dataclass(frozen=True)
 class ResultForm:
-    """A form of result files: whether a document, or the values of rows, have it, and its rows."""
+    """A form of result files: whether a document has it, and its rows."""
 
     name: str
     matches: Callable[[Any], bool]
     read: Callable[[Any, ResultChoice], ForeignResults]
 
 
-DOCUMENT_FORMS = (
+FORMS = (
     ResultForm("promptfoo", is_promptfoo, read_promptfoo),
     ResultForm("inspect", is_inspect, read_inspect),
-    ResultForm("deepeval", is_deepeval, read_deepeval),
-    ResultForm("openjudge", is_openjudge, read_openjudge),
-)
-ROW_FORMS = (
-    ResultForm("lm-eval", is_lm_eval, read_lm_eval),
-    ResultForm(
-        "promptfoo",
-        lambda rows: is_promptfoo({"results": rows}),
-        lambda rows, choice: read_promptfoo({"results": [row.values for row in rows]}, choice),
-    ),
 )
 
 

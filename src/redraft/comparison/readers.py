@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from glob import escape
 from importlib import import_module
 from io import SEEK_END, BufferedReader
 from pathlib import Path
@@ -48,8 +47,7 @@ from ..tables.sources import open_source
 from ..tables.text_format import ENCODING, open_text
 from ..validation.cases import AmbiguousLabel, is_missing, score_reader
 from .foreign_results import (
-    DOCUMENT_FORMS,
-    ROW_FORMS,
+    FORMS,
     ResultChoice,
     inspect_fields,
     read_inspect,
@@ -81,7 +79,6 @@ MAX_SAMPLES = 200_000
 # of an archive: the list of its files, which takes ten times as much memory
 MAX_DIRECTORY_BYTES = 64 * 2**20
 MAX_ZIP_END = 2**16 + 100  # bytes in which the record is that ends a ZIP archive, with a comment
-SAMPLES = "samples_*.jsonl"
 SAMPLE = 50  # rows from which columns are recognised
 
 
@@ -93,10 +90,9 @@ def read_results(
     Args:
         source: A path, the report of a batch, rows as mappings, a DataFrame, or results that were
             read before. A path is an output or a journal of `redraft batch`, a table with a column
-            of scores (JSONL, CSV, Parquet, ...), or a result file of promptfoo (.json), Inspect
-            (.json or .eval), DeepEval (.json), lm-evaluation-harness (samples_*.jsonl) or OpenJudge
-            (.json). "FILE#NAME" names one of several runs in a file: of a journal, a provider of
-            promptfoo, or a filter of lm-evaluation-harness.
+            of scores (JSONL, CSV, Parquet, ...), or a result file of promptfoo (.json) or Inspect
+            (.json or .eval). "FILE#NAME" names one of several runs in a file: of a journal, or a
+            provider of promptfoo.
         score: The column, metric, scorer or grader whose score is compared; "" for the usual or the
             only one.
         columns: The columns of a table by role, if their names do not say it: id, prompt, messages,
@@ -137,22 +133,25 @@ def _read_path(source: str, named: Mapping[str, str]) -> RunResults:
         samples = read_inspect({"eval": {}, "samples": list(_archive_samples(path))}, choice)
         return RunResults(path.name, "inspect", samples.rows, samples.score_name)
     if path.suffix == ".json" and path.is_file():
-        document = _read_document(path)
-        for form in DOCUMENT_FORMS:
-            if form.matches(document):
-                found = form.read(document, choice)
-                return RunResults(path.name, form.name, found.rows, found.score_name)
-    # beside the summaries of lm-evaluation-harness, which hold no rows
-    if path.is_dir() and next(path.rglob(SAMPLES), None):
-        file = f"{escape(file.rstrip('/'))}/**/{SAMPLES}"
+        results = _read_foreign(_read_document(path), choice)
+        if results is not None:
+            return results
     rows = _Rows.of(open_source(file).rows, path.name)
-    for form in ROW_FORMS:
-        if form.matches([row.values for row in rows.good[:SAMPLE]]):
-            found = form.read(rows.good, choice)
-            return RunResults(path.name, form.name, found.rows, found.score_name, rows.skipped)
+    results = _read_foreign({"results": [row.values for row in rows.good]}, choice)
+    if results is not None:
+        return replace(results, skipped=rows.skipped)
     if part:
         raise ConfigError(f"{file!r} is a table, which holds one run: leave out {'#' + part!r}")
     return _read_rows(rows, named, path.name)
+
+
+def _read_foreign(document: Any, choice: ResultChoice) -> RunResults | None:
+    """Return the results in a document of another program; None if it has no known form."""
+    for form in FORMS:
+        if form.matches(document):
+            found = form.read(document, choice)
+            return RunResults(choice.name, form.name, found.rows, found.score_name)
+    return None
 
 
 def _split_part(source: str) -> tuple[str, str]:

@@ -62,8 +62,7 @@ class RunResults:
 
     Attributes:
         name: What the run is called in reports.
-        form: What wrote it: "redraft", "table", "promptfoo", "inspect", "deepeval", "lm-eval" or
-            "openjudge".
+        form: What wrote it: "redraft", "table", "promptfoo" or "inspect".
         rows: The results.
         score_name: The name of the score.
         skipped: Rows that could not be read, with the reasons.

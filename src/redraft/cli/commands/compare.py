@@ -22,10 +22,10 @@ Examples:
 
 \b
 A and B are finished runs: outputs or journals of `redraft batch`, tables with a column
-of scores, or results of promptfoo, Inspect, DeepEval, lm-evaluation-harness or
-OpenJudge. FILE#NAME names one of several runs in a file. With --data, A and B are
-models or files with prompts: both answer the same tasks, and the same graders grade.
-Two graders are compared by how far they agree with --labels.
+of scores, or results of promptfoo or Inspect. FILE#NAME names one of several runs in a
+file. With --data, A and B are models or files with prompts: both answer the same tasks,
+and the same graders grade. Two graders are compared by how far they agree with
+--labels.
 
 \b
 Rows are paired by their ID, else by their task. Repeats, such as epochs, are averaged,
