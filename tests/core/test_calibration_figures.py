@@ -16,6 +16,7 @@ from redraft.loop.trace import PanelGrader
 from redraft.plans.quality.calibration import Calibration, label_spread, labels_text, mapped_label
 from redraft.plans.quality.labelled_figures import LabelledFigures, labelled_figures, shrunk_move
 from redraft.plans.quality.priors import Priors
+from redraft.validation import fit_calibration
 
 BENT = Calibration(
     labels=40,
@@ -208,6 +209,33 @@ def test_the_rank_of_a_conformal_interval(labels, confidence, rank):
     assert calibration.interval_around(0.5, 1.0, confidence) == pytest.approx(due)
     # the same but for rounding
     assert calibration.interval_around(0.5, 1.0, 1 - (1 - confidence)) == pytest.approx(due)
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "due"),
+    [
+        (0.5, 0.485, (0.0, 1.0)),
+        (0.5, 0.475, (0.025, 0.975)),
+        (0.9, 0.11, (0.79, 1.0)),
+        (0.9, 0.07, (0.83, 0.97)),
+        (0.1, 0.085, (0.0, 0.185)),
+    ],
+)
+def test_an_interval_contains_the_end_of_the_scale_that_it_nearly_reaches(mean, half, due):
+    error = half / label_spread(mean, 0.5)
+    calibration = replace(BENT, errors=(error,) * 40, label_mean=0.5)
+    assert calibration.interval_around(mean) == pytest.approx(due)
+
+
+def test_intervals_cover_labels_of_0_and_1_that_the_score_says_nothing_about():
+    """Intervals that ended a hair before 0 or 1 at one of the scores left out half of its labels."""
+    levels = [0.2, 0.4, 0.6, 0.8, 1.0]
+    for labels, seed in ((200, 90), (300, 50), (600, 53), (300, 57), (600, 24), (200, 94)):
+        rng = np.random.default_rng(seed)
+        scores = rng.choice(levels, labels)
+        calibration = fit_calibration(scores.tolist(), rng.integers(0, 2, labels).tolist())
+        intervals = [calibration.predict(score).interval for score in levels]
+        assert intervals == [(0, 1)] * 5, f"{labels} labels, seed {seed}"
 
 
 GOOD = BENT.to_data()

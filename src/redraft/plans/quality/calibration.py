@@ -28,6 +28,11 @@ MIN_SCALE = (
 )
 
 
+# An interval that ends closer to an end of the scale contains that end: most labels are there, so
+# that a hair decides whether an interval covers nearly all of them or hardly half
+END_WIDTH = 0.02
+
+
 class LabelPrediction(NamedTuple):
     """The label that people would give to an answer, from 0 to 1: its expected value, and an
     interval.
@@ -139,8 +144,8 @@ class Calibration:
             confidence: The share of labels that the interval is to cover, between 0 and 1.
 
         The interval is conformal (Vovk et al. 2005; Lei et al. 2018): over answers like the
-        labelled ones it covers at least `confidence` of the labels. With too few labels for that,
-        it is (0, 1). Raises ConfigError for values out of range.
+        labelled ones it covers at least `confidence` of the labels. It contains 0, or 1, if it ends
+        within 0.02 of it. With too few labels, it is (0, 1). Raises ConfigError for values out of range.
         """
         _check_score(score, sd)
         checks.whole_number("candidates", candidates, 1)
@@ -171,7 +176,8 @@ class Calibration:
         if error is None:
             return 0.0, 1.0
         half = error * scale * label_spread(mean, self.label_mean)
-        return max(0.0, mean - half), min(1.0, mean + half)
+        low, high = mean - half, mean + half
+        return low if low > END_WIDTH else 0.0, high if high < 1 - END_WIDTH else 1.0
 
     def share_reaching(self, target: float, mean: float, scale: float = 1.0) -> float:
         """Return the probability that the label of an answer with this expected label is at least
