@@ -318,7 +318,7 @@ def test_labels_have_a_scale_of_their_own():
     """With scores from 1 to 5, the margin of 0.02 is of labels from 0 to 1; the gate names the
     labels that would decide it.
     """
-    rng = random.Random(1)
+    rng = random.Random(2)
     a = [{"id": n, "response": f"a{n}", "score": rng.choice([3.0, 4.0])} for n in range(300)]
     b = [{"id": n, "response": f"b{n}", "score": rng.choice([3.0, 4.0, 5.0])} for n in range(300)]
     labels = [{"id": n, "label_a": rng.random(), "label_b": rng.random()} for n in range(60)]

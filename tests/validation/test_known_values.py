@@ -124,7 +124,7 @@ def ppi_point(labelled, others):
     (cluster, score).
 
     The weight is cov(label, score) / (var(all scores) (1 + n / N)), with a degree of freedom for
-    each cluster, from 0 to 1.
+    each cluster, from -1 to 1.
     """
     y, f = (np.array([row[i] for row in labelled], float) for i in (1, 2))
     g = np.array([row[1] for row in others], float)
@@ -135,17 +135,31 @@ def ppi_point(labelled, others):
     variance = every.var() * (k + k_others) / (k + k_others - 1)
     covariance = ((y - y.mean()) * (f - f.mean())).mean() * k / max(k - 1, 1)
     weight = (
-        min(1.0, max(0.0, covariance / variance / (1 + len(y) / len(g))))
+        min(1.0, max(-1.0, covariance / variance / (1 + len(y) / len(g))))
         if variance > 1e-12
         else 0.0
     )
     return weight * g.mean() + (y - weight * f).mean(), weight
 
 
-def ppi(labels, scores, others, groups, other_groups):
+def ppi(labels, scores, others, groups, other_groups, confidence):
+    """Return the estimate with the scores, or that of the labels alone if its interval is narrower
+    by more than 1 %.
+    """
+    found, alone = (ppi_with(labels, scores, each, groups, other_groups) for each in (others, []))
+    width, alone_width = (
+        scipy.stats.t.ppf(0.5 + confidence / 2, each.freedom)
+        * sqrt(each.variance + each.others_variance)
+        for each in (found, alone)
+    )
+    return alone if width > 1.01 * alone_width else found
+
+
+def ppi_with(labels, scores, others, groups, other_groups):
     """Return the estimate with its variances by leaving out one cluster at a time, and
     Satterthwaite's degrees of freedom.
     """
+    other_groups = other_groups if others else []
     rows, more = (
         list(zip(groups, labels, scores, strict=True)),
         list(zip(other_groups, others, strict=True)),
@@ -626,7 +640,7 @@ def ppi_figures():
                 unlabelled_clusters=list(more),
                 confidence=0.9,
             )
-            model = ppi(labels, SCORES, others, groups, more)
+            model = ppi(labels, SCORES, others, groups, more, 0.9)
             error = sqrt(model.variance + model.others_variance)
             yield (
                 (found.judge_weight, found.standard_error or 0.0),
@@ -712,7 +726,7 @@ def ppi_difference_figures():
                 unlabelled_clusters=list(others_of),
                 confidence=0.8,
             )
-            model = ppi(column, own, more, groups, others_of)
+            model = ppi(column, own, more, groups, others_of, 0.8)
             residuals = [
                 y - model.weight * f + model.weight * fmean(more)
                 for y, f in zip(column, own, strict=True)

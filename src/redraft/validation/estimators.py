@@ -29,6 +29,8 @@ from .clusters import (
 )
 from .differences import paired_difference
 
+# an interval that is wider than so many times that of the labels alone is replaced by that one
+MAX_WIDTH = 1.01
 RARE_LABELS = 5  # with fewer labels of one kind, the interval of a share is widened to Wilson's
 
 
@@ -45,8 +47,8 @@ class LabelEstimate:
         labels: The number of labelled answers.
         unlabelled: The number of answers with a score only.
         clusters: The number of clusters of labelled answers.
-        judge_weight: How much the judge's scores count, from 0 (not at all: the mean label) to 1;
-            None if the method has no weight.
+        judge_weight: How much the judge's scores count, from 0 (not at all: the mean label) to 1,
+            or to -1 for scores that fall where labels rise; None if the method has no weight.
     """
 
     value: float
@@ -81,12 +83,13 @@ def ppi_mean(
         confidence: The confidence of the interval, between 0 and 1.
 
     With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). The
-    weight minimises the variance of independent rows, limited to [0, 1]; each cluster is one degree
-    of freedom. The variance is that of a jackknife over clusters, which determines the weight anew
-    each time: few labels make it uncertain. The interval has Student's t, with the degrees of
-    freedom of both means (Satterthwaite). If the labels are 0 and 1, it is Wilson's, for as many
-    rows as would have that variance, and if fewer than five are of one kind (rows of a cluster
-    count as one) or the estimate is 0 or 1, it contains that of the labels alone.
+    weight minimises the variance of independent rows, limited to [-1, 1]; each cluster is one
+    degree of freedom. It is 0 if the interval would be more than 1 % wider than that of the labels
+    alone. The variance is that of a jackknife over clusters, which determines the weight again each
+    time: few labels make it uncertain. The interval has Student's t, with the degrees of freedom of
+    both means (Satterthwaite). If the labels are 0 and 1, it is Wilson's, for as many rows as would
+    have that variance, and if fewer than five are of one kind (rows of a cluster count as one) or
+    the estimate is 0 or 1, it contains that of the labels alone.
 
     Sources: Angelopoulos et al., "Prediction-powered inference" (2023), and Angelopoulos, Duchi and
     Zrnic, "PPI++" (2023), for the estimate; for the variance MacKinnon, Nielsen and Webb,
@@ -382,12 +385,11 @@ class _LabelledRows:
         others = None
         if not equal and len(self.others) and self.other_clusters.max() > 0:
             others = _Sums.by_cluster(self.other_clusters, 0 * self.others, self.others - shift)
-        point = _jackknife(labelled, others)
-        value, variance = (
-            float(middle + point.value),
-            (point.variance or 0.0) + point.others_variance,
-        )
-        half = t_half_width(variance, point.degrees_of_freedom, confidence) if variance else 0.0
+        point, alone = _jackknife(labelled, others), _jackknife(labelled, None)
+        if point.half_width(confidence) > MAX_WIDTH * alone.half_width(confidence):
+            point = alone
+        value, variance = float(middle + point.value), point.total_variance
+        half = point.half_width(confidence)
         interval = (value - half, value + half) if variance else None
         if of_differences and point.variance is not None:
             sums = labelled.label + labelled.rows * middle
@@ -424,6 +426,15 @@ class _Point(NamedTuple):
     others_variance: float = 0.0
     degrees_of_freedom: float = 0.0
 
+    @property
+    def total_variance(self) -> float:
+        return (self.variance or 0.0) + self.others_variance
+
+    def half_width(self, confidence: float) -> float:
+        """Return half the width of the interval; 0 if nothing is known to vary."""
+        variance = self.total_variance
+        return t_half_width(variance, self.degrees_of_freedom, confidence) if variance else 0.0
+
 
 def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
     """Return the estimate with its variance, from the estimates without one cluster each."""
@@ -449,7 +460,7 @@ def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
 
 def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
     """Return the estimate and the judge's weight: cov(label, score) / (var(score, all rows) (1 + n
-    / N)), limited to [0, 1].
+    / N)), limited to [-1, 1].
 
     A cluster is one degree of freedom of these, so that rows which are repeated in their cluster
     change nothing.
@@ -466,7 +477,7 @@ def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
     covariance = (labelled.product - labelled.label * labelled.score / n) / freedom
     known = variance > 0
     weight = np.where(
-        known, np.clip(covariance / np.where(known, variance, 1.0) / (1 + n / n_others), 0, 1), 0.0
+        known, np.clip(covariance / np.where(known, variance, 1.0) / (1 + n / n_others), -1, 1), 0.0
     )
     return weight * others.score / n_others + (labelled.label - weight * labelled.score) / n, weight
 
