@@ -153,6 +153,27 @@ def test_units_and_order_do_not_matter(rows, others, unit, shift):
     assert constant.value == pytest.approx(fmean(labels))
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_judge_never_widens_the_interval(noise, sign):
+    """Whatever the judge is worth, the interval is at most 1 % wider than that of the labels alone;
+    scores that fall where labels rise are worth as much.
+    """
+    rng, ratios = random.Random(3), []
+    for _ in range(60):
+        labels = [rng.random() for _ in range(30)]
+        scores = [y + rng.gauss(0, noise) for y in labels]
+        others = [rng.random() + rng.gauss(0, noise) for _ in range(90)]
+        found = ppi_mean(labels, [sign * f for f in scores], [sign * f for f in others])
+        due = ppi_mean(labels, scores, others)
+        assert (found.value, *found.interval) == pytest.approx((due.value, *due.interval))
+        assert found.judge_weight == pytest.approx(sign * due.judge_weight)
+        low, high = ppi_mean(labels, scores).interval
+        ratios.append((found.interval[1] - found.interval[0]) / (high - low))
+    assert max(ratios) <= 1.01 + 1e-9
+    assert fmean(ratios) < (0.6 if noise < 0.1 else 1)
+
+
 def test_equal_labels_do_not_look_certain():
     """Few or no failures: the interval of a share contains Wilson's; other labels without variation
     have no interval.
