@@ -35,7 +35,7 @@ from redraft.middleware.adapt import adapt
 from redraft.middleware.aimd import HOLD_WINDOWS, AIMDWindow
 from redraft.middleware.metering import meter
 from redraft.middleware.retry import retry
-from redraft.middleware.token_bucket import RateLimits
+from redraft.middleware.token_bucket import TokenBucket
 from redraft.models.http_client import malformed_response
 from redraft.protocols import RateLimitStatus, Reply, Request
 from redraft.usage import Usage
@@ -762,7 +762,7 @@ async def test_tokens_a_minute_are_estimated_and_then_corrected(clock):
 def test_no_minute_exceeds_its_limit(needs, tpm):
     """In any 60 s no more starts than the limit, one second's worth, and one call."""
     clock = Clock()
-    rates, taken = RateLimits(None, tpm, clock), []
+    rates, taken = TokenBucket(tpm, clock), []
     for need in needs:
         clock.now += rates.seconds_until(need) * (1 + 1e-9)
         rates.consume(need)

@@ -14,6 +14,7 @@ with it when it is resumed.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -127,7 +128,7 @@ class ModelCapabilities:
         self._identity = identity
         self._on_change = on_change
         self._skip_count = 0
-        self._unexplained_errors: dict[str, int] = {}
+        self._unexplained_errors: Counter[str] = Counter()
 
     def add_adaptation(self, key: str) -> None:
         """Record and log that requests need an adaptation."""
@@ -146,15 +147,8 @@ class ModelCapabilities:
         """Return the formats to try, strictest first; every REPROBE_INTERVAL requests, all of
         them.
         """
-        for record in self.formats.values():
-            if record.has_failures:
-                return self._usable_formats(request, formats)
-        return formats
-
-    def _usable_formats(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
-        """Return the formats that are not given up for the schema of a request; now and then, all
-        of them.
-        """
+        if not any(record.has_failures for record in self.formats.values()):
+            return formats
         schema = schema_key(request)
         usable: list[Format] = [
             format for format in formats[:-1] if self._record(format).is_usable(schema)
@@ -205,22 +199,20 @@ class ModelCapabilities:
         self._on_change()
 
     def record_unexplained_error(self, request: Request) -> None:
-        """Record that the request failed in a format that has never worked, with an error that
-        names nothing.
+        """Record that the request failed with an error of the server that names nothing. It counts
+        in a format that has never worked.
         """
-        key = self._key(request)
-        self._unexplained_errors[key] = self._unexplained_errors.get(key, 0) + 1
+        if request.format != "text" and not self.is_proven(request.format):
+            self._unexplained_errors[self._key(request)] += 1
 
     def should_compare_formats(self, request: Request) -> bool:
         """Whether the request has failed MIN_FAILURES times, so that formats are to be compared.
         True once per request.
         """
-        if (
-            not self._unexplained_errors
-            or self._unexplained_errors.get(self._key(request), 0) < MIN_FAILURES
-        ):
+        errors = self._unexplained_errors
+        if not errors or errors[key := self._key(request)] < MIN_FAILURES:
             return False
-        del self._unexplained_errors[self._key(request)]
+        del errors[key]
         return True
 
     def _record(self, format: Format) -> FormatRecord:
@@ -468,12 +460,8 @@ def _next_adaptation(request: Request, error: ModelError) -> str | None:
     Images are left out for judges only: a text that is written without seeing them would be wrong.
     """
     part = refused_part(error, request)
-    if (
-        part is None
-        and error.status in MALFORMED_STATUSES
-        and is_refusal(error)
-        and has_images(request.messages)
-    ):
+    is_malformed = error.status in MALFORMED_STATUSES and is_refusal(error)
+    if part is None and is_malformed and has_images(request.messages):
         part = "images"
     if part is None or (part == "images" and not request.is_judgement):
         return None
@@ -544,20 +532,13 @@ def _format_verdict(
     """Return what an error says about the request's format; None if something else caused it."""
     part = refused_part(error, request)
     if part == "format":
-        return (
-            "doubtful"
-            if error.status in {500, 501} and capabilities.is_proven(request.format)
-            else "refused"
-        )
+        is_doubtful = error.status in {500, 501} and capabilities.is_proven(request.format)
+        return "doubtful" if is_doubtful else "refused"
     if part is not None or not is_refusal(error) or is_fatal(error) or refuses_max_tokens(error):
         return None
     if is_bad_answer(error) or error.status in MALFORMED_STATUSES:
         return "doubtful"
-    if (
-        error.status == 500
-        and request.format != "text"
-        and not capabilities.is_proven(request.format)
-    ):
+    if error.status == 500:
         capabilities.record_unexplained_error(request)
     return None
 

@@ -25,7 +25,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
@@ -48,7 +48,7 @@ from .endpoint_errors import (
     may_be_refusal,
 )
 from .timeout import MAX_WAIT, longest_wait
-from .token_bucket import RateLimits
+from .token_bucket import TokenBucket
 
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
 MIN_TOLD_PAUSE = 1.0  # seconds of the shortest pause of which `notify` is told
@@ -123,11 +123,11 @@ class EndpointLimiter:
         self.name = name
         self.in_flight = 0
         self.queue_length = 0
-        self.counts_tokens = tpm is not None
         self._window = AIMDWindow(
             initial, minimum, maximum, queue_seconds=queue_seconds, clock=clock
         )
-        self._rates = RateLimits(rpm, tpm, clock) if rpm is not None or tpm is not None else None
+        self._requests, self._tokens = _bucket("rpm", rpm, clock), _bucket("tpm", tpm, clock)
+        self._has_rate = rpm is not None or tpm is not None
         self._circuit = CircuitBreaker(clock, self._announce)
         self._give_up_after, self._notify, self._on_fatal = give_up_after, notify, on_fatal
         self.use_probes, self._raises_outages = use_probes and not raises_outages, raises_outages
@@ -171,7 +171,7 @@ class EndpointLimiter:
 
     def _free_slots(self, seconds: float) -> int:
         """Return `free_slots`. `seconds`: until a call may be admitted."""
-        is_limited = self._circuit.is_open or self._rates or self._fatal_error
+        is_limited = self._circuit.is_open or self._has_rate or self._fatal_error
         ready = (
             0
             if is_limited or 0 < seconds < inf or self.pause_left > 0
@@ -199,10 +199,6 @@ class EndpointLimiter:
         """The seconds for which the endpoint has asked for no call; 0 or less if it has not."""
         return self._paused_until - self._clock()
 
-    def pause(self, seconds: float) -> None:
-        """Admit no call for some seconds, as the endpoint has asked another process."""
-        self._pause(seconds)
-
     async def wait_for_slot(self) -> None:
         """Wait until `free_slots` is positive."""
         seconds = self._seconds_until_slot(0.0)
@@ -218,8 +214,9 @@ class EndpointLimiter:
     def resize(self, maximum: int, rpm: float | None, tpm: float | None) -> None:
         """Change the limits; a rate that was not limited stays unlimited."""
         self._window.resize(maximum)
-        if self._rates:
-            self._rates.resize(rpm, tpm)
+        for bucket, rate in ((self._requests, rpm), (self._tokens, tpm)):
+            if bucket.is_limited and rate is not None:
+                bucket.resize(rate)
         self._admit_waiting()
 
     # ---- acquiring and returning slots
@@ -251,11 +248,10 @@ class EndpointLimiter:
             if self._window.record_success(slot.epoch):
                 self._ramp_up(self._clock(), GROWTH_SECONDS)
             self._max_answered_in_flight = max(self._max_answered_in_flight, slot.in_flight)
-        if self._rates:
-            self._rates.settle(slot.tokens, reply.usage.tokens)
+        self._settle_tokens(slot, reply.usage)
         self._record_response()
         if reply.rate_limit_status and (wait := reply.rate_limit_status.wait) > 0:
-            self._pause(min(wait, MAX_WAIT), "an answer with a limit that is reached")
+            self.pause(min(wait, MAX_WAIT), "an answer with a limit that is reached")
         self._admit_waiting()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
@@ -325,9 +321,13 @@ class EndpointLimiter:
             self._window.record_congestion(slot.epoch, slot.in_flight)
         if is_server_response(error):
             self._record_response()
-        long_pause = self._apply_retry_after(error)
-        if not is_outage(error):
-            return long_pause
+        is_long = self._apply_retry_after(error)
+        return self._handle_outage(slot, error, is_long) if is_outage(error) else is_long
+
+    def _handle_outage(self, slot: Slot, error: ModelError, long_pause: bool) -> bool:  # noqa: FBT001
+        """Open the circuit if the endpoint is, or may be, down. Return whether the call is to be
+        repeated; after a `long_pause`, even if it is up.
+        """
         was_down = self._circuit.is_down
         unanswered = (
             isinstance(error, ModelTimeoutError) and self._responses == slot.responses_before
@@ -355,7 +355,7 @@ class EndpointLimiter:
         """Pause as the endpoint asked. Return whether that is too long for `retry` to wait."""
         seconds = min(error.retry_after or 0.0, MAX_PAUSE)
         is_long = seconds > MAX_WAIT  # and `retry` waits no longer
-        self._pause(seconds, error_kind(error), logging.WARNING if is_long else logging.INFO)
+        self.pause(seconds, error_kind(error), logging.WARNING if is_long else logging.INFO)
         return is_long
 
     def _stop(self, error: ModelError) -> bool:
@@ -380,9 +380,9 @@ class EndpointLimiter:
                 endpoint_log.warning("%s: back after %s", self.name, format_duration(down_for))
             self._ramp_up(self._clock(), RAMP_SECONDS)
 
-    def _pause(self, seconds: float, cause: str = "", level: int = logging.INFO) -> None:
-        """Pause, if no pause is as long. A `cause` is reported, and again only if the pause becomes
-        twice as long.
+    def pause(self, seconds: float, cause: str = "", level: int = logging.INFO) -> None:
+        """Admit no call for some seconds. A `cause` is reported, and again only if the pause
+        becomes twice as long; without one, another process was asked to pause.
         """
         left = max(0.0, self.pause_left)
         if seconds <= left:
@@ -406,8 +406,9 @@ class EndpointLimiter:
         self._ramp_interval = duration_seconds / self.limit
 
     def _settle_tokens(self, slot: Slot, usage: Usage) -> None:
-        if self._rates:
-            self._rates.settle(slot.tokens, usage.tokens)
+        """Correct the estimate to what the call used, as far as that is known."""
+        if usage.tokens is not None:
+            self._tokens.consume(usage.tokens - slot.tokens)
 
     def _announce(self, message: str) -> None:
         if self._notify:
@@ -424,9 +425,7 @@ class EndpointLimiter:
         wait = self._next_admission - self._clock() if self._ramp_remaining else 0.0
         if self._circuit.is_open:
             wait = max(wait, self._circuit.seconds_to_probe())
-        if self._rates:
-            wait = max(wait, self._rates.seconds_until(tokens))
-        return wait
+        return max(wait, self._requests.seconds_until(1), self._tokens.seconds_until(tokens))
 
     def _admit(self, tokens: float) -> Slot:
         self.in_flight += 1
@@ -438,8 +437,8 @@ class EndpointLimiter:
             )
         if is_open := self._circuit.is_open:
             self._circuit.start_probe()
-        if self._rates:
-            self._rates.consume(tokens)
+        self._requests.consume(1)
+        self._tokens.consume(tokens)
         probe = is_open and self.use_probes and self._circuit.needs_short_probe
         return Slot(self._window.epoch, tokens, self.in_flight, self._responses, probe)
 
@@ -488,6 +487,12 @@ class EndpointLimiter:
             self._admit_waiting()
 
 
+def _bucket(name: str, per_minute: float | None, clock: Callable[[], float]) -> TokenBucket:
+    """Return the bucket of a rate; None: no limit. Raises ConfigError for an invalid rate."""
+    checks.positive(name, per_minute, optional=True)
+    return TokenBucket(per_minute or inf, clock)
+
+
 def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
     """Hold each call until the limiter admits it, and report to the limiter how it ended.
 
@@ -527,7 +532,7 @@ class LimitedCall:
         limiter, ledger = self.limiter, current_ledger()
         if ledger is not None:
             self.reserve_again, ledger.reserve_again = ledger.reserve_again, None
-        tokens = rough_tokens(self.request) if limiter.counts_tokens else 0.0
+        tokens = rough_tokens(self.request)
         while True:
             slot = await limiter.acquire(tokens)
             result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
@@ -535,7 +540,7 @@ class LimitedCall:
                 return (
                     result
                     if self.spent is NO_USAGE
-                    else replace(result, usage=self._total_usage(result.usage))
+                    else result.with_usage(self._total_usage(result.usage))
                 )
             if self.reserve_again:
                 self.request = await self.reserve_again(result)
@@ -628,6 +633,7 @@ class LimitedCall:
         return self.timeout
 
     def _total_usage(self, usage: Usage) -> Usage:
+        """Return the usage of all attempts, given that of the last."""
         return (self.spent + usage).as_single_answer()
 
 

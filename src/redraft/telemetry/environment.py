@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Thread
 from time import monotonic
 from typing import Any, Literal, TypeAlias
@@ -56,81 +56,50 @@ def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
     return exporters
 
 
-def configure_from_environment(
-    say: Say, environ: Mapping[str, str] | None = None
-) -> TelemetryExport | None:
-    """Configure the SDK as the environment asks for; None if it asks for nothing, or the program is
-    configured already.
+@contextmanager
+def telemetry_from_environment(say: Say) -> Iterator[None]:
+    """Send telemetry meanwhile, if the environment asks for it and the program has configured
+    nothing itself, and at the end what is left, for two seconds at most.
 
-    `say` gets one line for what is ignored, such as a missing extra: these variables may be meant
-    for other programs.
+    `say` gets one line for what is ignored, such as a missing extra (these variables may be meant
+    for other programs), and one if something could not be sent.
     """
-    exporters = exporters_of(os.environ if environ is None else environ, say)
-    if not exporters:
-        return None
+    exporters = exporters_of(os.environ, say)
+    if not exporters or not _may_configure(say):
+        yield
+        return
+    complaints = ExportComplaints()
+    with complaints.collect():
+        providers = _configure(exporters, complaints, say)
+        try:
+            yield
+        finally:
+            in_time = _shut_down(providers)
+            if providers and (complaints.count or not in_time):
+                say(f"telemetry: not everything could be sent to {collector(os.environ)}")
+
+
+def _may_configure(say: Say) -> bool:
+    """Whether the SDK is installed and the program has not configured it."""
     try:
         import opentelemetry.sdk.trace  # noqa: F401
 
         from .recorder import configured_recorder
     except ImportError:
         say(f"OpenTelemetry is asked for by OTEL_ variables and is not installed: {EXTRA_HINT}")
-        return None
-    if configured_recorder() is not None:
-        return None
-    complaints = ExportComplaints()
-    with ExitStack() as stack:
-        stack.enter_context(complaints.collect())
-        try:
-            providers = _configure(exporters)
-        except (ImportError, ValueError, OSError) as error:
-            say(
-                f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a "
-                f"missing part ({EXTRA_HINT})"
-            )
-            return None
-        finally:
-            for text in complaints.take_texts():
-                say(f"OpenTelemetry: {text}")
-        return TelemetryExport(providers, complaints, stack.pop_all())
+        return False
+    return configured_recorder() is None
 
 
-@contextmanager
-def telemetry_from_environment(say: Say) -> Iterator[None]:
-    """Send telemetry meanwhile, if the environment asks for it, and at the end what is left, for
-    two seconds at most.
-    """
-    export = configure_from_environment(say)
-    try:
-        yield
-    finally:
-        if export:
-            export.close(say)
-
-
-@dataclass
-class TelemetryExport:
-    """The SDK's providers, and what their exporters complain about, which would else be written to
-    stderr line by line.
-    """
-
-    providers: list[Any]
-    complaints: ExportComplaints
-    _logs_taken: ExitStack
-
-    def close(self, say: Say, seconds: float = END_SECONDS) -> None:
-        """Send what is left, for so many seconds at most. `say` gets one line if something could
-        not be sent.
-        """
-        threads = [Thread(target=provider.shutdown, daemon=True) for provider in self.providers]
-        ends_at = monotonic() + seconds
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, ends_at - monotonic()))
-        in_time = not any(thread.is_alive() for thread in threads)
-        self._logs_taken.close()
-        if self.complaints.count or not in_time:
-            say(f"telemetry: not everything could be sent to {collector(os.environ)}")
+def _shut_down(providers: Iterable[Any]) -> bool:
+    """Send what is left, for END_SECONDS at most. Return whether the providers ended in time."""
+    threads = [Thread(target=provider.shutdown, daemon=True) for provider in providers]
+    ends_at = monotonic() + END_SECONDS
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, ends_at - monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 class ExportComplaints(logging.Handler):
@@ -189,7 +158,26 @@ def collector(environ: Mapping[str, str]) -> str:
 # ---- the SDK
 
 
-def _configure(exporters: Mapping[Signal, str]) -> list[Any]:
+def _configure(
+    exporters: Mapping[Signal, str], complaints: ExportComplaints, say: Say
+) -> list[Any]:
+    """Configure the SDK, and return its providers; none if that fails."""
+    makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
+    try:
+        resource = _resource()
+        return [makers[signal](exporter, resource) for signal, exporter in exporters.items()]
+    except (ImportError, ValueError, OSError) as error:
+        say(
+            f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a "
+            f"missing part ({EXTRA_HINT})"
+        )
+        return []
+    finally:
+        for text in complaints.take_texts():
+            say(f"OpenTelemetry: {text}")
+
+
+def _resource() -> Any:
     from opentelemetry.sdk.resources import Resource
 
     from .recorder import VERSION
@@ -197,11 +185,9 @@ def _configure(exporters: Mapping[Signal, str]) -> list[Any]:
     named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
-    resource = Resource.create(
+    return Resource.create(
         {"service.version": VERSION, **({} if named else {"service.name": "redraft"})}
     )
-    makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
-    return [makers[signal](exporter, resource) for signal, exporter in exporters.items()]
 
 
 def _queue_size(prefix: str) -> dict[str, Any]:
@@ -217,7 +203,7 @@ def _trace_provider(exporter: str, resource: Any) -> Any:
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     sender: SpanExporter
     if exporter == "console":
-        sender = ConsoleSpanExporter(out=_stderr())
+        sender = ConsoleSpanExporter(out=sys.stderr)
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
@@ -238,7 +224,7 @@ def _meter_provider(exporter: str, resource: Any) -> Any:
 
     sender: MetricExporter
     if exporter == "console":
-        sender = ConsoleMetricExporter(out=_stderr())
+        sender = ConsoleMetricExporter(out=sys.stderr)
     else:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
@@ -261,7 +247,7 @@ def _event_provider(exporter: str, resource: Any) -> Any:
 
     sender: LogRecordExporter
     if exporter == "console":
-        sender = ConsoleLogRecordExporter(out=_stderr())
+        sender = ConsoleLogRecordExporter(out=sys.stderr)
     else:
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 
@@ -270,10 +256,3 @@ def _event_provider(exporter: str, resource: Any) -> Any:
     provider.add_log_record_processor(BatchLogRecordProcessor(sender, **_queue_size("BLRP")))
     set_logger_provider(provider)
     return provider
-
-
-def _stderr() -> Any:
-    """Return stderr: stdout is for answers."""
-    import sys
-
-    return sys.stderr
