@@ -15,7 +15,7 @@ from .loop.engine import Perform
 from .loop.records import Artifact, Candidate, Comparison, Feedback, ToolCall
 from .loop.task import Message, Task
 from .loop.trace import Trace
-from .usage import Usage
+from .usage import NO_USAGE, Usage
 
 __all__ = [
     "FORMATS",
@@ -203,6 +203,14 @@ class Reply:
             self.response_model,
             self.cached_tokens,
         )
+
+    def after(self, spent: Usage) -> Reply:
+        """Return the reply with what earlier attempts for the same answer spent; itself if there
+        were none.
+        """
+        if spent is NO_USAGE:
+            return self
+        return self.with_usage((spent + self.usage).as_single_answer())
 
 
 Call: TypeAlias = Callable[[Request], Awaitable[Reply]]

@@ -418,9 +418,7 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
                     # else the endpoint may accept other images
                     if key != "images" or rejects_images(refusal):
                         capabilities.add_adaptation(key)
-                return (
-                    reply.with_usage((spent + reply.usage).as_single_answer()) if applied else reply
-                )
+                return reply.after(spent)
 
     return call_adapted
 
@@ -511,11 +509,7 @@ def fall_back_formats(
             else:
                 if not remaining or reply.truncated or _may_hold_object(reply):
                     _record_formats(attempt, reply, verdicts, capabilities)
-                    return (
-                        reply.with_usage((spent + reply.usage).as_single_answer())
-                        if verdicts
-                        else reply
-                    )
+                    return reply.after(spent)
                 spent += _without_answer(reply.usage)
                 verdicts[attempt.format] = "ignored"
                 del remaining[:-1]
@@ -557,9 +551,9 @@ async def _compare_formats(
         if error.status == 500 and _may_hold_object(plain):
             for format in formats[:-1]:
                 capabilities.record_fallback(format, request)
-        return plain.with_usage((plain.usage + error.usage).as_single_answer())
+        return plain.after(error.usage)
     _record_formats(strict, reply, {}, capabilities)
-    return reply.with_usage((_without_answer(plain.usage) + reply.usage).as_single_answer())
+    return reply.after(_without_answer(plain.usage))
 
 
 def _record_formats(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf
@@ -153,6 +154,15 @@ class Reservation:
         if self._need is None or not self.remaining or self.remaining["calls"] < 1:
             return inf
         return self._need.amounts(self.tokens)["input_tokens"] / self._need.prompts["calls"]
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let the calls of the current step take it, or draw on it, meanwhile."""
+        token = RESERVATION.set(self)
+        try:
+            yield
+        finally:
+            RESERVATION.reset(token)
 
     def close(self) -> None:
         """End its text. Contexts of what goes on for longer keep a reservation, so it must not keep
@@ -399,8 +409,7 @@ class BudgetTracker:
         """
         for name, limit in self._limits.items():
             if amounts[name] > 0 and self.spent[name] + amounts[name] > limit + FLOAT_TOLERANCE:
-                self.is_exhausted |= amounts[name] <= limit
-                raise BudgetExhaustedError(self._exhausted_message(name, amounts[name]), limit=name)
+                raise self._exhausted(name, amounts[name])
 
     def exceeded_limit(self, amounts: Amounts) -> str:
         """Return the first limit that leaves less than this for a call without a reservation; "" if
@@ -500,8 +509,7 @@ class BudgetTracker:
             (name for name in self._limits if minimum[name] > 0),
             key=lambda name: 1 - left[name] / minimum[name],
         )
-        self.is_exhausted |= minimum[name] <= self._limits[name]
-        return BudgetExhaustedError(self._exhausted_message(name, minimum[name]), limit=name)
+        return self._exhausted(name, minimum[name])
 
     def _serve(self, *, patient: bool = True) -> None:
         """Grant waiting calls what fits, in order. If nothing more will be released, refuse one at
@@ -582,19 +590,21 @@ class BudgetTracker:
         if self.on_change:
             self.on_change()
 
-    def _exhausted_message(self, name: str, amount: float) -> str:
-        limit, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
-        also_reserved = (
-            f", {_amount(reserved, name)} reserved" if reserved > FLOAT_TOLERANCE else ""
-        )
-        state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
-        spent = f"{_amount(self.spent[name], name)} spent"
-        status = (
+    def _exhausted(self, name: str, amount: float) -> BudgetExhaustedError:
+        """Return the error of a call that takes more than is left under a limit."""
+        limit, spent = self._limits[name], self.spent[name]
+        reserved = self.reserved[name] + self.held_for_grades[name]
+        self.is_exhausted |= amount <= limit
+        has_reserved = reserved > FLOAT_TOLERANCE
+        state = "is used up" if spent or has_reserved else "is too small"
+        message = (
             f"the budget of {_amount(limit, name)} {_unit(name, limit)} {state}: "
-            f"{spent}{also_reserved}"
+            f"{_amount(spent, name)} spent"
+            + (f", {_amount(reserved, name)} reserved" if has_reserved else "")
+            + f", the next step, with the grades of its text, may take {_amount(amount, name)}"
+            + (f"; {self.excess}" if self.excess else "")
         )
-        next_step = f"the next step, with the grades of its text, may take {_amount(amount, name)}"
-        return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
+        return BudgetExhaustedError(message, limit=name)
 
 
 def _excess_causes(grant: Grant, usage: Mapping[str, float | None]) -> Iterator[str]:

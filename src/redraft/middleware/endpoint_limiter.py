@@ -537,11 +537,7 @@ class LimitedCall:
             slot = await limiter.acquire(tokens)
             result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
             if isinstance(result, Reply):
-                return (
-                    result
-                    if self.spent is NO_USAGE
-                    else result.with_usage(self._total_usage(result.usage))
-                )
+                return result.after(self.spent)
             if self.reserve_again:
                 self.request = await self.reserve_again(result)
             else:

@@ -95,7 +95,7 @@ def meter(
                     raise
                 attempt = await metered.reserve_again(error.usage)
             else:
-                return reply.with_usage(metered.total_usage(reply.usage))
+                return reply.after(metered.previous_usage)
 
     async def make_attempt(metered: MeteredCall, request: Request) -> Reply:
         usage, reply = None, None

@@ -77,11 +77,7 @@ def retry(
                 )
                 await sleep(wait)
             else:
-                return (
-                    reply
-                    if attempt == 0
-                    else reply.with_usage((spent + reply.usage).as_single_answer())
-                )
+                return reply.after(spent)
         raise AssertionError("unreachable: attempts is at least 1")
 
     return call_with_retries

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -357,31 +357,35 @@ class RefinementRun:
         """Run to the end, and yield the trace after each record. It frees what the refinement
         holds.
         """
-        refinement, roles = self._refinement, self._refinement.roles
-        writer = roles.writer.name if roles.writer else None
         try:
-            try:
-                self._persist(self.trace)
-                with observer().record_refinement(
-                    lambda: self.trace, writer, roles.known_fingerprint
-                ) as record_steps:
-                    async with Engine(
-                        self.trace,
-                        refinement.next_steps,
-                        record_steps(refinement.perform),
-                        self._persist,
-                        by_rounds=returns_rounds(refinement.plan),
-                    ) as engine:
-                        while not engine.is_over:
-                            yield await self._next_trace(engine)
-            finally:
-                if refinement.reservations:
-                    refinement.reservations.release()
-                if refinement.owns_session:
-                    await refinement.session.close()
+            async with AsyncExitStack() as resources:
+                engine = await self._start(resources)
+                while not engine.is_over:
+                    yield await self._next_trace(engine)
         except BaseException as error:
             await self._attach_result(error)
             raise
+
+    async def _start(self, resources: AsyncExitStack) -> Engine:
+        """Return the engine that runs the refinement until `resources` are closed."""
+        refinement, roles = self._refinement, self._refinement.roles
+        if refinement.owns_session:
+            resources.push_async_callback(refinement.session.close)
+        if refinement.reservations:
+            resources.callback(refinement.reservations.release)
+        self._persist(self.trace)
+        writer = roles.writer.name if roles.writer else None
+        record_steps = resources.enter_context(
+            observer().record_refinement(lambda: self.trace, writer, roles.known_fingerprint)
+        )
+        engine = Engine(
+            self.trace,
+            refinement.next_steps,
+            record_steps(refinement.perform),
+            self._persist,
+            by_rounds=returns_rounds(refinement.plan),
+        )
+        return await resources.enter_async_context(engine)
 
     async def finish(self) -> Trace:
         """Run to the end, and return the last trace."""

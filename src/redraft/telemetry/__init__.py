@@ -93,7 +93,9 @@ class ForwardedCall:
 
     usage: Usage | None = None
     is_complete: bool = False
-    as_current: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
+    as_current: Callable[[], AbstractContextManager[object]] = field(
+        default=nullcontext, repr=False
+    )
     """Makes its span current meanwhile, so that the model's server is told of it."""
 
 

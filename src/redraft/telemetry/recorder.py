@@ -271,7 +271,7 @@ class Recorder:
     @contextmanager
     def run(self, name: str) -> Iterator[None]:
         """Record the span of a batch, as the current one."""
-        attributes = {
+        attributes: say.Attributes = {
             "gen_ai.operation.name": "invoke_workflow",
             "gen_ai.agent.name": "batch",
             "redraft.run.name": say.clean(name),
