@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -78,14 +76,6 @@ class Slot:
     is_probe: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """A call in the queue."""
-
-    tokens: float
-    slot: asyncio.Future[Slot]
-
-
 class EndpointLimiter:
     """The state that all calls to one endpoint share. `name` is used in messages.
 
@@ -132,16 +122,13 @@ class EndpointLimiter:
         self._give_up_after, self._notify, self._on_fatal = give_up_after, notify, on_fatal
         self.use_probes, self._raises_outages = use_probes and not raises_outages, raises_outages
         self._clock, self._sleep = clock, sleep
-        self._queue: deque[Waiter] = deque()
         self._paused_until, self._pause_text = -inf, ""
         self._next_admission = -inf
         self._ramp_remaining = 0
         self._ramp_interval = 0.0
         self._fatal_error: ModelError | None = None
-        self._wakeup_task: asyncio.Task[None] | None = None
-        self._wakeup_at = inf
-        self._slot_watchers = 0
-        self._slot_event = asyncio.Event()
+        self._turn = asyncio.Lock()  # of the call that is next: others wait for it in their order
+        self._change = asyncio.Event()  # set for a moment whenever the state has changed
         self._responses = 0
         self._max_answered_in_flight = 1  # calls in flight at once of which one was answered
 
@@ -201,15 +188,8 @@ class EndpointLimiter:
 
     async def wait_for_slot(self) -> None:
         """Wait until `free_slots` is positive."""
-        seconds = self._seconds_until_slot(0.0)
-        if self._free_slots(seconds) > 0:
-            return
-        self._slot_watchers += 1
-        try:
-            self._schedule_wakeup(seconds)
-            await self._slot_event.wait()
-        finally:
-            self._slot_watchers -= 1
+        while self._free_slots(seconds := self._seconds_until_slot(0.0)) <= 0:
+            await self._wait_for_change(seconds)
 
     def resize(self, maximum: int, rpm: float | None, tpm: float | None) -> None:
         """Change the limits; a rate that was not limited stays unlimited."""
@@ -217,7 +197,7 @@ class EndpointLimiter:
         for bucket, rate in ((self._requests, rpm), (self._tokens, tpm)):
             if bucket.is_limited and rate is not None:
                 bucket.resize(rate)
-        self._admit_waiting()
+        self._note_change()
 
     # ---- acquiring and returning slots
 
@@ -225,21 +205,15 @@ class EndpointLimiter:
         """Wait for a slot. It must be given back by record_success, record_failure,
         record_probe_failure or release.
         """
-        if not self.queue_length and self._seconds_until_slot(tokens) <= 0:
-            return self._admit(tokens)
-        waiter = Waiter(tokens, asyncio.get_running_loop().create_future())
-        self._queue.append(waiter)
         self.queue_length += 1
-        self._admit_waiting()
         try:
-            return await waiter.slot
-        except asyncio.CancelledError:
-            if waiter.slot.cancelled():
-                self.queue_length -= 1
-            else:
-                self.in_flight -= 1
-            self._admit_waiting()
-            raise
+            async with self._turn:
+                while (seconds := self._seconds_until_slot(tokens)) > 0:
+                    await self._wait_for_change(seconds)
+                return self._admit(tokens)
+        finally:
+            self.queue_length -= 1
+            self._note_change()
 
     def record_success(self, slot: Slot, reply: Reply) -> None:
         """Give a slot back after an answer."""
@@ -252,7 +226,7 @@ class EndpointLimiter:
         self._record_response()
         if reply.rate_limit_status and (wait := reply.rate_limit_status.wait) > 0:
             self.pause(min(wait, MAX_WAIT), "an answer with a limit that is reached")
-        self._admit_waiting()
+        self._note_change()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
         """Give a slot back after an error. Return whether the call is to be repeated, which is
@@ -261,7 +235,7 @@ class EndpointLimiter:
         self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         repeat = False if call_fault else self._handle_failure(slot, error)
-        self._admit_waiting()
+        self._note_change()
         return repeat
 
     def record_probe_failure(self, slot: Slot, error: ModelError) -> bool:
@@ -277,7 +251,7 @@ class EndpointLimiter:
                 self._record_response()
             self._apply_retry_after(error)
             repeat = True
-        self._admit_waiting()
+        self._note_change()
         return repeat
 
     @property
@@ -304,7 +278,7 @@ class EndpointLimiter:
         endpoint.
         """
         self.in_flight -= 1
-        self._admit_waiting()
+        self._note_change()
 
     # ---- what an error means for all calls
 
@@ -442,49 +416,25 @@ class EndpointLimiter:
         probe = is_open and self.use_probes and self._circuit.needs_short_probe
         return Slot(self._window.epoch, tokens, self.in_flight, self._responses, probe)
 
-    def _admit_waiting(self) -> None:
-        """Admit waiting calls in order, and schedule the next attempt.
+    def _note_change(self) -> None:
+        """Let the next call, and who waits for a free slot, look at the state again."""
+        self._change.set()
+        self._change.clear()
 
-        The clock is read once for both: what is not due yet could be due a moment later, and then
-        nothing would be scheduled.
-        """
-        queue, seconds = self._queue, 0.0
-        while queue and (
-            queue[0].slot.done() or (seconds := self._seconds_until_slot(queue[0].tokens)) <= 0
-        ):
-            waiter = queue.popleft()
-            if not waiter.slot.done():
-                self.queue_length -= 1
-                waiter.slot.set_result(self._admit(waiter.tokens))
-        if queue:
-            self._schedule_wakeup(seconds)
-        elif self._slot_watchers:
-            seconds = self._seconds_until_slot(0.0)
-            self._schedule_wakeup(seconds)
-        elif self._wakeup_task:
-            self._wakeup_task.cancel()
-            self._wakeup_task = None
-        if self._slot_watchers and self._free_slots(seconds) > 0:
-            self._slot_event.set()
-            self._slot_event.clear()
+    async def _wait_for_change(self, seconds: float) -> None:
+        """Wait until the state has changed, for so many seconds at most."""
+        timer = (
+            asyncio.ensure_future(self._note_change_after(seconds)) if 0 < seconds < inf else None
+        )
+        try:
+            await self._change.wait()
+        finally:
+            if timer:
+                timer.cancel()
 
-    def _schedule_wakeup(self, seconds: float) -> None:
-        """Call `_admit_waiting` after this many seconds at the latest; if infinite, the next call
-        that ends does it.
-        """
-        moment = self._clock() + seconds
-        if not 0 < seconds < inf or (self._wakeup_task and self._wakeup_at <= moment + 0.001):
-            return
-        if self._wakeup_task:
-            self._wakeup_task.cancel()
-        self._wakeup_at = moment
-        self._wakeup_task = asyncio.get_running_loop().create_task(self._wake_after(seconds))
-
-    async def _wake_after(self, seconds: float) -> None:
-        with suppress(asyncio.CancelledError):
-            await self._sleep(seconds)
-            self._wakeup_task = None
-            self._admit_waiting()
+    async def _note_change_after(self, seconds: float) -> None:
+        await self._sleep(seconds)
+        self._note_change()
 
 
 def _bucket(name: str, per_minute: float | None, clock: Callable[[], float]) -> TokenBucket:
