@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
@@ -116,13 +116,11 @@ class FormatRecord:
 
 class ModelCapabilities:
     """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that
-    its requests need.
+    its requests need; `name` is used in the log.
     """
 
-    def __init__(
-        self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None
-    ) -> None:
-        self.name = name
+    def __init__(self, identity: str, on_change: Callable[[], object]) -> None:
+        self.name = ""
         self.adaptations: list[str] = []
         self.formats: dict[Format, FormatRecord] = {}
         self._identity = identity
@@ -173,24 +171,18 @@ class ModelCapabilities:
         if record.clear(schema_key(request)) or is_new:
             self._on_change()
 
-    def record_refusal(self, format: Format, request: Request) -> None:
-        """Record that an error named the format: it is not used with this schema again."""
-        schema, record = schema_key(request), self._record(format)
-        was_usable = record.is_usable(schema)
-        record.add_refusal(schema)
-        self._report_format(format, is_lost=was_usable)
-
-    def record_fallback(self, format: Format, request: Request) -> None:
-        """Record that the request was answered only in a less strict format, for an unknown
+    def record_fallback(self, format: Format, request: Request, *, is_refused: bool) -> None:
+        """Record that the request was answered only in a less strict format: because an error named
+        this one (`is_refused`), so that it is not used with this schema again, or for an unknown
         reason.
         """
         schema, record = schema_key(request), self._record(format)
         was_usable = record.is_usable(schema)
-        record.add_fallbacks(schema, [self._key(request)])
-        self._report_format(format, is_lost=was_usable and not record.is_usable(schema))
-
-    def _report_format(self, format: Format, *, is_lost: bool) -> None:
-        if is_lost:
+        if is_refused:
+            record.add_refusal(schema)
+        else:
+            record.add_fallbacks(schema, [self._key(request)])
+        if was_usable and not record.is_usable(schema):
             log.warning(
                 "model %s does not accept the response format %s; a less strict one is used",
                 self.name,
@@ -261,10 +253,12 @@ class EndpointCapabilities:
     def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
         """Return those of the model with this identity. `name` is used in the log."""
         # an identity may contain an address that is private
-        key = sha256(identity.encode()).hexdigest()[:16]
-        known = self._models.setdefault(key, ModelCapabilities(key, name, self._notify_change))
+        known = self._known(sha256(identity.encode()).hexdigest()[:16])
         known.name = known.name or name
         return known
+
+    def _known(self, key: str) -> ModelCapabilities:
+        return self._models.setdefault(key, ModelCapabilities(key, self._notify_change))
 
     def as_data(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -273,9 +267,7 @@ class EndpointCapabilities:
     def restore(self, data: Mapping[str, Any]) -> None:
         """Add what `as_data` returned earlier."""
         for key, known in data.items():
-            self._models.setdefault(
-                key, ModelCapabilities(key, on_change=self._notify_change)
-            ).restore(known)
+            self._known(key).restore(known)
 
     def _notify_change(self) -> None:
         if self.on_change:
@@ -373,7 +365,9 @@ ADAPTATIONS: dict[str, Adaptation] = {
     ),
 }
 CANDIDATE_ADAPTATIONS: dict[RequestPart, tuple[str, ...]] = {
-    "turns": ("later_system", "opening_turn", "system")
+    "turns": ("later_system", "opening_turn", "system"),
+    "format": (),
+    "tools": (),
 }
 """The adaptations to try, in order, for a part that was refused; a part that is not listed has the
 adaptation of its name.
@@ -464,10 +458,7 @@ def _next_adaptation(request: Request, error: ModelError) -> str | None:
     if part is None or (part == "images" and not request.is_judgement):
         return None
     keys = CANDIDATE_ADAPTATIONS.get(part, (part,))
-    return next(
-        (key for key in keys if key in ADAPTATIONS and ADAPTATIONS[key].apply(request) != request),
-        None,
-    )
+    return next((key for key in keys if ADAPTATIONS[key].apply(request) != request), None)
 
 
 # ---- response formats
@@ -485,6 +476,8 @@ def fall_back_formats(
     """
 
     async def call_in_formats(request: Request) -> Reply:
+        if not request.schema:
+            return await call(request)
         if capabilities.should_compare_formats(request):
             return await _compare_formats(call, request, capabilities, formats)
         remaining = list(capabilities.formats_for(request, formats))
@@ -514,10 +507,7 @@ def fall_back_formats(
                 verdicts[attempt.format] = "ignored"
                 del remaining[:-1]
 
-    def call_with_fallback(request: Request) -> Awaitable[Reply]:
-        return call_in_formats(request) if request.schema else call(request)
-
-    return call_with_fallback if len(formats) > 1 else call
+    return call_in_formats if len(formats) > 1 else call
 
 
 def _format_verdict(
@@ -528,8 +518,15 @@ def _format_verdict(
     if part == "format":
         is_doubtful = error.status in {500, 501} and capabilities.is_proven(request.format)
         return "doubtful" if is_doubtful else "refused"
-    if part is not None or not is_refusal(error) or is_fatal(error) or refuses_max_tokens(error):
+    if part is not None or is_fatal(error) or refuses_max_tokens(error):
         return None
+    return _unnamed_verdict(error, request, capabilities) if is_refusal(error) else None
+
+
+def _unnamed_verdict(
+    error: ModelError, request: Request, capabilities: ModelCapabilities
+) -> FormatVerdict | None:
+    """Return what a refusal that names nothing says about the request's format."""
     if is_bad_answer(error) or error.status in MALFORMED_STATUSES:
         return "doubtful"
     if error.status == 500:
@@ -550,7 +547,7 @@ async def _compare_formats(
     except ModelError as error:
         if error.status == 500 and _may_hold_object(plain):
             for format in formats[:-1]:
-                capabilities.record_fallback(format, request)
+                capabilities.record_fallback(format, request, is_refused=False)
         return plain.after(error.usage)
     _record_formats(strict, reply, {}, capabilities)
     return reply.after(_without_answer(plain.usage))
@@ -566,12 +563,9 @@ def _record_formats(
     if request.format != "text" and _may_hold_object(reply):
         capabilities.record_success(request)
     for format, verdict in verdicts.items():
-        if verdict == "refused":
-            capabilities.record_refusal(format, request)
-        elif verdict == "doubtful" or (
-            _may_hold_object(reply) and not capabilities.is_proven(format)
-        ):
-            capabilities.record_fallback(format, request)
+        is_ignored = verdict == "ignored"
+        if not is_ignored or (_may_hold_object(reply) and not capabilities.is_proven(format)):
+            capabilities.record_fallback(format, request, is_refused=verdict == "refused")
 
 
 def _may_hold_object(reply: Reply) -> bool:

@@ -485,7 +485,13 @@ class LimitedCall:
         tokens = rough_tokens(self.request)
         while True:
             slot = await limiter.acquire(tokens)
-            result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
+            try:
+                result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
+            except ModelError:  # which the limiter knows of
+                raise
+            except BaseException:
+                limiter.release()
+                raise
             if isinstance(result, Reply):
                 return result.after(self.spent)
             if self.reserve_again:
@@ -517,9 +523,6 @@ class LimitedCall:
             self.timeout = error if isinstance(error, ModelTimeoutError) else None
             self.timeout_slot, self.failures_before = slot, self.limiter.confirmed_failures
             return error.usage
-        except BaseException:
-            self.limiter.release()
-            raise
         self.limiter.record_success(slot, reply)
         self.answered_formats.add(self.request.format)
         return reply
@@ -533,9 +536,6 @@ class LimitedCall:
                 error.usage = self._total_usage(error.usage)
                 raise
             return error.usage
-        except BaseException:
-            self.limiter.release()
-            raise
         self.limiter.record_success(slot, reply)
         if self._request_timed_out:
             raise self._timeout_error(reply.usage)
@@ -560,9 +560,6 @@ class LimitedCall:
         except ModelError as failure:
             error.usage += failure.usage
             return not is_fatal(failure)
-        except BaseException:
-            self.limiter.release()
-            raise
         error.usage += reply.usage
         return True
 

@@ -187,7 +187,8 @@ class Models:
         """Return what sends one request to a model: with its timeout, its cost and the limits on
         calls in flight.
         """
-        endpoint, call = endpoint_label(model), model.complete
+        endpoint = endpoint_label(model)
+        call: Call = model.complete
         if not _enforces_timeout(model, self.options.timeout):
             call = timeout(call, self.options.timeout, endpoint)
         if _is_chat(model):

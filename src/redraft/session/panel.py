@@ -112,16 +112,16 @@ def graders_of_run(
         _check_ask_none(known)
     elif judge is not None and not any(traits.asks_judge for traits in known):
         named += _default_judge()
-    if tests is not None and _tests_count(answer, known):
+    if _tests_count(tests, answer, known):
         named.insert(len(known), tests)
     is_given = any(each is not None for each in (graders, judge, answer, tests))
     return named if is_given or requirements else None
 
 
-def _tests_count(answer: AnswerForm[Any] | None, named: Iterable[GraderTraits]) -> bool:
-    """Whether the tests of tasks grade, beside graders that are named."""
+def _tests_count(tests: Any, answer: AnswerForm[Any] | None, named: Iterable[GraderTraits]) -> bool:
+    """Whether the tests of tasks grade, if there are any, beside graders that are named."""
     may_hold_code = answer is None or answer.name == PYTHON_CODE
-    return may_hold_code and not any(map(_runs_tests, named))
+    return tests is not None and may_hold_code and not any(map(_runs_tests, named))
 
 
 def graders_for_tasks(
@@ -198,12 +198,13 @@ def resolve_graders(
     `graders` are those of the run (see `graders_of_run`); `execution` says how they run code.
     Raises ConfigError if the panel is empty.
     """
-    if judged := graders is None:
-        graders = _default_judge() if has_model else []
+    problem = NOTHING_GRADES
+    if graders is None:
+        graders, problem = _default_judge() if has_model else [], NO_JUDGE_MODEL
     musts = [*dict.fromkeys(requirements), *([AnswerGrader(answer)] if answer else [])]
     chosen = [*map(must, musts), *map(as_grader_spec, as_list(graders))]
     if not chosen:
-        raise ConfigError(NO_JUDGE_MODEL if judged and not has_model else NOTHING_GRADES)
+        raise ConfigError(problem)
     members: list[Member] = []
     for spec in chosen:
         traits = traits_of(execution.configure(as_grader(spec.grader)))

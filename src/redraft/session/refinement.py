@@ -278,10 +278,7 @@ def _in_form(
 
     Raises ConfigError if the trace has answers of another form.
     """
-    kind, saved = (
-        f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}",
-        settings.get(FORM_SETTING),
-    )
+    kind, saved = _form_kind(form), settings.get(FORM_SETTING)
     given = [
         record for record in records if isinstance(record, Candidate) and record.role == "given"
     ]
@@ -299,6 +296,11 @@ def _in_form(
             "with the best answer as `response`"
         )
     return records, {**settings, FORM_SETTING: kind}
+
+
+def _form_kind(form: AnswerForm[Any]) -> str:
+    """Return what the settings of a trace say of the form of its answers."""
+    return f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}"
 
 
 def _reservations(
@@ -351,7 +353,6 @@ class RefinementRun:
         self.trace = refinement.trace
         self._refinement = refinement
         self._reported_count = len(refinement.trace.records)
-        self._store, self._on_record = refinement.store, refinement.session.options.on_record
 
     async def traces(self) -> AsyncGenerator[Trace, None]:
         """Run to the end, and yield the trace after each record. It frees what the refinement
@@ -425,17 +426,18 @@ class RefinementRun:
     async def _add(self, trace: Trace) -> None:
         """Store the new records of a trace, then log them and pass them to `on_record`."""
         self._persist(trace)
+        refinement = self._refinement
         for record in trace.records[self._reported_count :]:
             self._reported_count += 1
             _log_record(record, trace.task.id)
-            if self._on_record:
-                await self._refinement.callback_errors.call("on_record", self._on_record, record)
+            if on_record := refinement.session.options.on_record:
+                await refinement.callback_errors.call("on_record", on_record, record)
 
     def _persist(self, trace: Trace) -> None:
         """Store the new records of a trace; `on_record` gets them with the next trace."""
         self.trace = trace
-        if self._store:
-            self._store.append(trace)
+        if self._refinement.store:
+            self._refinement.store.append(trace)
 
 
 def with_outcome(
