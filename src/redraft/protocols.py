@@ -372,7 +372,7 @@ class Observer(Protocol):
         self,
         latest: Callable[[], Trace],
         writer: str | None,
-        fingerprint: Callable[[str], str] | None,
+        fingerprint: Callable[[str], str],
     ) -> AbstractContextManager[RecordSteps]:
         """Record what happens meanwhile as a refinement; its value makes its performer record its
         steps.

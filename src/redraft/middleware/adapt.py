@@ -50,9 +50,8 @@ from .messages import (
 
 MIN_FAILURES = 3  # requests that must fail in a format that no refusal names, before it is given up
 REPROBE_INTERVAL = 256  # requests after which a format that was given up is tried again
-MAX_SCHEMAS = (
-    64  # schemas, and requests for each, that are remembered: there may be a schema for every row
-)
+# schemas, and requests for each, that are remembered: there may be a schema for every row
+MAX_SCHEMAS = 64
 
 FormatVerdict: TypeAlias = Literal["refused", "doubtful", "ignored"]
 

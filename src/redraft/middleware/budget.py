@@ -32,9 +32,8 @@ from .call_costs import (
     subtract_amounts,
 )
 
-IDLE_TIMEOUT = (
-    2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight
-)
+# seconds that a call waits for amounts reserved for grades while no call is in flight
+IDLE_TIMEOUT = 2.0
 FLOAT_TOLERANCE = 1e-9  # sums of USD are not exact
 EXCESS_TEXT = "more than the budget allows"
 

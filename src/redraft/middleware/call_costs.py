@@ -36,15 +36,12 @@ MILLION = 1_000_000
 CHARS_PER_TOKEN = 3  # rough estimate, used where no limit depends on it
 DEFAULT_OUTPUT_TOKENS = 1024  # rough estimate of the tokens of an answer, likewise
 
-TEMPLATE_TOKENS = (
-    16  # tokens that a chat template adds to each message, and once more to the prompt
-)
-DEFAULT_SYSTEM_TOKENS = (
-    64  # tokens of a default system message; not counted once the endpoint has reported a prompt
-)
-LARGE_IMAGE_TOKENS = (
-    2048  # tokens of most large images: so many are expected at least, whatever smaller ones had
-)
+# tokens that a chat template adds to each message, and once more to the prompt
+TEMPLATE_TOKENS = 16
+# tokens of a default system message; not counted once the endpoint has reported a prompt
+DEFAULT_SYSTEM_TOKENS = 64
+# tokens of most large images: so many are expected at least, whatever smaller ones had
+LARGE_IMAGE_TOKENS = 2048
 # the most tokens of an image that the documentation of a provider or a server states, but for:
 MAX_IMAGE_TOKENS = 16_384
 IMAGE_TOKENS_OF: Mapping[str, int] = {
@@ -61,19 +58,16 @@ MARGIN, FEW_MARGIN = (1.25, 2)
 FEW_REPORTS = 8  # up to so many reports count as few
 # bytes of a prompt whose ratio says something about longer ones: its template is a small part of it
 LONG = 200
-MAX_OVERRUN = (
-    1.25  # tokens for each of max_tokens that an endpoint may count and still be taken to honour it
-)
+# tokens for each of max_tokens that an endpoint may count and still be taken to honour it
+MAX_OVERRUN = 1.25
 OTHERS_PER_BYTE = 1.25  # tokens of a byte that is not ASCII, at most
-FIRST_OVERRUN = (
-    1.05  # what is reserved for each of max_tokens until an endpoint has cut off an answer
-)
+# what is reserved for each of max_tokens until an endpoint has cut off an answer
+FIRST_OVERRUN = 1.05
 MAX_REPORTS = 32  # reports that are remembered for each kind of text
 DEFAULT_MAX_TOKENS = 8192  # max_tokens of an answer if the request sets none
 EXPECTED_TEXT_TOKENS = 1024  # expected tokens of a text, before the first answer
-EXPECTED_SCHEMA_TOKENS = (
-    512  # expected tokens of an answer that follows a schema, before the first one
-)
+# expected tokens of an answer that follows a schema, before the first one
+EXPECTED_SCHEMA_TOKENS = 512
 MIN_ANSWER_TOKENS = 256  # the least tokens expected of any answer
 
 Amounts: TypeAlias = Mapping[str, float]

@@ -50,9 +50,8 @@ from .token_bucket import TokenBucket
 
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
 MIN_TOLD_PAUSE = 1.0  # seconds of the shortest pause of which `notify` is told
-RAMP_SECONDS = (
-    1.0  # seconds over which calls are admitted one by one after an outage or a long pause
-)
+# seconds over which calls are admitted one by one after an outage or a long pause
+RAMP_SECONDS = 1.0
 # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so
 # at once
 GROWTH_SECONDS = 0.25
@@ -202,9 +201,7 @@ class EndpointLimiter:
     # ---- acquiring and returning slots
 
     async def acquire(self, tokens: float = 0.0) -> Slot:
-        """Wait for a slot. It must be given back by record_success, record_failure,
-        record_probe_failure or release.
-        """
+        """Wait for a slot, which `release` must give back."""
         self.queue_length += 1
         try:
             async with self._turn:
@@ -215,9 +212,13 @@ class EndpointLimiter:
             self.queue_length -= 1
             self._note_change()
 
-    def record_success(self, slot: Slot, reply: Reply) -> None:
-        """Give a slot back after an answer."""
+    def release(self) -> None:
+        """Give a slot back, however its call has ended."""
         self.in_flight -= 1
+        self._note_change()
+
+    def record_success(self, slot: Slot, reply: Reply) -> None:
+        """Record an answer."""
         if not slot.is_probe:
             if self._window.record_success(slot.epoch):
                 self._ramp_up(self._clock(), GROWTH_SECONDS)
@@ -226,33 +227,25 @@ class EndpointLimiter:
         self._record_response()
         if reply.rate_limit_status and (wait := reply.rate_limit_status.wait) > 0:
             self.pause(min(wait, MAX_WAIT), "an answer with a limit that is reached")
-        self._note_change()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
-        """Give a slot back after an error. Return whether the call is to be repeated, which is
-        never so if it caused the error.
+        """Record an error. Return whether the call is to be repeated, which is never so if it
+        caused the error.
         """
-        self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
-        repeat = False if call_fault else self._handle_failure(slot, error)
-        self._note_change()
-        return repeat
+        return not call_fault and self._handle_failure(slot, error)
 
     def record_probe_failure(self, slot: Slot, error: ModelError) -> bool:
-        """Give a slot back after a failed probe. Return whether the call that sent it is to acquire
-        a slot again.
+        """Record a failed probe. Return whether the call that sent it is to acquire a slot
+        again.
         """
-        self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         if is_fatal(error) or is_outage(error):
-            repeat = self._handle_failure(slot, error)
-        else:
-            if not isinstance(error, ShortageError):
-                self._record_response()
-            self._apply_retry_after(error)
-            repeat = True
-        self._note_change()
-        return repeat
+            return self._handle_failure(slot, error)
+        if not isinstance(error, ShortageError):
+            self._record_response()
+        self._apply_retry_after(error)
+        return True
 
     @property
     def stops_on_fatal(self) -> bool:
@@ -272,13 +265,6 @@ class EndpointLimiter:
             self._responses > slot.responses_before
             and slot.in_flight <= self._max_answered_in_flight
         )
-
-    def release(self) -> None:
-        """Give a slot back after a cancellation or an error that says nothing about the
-        endpoint.
-        """
-        self.in_flight -= 1
-        self._note_change()
 
     # ---- what an error means for all calls
 
@@ -487,11 +473,8 @@ class LimitedCall:
             slot = await limiter.acquire(tokens)
             try:
                 result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
-            except ModelError:  # which the limiter knows of
-                raise
-            except BaseException:
+            finally:
                 limiter.release()
-                raise
             if isinstance(result, Reply):
                 return result.after(self.spent)
             if self.reserve_again:
@@ -504,7 +487,6 @@ class LimitedCall:
         repeated.
         """
         if self._request_timed_out:
-            self.limiter.release()
             raise self._timeout_error(NO_USAGE)
         try:
             reply = await self.call(self.request)

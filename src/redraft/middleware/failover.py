@@ -40,9 +40,8 @@ class Availability:
     service or comes back.
     """
 
-    max_retries = (
-        3  # of a call to a model that another one can replace; batches retry more often otherwise
-    )
+    # of a call to a model that another one can replace; batches retry more often otherwise
+    max_retries = 3
 
     def __init__(
         self,

@@ -32,9 +32,8 @@ from ..plans.self_refine import SelfRefine
 from ..settings import OptionFields, PlanSettings, Settings, check_settings
 
 SHIPPED = Priors()
-CALIBRATION_KEY = (
-    "calibration"  # of what people's labels say about the judge, in the settings of a trace
-)
+# of what people's labels say about the judge, in the settings of a trace
+CALIBRATION_KEY = "calibration"
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
 # of all that is recorded of a plan
 PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})

@@ -212,14 +212,14 @@ def make_refinement(
     return Refinement(
         trace,
         plan,
-        _in_rounds(plan, left),
-        perform,
-        session,
-        roles,
-        options.store,
-        reservations,
-        errors,
-        owns_session,
+        next_steps=_in_rounds(plan, left),
+        perform=perform,
+        session=session,
+        roles=roles,
+        store=options.store,
+        reservations=reservations,
+        callback_errors=errors,
+        owns_session=owns_session,
     )
 
 

@@ -42,9 +42,8 @@ from .perform import ModelClient, Roles, StepClient, failure_record
 
 # tokens of a text in a judge's prompt for each token that the writer counted: tokenizers differ
 JUDGE_TOKEN_FACTOR = 1.25
-DEFAULT_INSTRUCTION_BYTES = (
-    2000  # of the prompt of a grader without `prompt_texts`, besides task and text
-)
+# of the prompt of a grader without `prompt_texts`, besides task and text
+DEFAULT_INSTRUCTION_BYTES = 2000
 NO_TEXT = PromptSize()
 MAX_DURATIONS = 64  # the latest durations that are kept
 
@@ -166,13 +165,13 @@ class Reservations:
         reservation = Reservation(
             self.budget_tracker, no_cost if unseen else self._grading_need, self._owner
         )
-        record = None
+        will_be_graded = False
         try:
             with reservation.in_use():
                 record = await perform(step)
+            will_be_graded = not unseen and self._is_new_text(record)
         finally:
             reservation.close()
-            will_be_graded = not unseen and self._is_new_text(record)
             if not will_be_graded:
                 self.budget_tracker.release(reservation)
         self._note_text(record)
@@ -317,7 +316,7 @@ class Reservations:
         if pending.repeats_left == 0:
             statistics.grading_seconds.append(monotonic() - pending.started_at)
 
-    def _is_new_text(self, record: Record | None) -> bool:
+    def _is_new_text(self, record: Record) -> bool:
         """Whether a record is a text that is graded: no copy of its parent."""
         return isinstance(record, Candidate) and (
             record.parent is None or self._content_keys.get(record.parent) != record.content_key

@@ -119,7 +119,7 @@ def annotate(**attributes: str | float | bool) -> None:
 def record_refinement(
     latest: Callable[[], Trace],
     writer: str | None,
-    fingerprint: Callable[[str], str] | None,
+    fingerprint: Callable[[str], str],
 ) -> AbstractContextManager[RecordSteps]:
     """Record what happens meanwhile as the span of a refinement; its value makes its performer
     record its steps.

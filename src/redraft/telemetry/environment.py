@@ -134,9 +134,8 @@ class ExportComplaints(logging.Handler):
         try:
             yield
         finally:
-            logger.propagate = (
-                before  # the handler stays: an exporter that is late must not write to stderr
-            )
+            # the handler stays: an exporter that is late must not write to stderr
+            logger.propagate = before
 
 
 def collector(environ: Mapping[str, str]) -> str:

@@ -40,7 +40,7 @@ from ..base.masking import Mask, secrets_in_environment
 from ..base.own_code import PACKAGE
 from ..errors import ModelError, error_name
 from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
-from ..loop.steps import Grade, Step, Stop
+from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.trace import Trace
 from ..protocols import Call, Perform, RecordSteps, Reply, Request
 from ..usage import Usage
@@ -141,7 +141,7 @@ class Recorder:
                 self._record_messages(span, attributes, request, reply)
             if step := _CURRENT_STEP.get():
                 step.span, step.response_id = span.get_span_context(), reply.response_id
-            return reply
+        return reply
 
     @contextmanager
     def forwarded_call(
@@ -223,7 +223,7 @@ class Recorder:
         self,
         latest: Callable[[], Trace],
         writer: str | None,
-        fingerprint: Callable[[str], str] | None,
+        fingerprint: Callable[[str], str],
         row: RowOfRun | None,
     ) -> Iterator[RecordSteps]:
         """Record the span of a refinement, and yield what makes its performer record its steps."""
@@ -397,7 +397,7 @@ class RefinementSteps:
     recorder: Recorder
     span: Span
     latest: Callable[[], Trace]
-    fingerprint: Callable[[str], str] | None
+    fingerprint: Callable[[str], str]
     sources: dict[int, CallOfStep] = field(default_factory=dict)  # of the candidates
 
     def record(self, perform: Perform) -> Perform:
@@ -407,7 +407,9 @@ class RefinementSteps:
         async def perform_recorded(step: Step) -> Record:
             if isinstance(step, Stop):
                 return await perform(step)
-            fingerprint = self._fingerprint_of(step)
+            fingerprint = (
+                self.fingerprint(step.grader) if isinstance(step, Grade | Compare) else None
+            )
             attributes = say.step_attributes(step, fingerprint)
             span = self.recorder.tracer.start_span(
                 say.step_name(step), parent, attributes=attributes
@@ -421,10 +423,6 @@ class RefinementSteps:
             return record
 
         return perform_recorded
-
-    def _fingerprint_of(self, step: Step) -> str | None:
-        grader = getattr(step, "grader", None)
-        return self.fingerprint(grader) if grader is not None and self.fingerprint else None
 
     def _end(
         self, step: Step, record: Record, span: Span, made_by: CallOfStep, fingerprint: str | None
