@@ -262,14 +262,13 @@ def grader_feedback(trace: Trace, candidate: int) -> tuple[GraderFeedback, ...]:
 def _feedback_of(trace: Trace, candidate: int, grader: PanelGrader) -> GraderFeedback:
     given = tuple([f for f in trace.feedback.get(candidate, ()) if f.grader == grader.name])
     slot = ("feedback", candidate, grader.name)
-    failed = [failure for of, failure in trace.failures.items() if of[:3] == slot]
     score = trace.grader_score(candidate, grader) if candidate in trace.feedback else None
-    failures = [r for r in trace.records if isinstance(r, Failure) and r.step_slot[:3] == slot]
-    usage = sum([failure.usage for failure in failures], NO_USAGE)
+    failures = [record for record in trace.records if isinstance(record, Failure)]
+    usage = sum([each.usage for each in failures if each.step_slot[:3] == slot], NO_USAGE)
     return GraderFeedback(
         grader.name,
         given,
-        failed[0] if failed else None,
+        next((failure for of, failure in trace.failures.items() if of[:3] == slot), None),
         must=grader.must,
         weight=grader.weight,
         score=score,
