@@ -164,7 +164,10 @@ def _configure(
     makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
     try:
         resource = _resource()
-        return [makers[signal](exporter, resource) for signal, exporter in exporters.items()]
+        return [
+            makers[signal](_sender(signal, exporter), resource)
+            for signal, exporter in exporters.items()
+        ]
     except (ImportError, ValueError, OSError) as error:
         say(
             f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a "
@@ -194,63 +197,55 @@ def _queue_size(prefix: str) -> dict[str, Any]:
     return {} if os.environ.get(f"OTEL_{prefix}_MAX_QUEUE_SIZE") else {"max_queue_size": MAX_QUEUE}
 
 
-def _trace_provider(exporter: str, resource: Any) -> Any:
+def _sender(signal: Signal, exporter: str) -> Any:
+    """Return what sends a signal. Raises ImportError if it is not installed."""
+    senders: dict[Signal, Callable[..., Any]]
+    if exporter == "console":
+        from opentelemetry.sdk._logs.export import ConsoleLogRecordExporter
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+        senders = {
+            "traces": ConsoleSpanExporter,
+            "metrics": ConsoleMetricExporter,
+            "logs": ConsoleLogRecordExporter,
+        }
+        return senders[signal](out=sys.stderr)
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    senders = {"traces": OTLPSpanExporter, "metrics": OTLPMetricExporter, "logs": OTLPLogExporter}
+    return senders[signal]()
+
+
+def _trace_provider(sender: Any, resource: Any) -> Any:
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.trace import set_tracer_provider
 
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    sender: SpanExporter
-    if exporter == "console":
-        sender = ConsoleSpanExporter(out=sys.stderr)
-    else:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-        sender = OTLPSpanExporter()
     provider.add_span_processor(BatchSpanProcessor(sender, **_queue_size("BSP")))
     set_tracer_provider(provider)
     return provider
 
 
-def _meter_provider(exporter: str, resource: Any) -> Any:
+def _meter_provider(sender: Any, resource: Any) -> Any:
     from opentelemetry.metrics import set_meter_provider
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import (
-        ConsoleMetricExporter,
-        MetricExporter,
-        PeriodicExportingMetricReader,
-    )
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    sender: MetricExporter
-    if exporter == "console":
-        sender = ConsoleMetricExporter(out=sys.stderr)
-    else:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-        sender = OTLPMetricExporter()
-    provider = MeterProvider(
-        [PeriodicExportingMetricReader(sender)], resource, shutdown_on_exit=False
-    )
+    reader = PeriodicExportingMetricReader(sender)
+    provider = MeterProvider([reader], resource, shutdown_on_exit=False)
     set_meter_provider(provider)
     return provider
 
 
-def _event_provider(exporter: str, resource: Any) -> Any:
+def _event_provider(sender: Any, resource: Any) -> Any:
     from opentelemetry._logs import set_logger_provider
     from opentelemetry.sdk._logs import LoggerProvider
-    from opentelemetry.sdk._logs.export import (
-        BatchLogRecordProcessor,
-        ConsoleLogRecordExporter,
-        LogRecordExporter,
-    )
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-    sender: LogRecordExporter
-    if exporter == "console":
-        sender = ConsoleLogRecordExporter(out=sys.stderr)
-    else:
-        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-
-        sender = OTLPLogExporter()
     provider = LoggerProvider(resource, shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(sender, **_queue_size("BLRP")))
     set_logger_provider(provider)
