@@ -70,9 +70,9 @@ class Slot:
 
     epoch: int
     tokens: float
-    in_flight: int = 1
-    responses_before: int = 0
-    is_probe: bool = False
+    in_flight: int
+    responses_before: int
+    is_probe: bool
 
 
 class EndpointLimiter:
