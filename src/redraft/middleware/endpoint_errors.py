@@ -233,7 +233,8 @@ def _first_parameter(message: str, request: Request) -> RequestPart | None:
     if not _NEGATION(message) or _OUT_OF_RANGE(message):
         return None
     unset = {name for name in ("temperature", "seed") if getattr(request, name) is None}
-    sent = [name for name in PARAMETERS if name not in unset | request.unsupported_parameters]
+    absent = unset | request.unsupported_parameters
+    sent: list[RequestPart] = [name for name in PARAMETERS if name not in absent]
     words = re.findall(r"\w+", message)
     return next((name for word in words for name in sent if name == word), None)
 
