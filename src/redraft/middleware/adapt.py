@@ -252,11 +252,11 @@ class EndpointCapabilities:
     def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
         """Return those of the model with this identity. `name` is used in the log."""
         # an identity may contain an address that is private
-        known = self._known(sha256(identity.encode()).hexdigest()[:16])
+        known = self._model(sha256(identity.encode()).hexdigest()[:16])
         known.name = known.name or name
         return known
 
-    def _known(self, key: str) -> ModelCapabilities:
+    def _model(self, key: str) -> ModelCapabilities:
         return self._models.setdefault(key, ModelCapabilities(key, self._notify_change))
 
     def as_data(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class EndpointCapabilities:
     def restore(self, data: Mapping[str, Any]) -> None:
         """Add what `as_data` returned earlier."""
         for key, known in data.items():
-            self._known(key).restore(known)
+            self._model(key).restore(known)
 
     def _notify_change(self) -> None:
         if self.on_change:

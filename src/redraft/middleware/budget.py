@@ -408,7 +408,7 @@ class BudgetTracker:
         """
         for name, limit in self._limits.items():
             if amounts[name] > 0 and self.spent[name] + amounts[name] > limit + FLOAT_TOLERANCE:
-                raise self._exhausted(name, amounts[name])
+                raise self._exhaustion_error(name, amounts[name])
 
     def exceeded_limit(self, amounts: Amounts) -> str:
         """Return the first limit that leaves less than this for a call without a reservation; "" if
@@ -508,7 +508,7 @@ class BudgetTracker:
             (name for name in self._limits if minimum[name] > 0),
             key=lambda name: 1 - left[name] / minimum[name],
         )
-        return self._exhausted(name, minimum[name])
+        return self._exhaustion_error(name, minimum[name])
 
     def _serve(self, *, patient: bool = True) -> None:
         """Grant waiting calls what fits, in order. If nothing more will be released, refuse one at
@@ -589,7 +589,7 @@ class BudgetTracker:
         if self.on_change:
             self.on_change()
 
-    def _exhausted(self, name: str, amount: float) -> BudgetExhaustedError:
+    def _exhaustion_error(self, name: str, amount: float) -> BudgetExhaustedError:
         """Return the error of a call that takes more than is left under a limit."""
         limit, spent = self._limits[name], self.spent[name]
         reserved = self.reserved[name] + self.held_for_grades[name]
