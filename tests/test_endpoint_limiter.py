@@ -35,7 +35,7 @@ from redraft.middleware.adapt import adapt
 from redraft.middleware.aimd import HOLD_WINDOWS, AIMDWindow
 from redraft.middleware.metering import meter
 from redraft.middleware.retry import retry
-from redraft.middleware.token_bucket import RateLimits
+from redraft.middleware.token_bucket import TokenBucket
 from redraft.models.http_client import malformed_response
 from redraft.protocols import RateLimitStatus, Reply, Request
 from redraft.usage import Usage
@@ -119,6 +119,12 @@ def scripted_call(*answers, clock=None):
 
 def start_calls(*calls):
     return [asyncio.ensure_future(call) for call in calls]
+
+
+def answer(gate, slot):
+    """Let a call be answered that has a slot."""
+    gate.record_success(slot, OK)
+    gate.release()
 
 
 async def cancel_all(tasks):
@@ -405,7 +411,7 @@ async def test_an_endpoint_is_full_if_another_call_would_have_to_wait(clock):
         states.append(gate.is_full)
         places.append(await gate.acquire())
     assert (states, gate.is_full, gate.free_slots) == ([False] * 16, True, 2)
-    gate.record_success(places.pop(), OK)
+    answer(gate, places.pop())
     assert not gate.is_full
 
 
@@ -423,10 +429,10 @@ async def test_free_slots_are_those_that_no_call_waits_for(clock):
     await asyncio.sleep(0)
     assert (rooms, gate.free_slots, gate.queue_length) == ([2, 1, 0], -1, 1)
     told = asyncio.ensure_future(gate.wait_for_slot())
-    gate.record_success(places.pop(), OK)
+    answer(gate, places.pop())
     await clock.settle()
     assert (waiting.done(), told.done(), gate.free_slots) == (True, False, 0)
-    gate.record_success(places.pop(), OK)
+    answer(gate, places.pop())
     await clock.settle()
     assert (told.done(), gate.free_slots) == (True, 1)
     await asyncio.wait_for(gate.wait_for_slot(), 60)
@@ -443,7 +449,8 @@ async def test_a_few_calls_may_wait_for_the_next_slots(clock):
     await asyncio.sleep(0)
     rooms = [gate.free_slots]
     for _ in waiting:
-        gate.record_success(places.pop(), OK)
+        answer(gate, places.pop())
+        await clock.settle()
         rooms.append(gate.free_slots)
     assert rooms == [0, 0, 0, 3, 4]
     gate.pause(1)
@@ -762,7 +769,7 @@ async def test_tokens_a_minute_are_estimated_and_then_corrected(clock):
 def test_no_minute_exceeds_its_limit(needs, tpm):
     """In any 60 s no more starts than the limit, one second's worth, and one call."""
     clock = Clock()
-    rates, taken = RateLimits(None, tpm, clock), []
+    rates, taken = TokenBucket(tpm, clock), []
     for need in needs:
         clock.now += rates.seconds_until(need) * (1 + 1e-9)
         rates.consume(need)
@@ -929,6 +936,7 @@ async def test_an_outage_without_waiting_calls_lets_the_next_call_probe(clock):
     with suppress(ModelUnavailableError):
         for _ in range(8):
             gate.record_failure(await gate.acquire(), unreachable())
+            gate.release()
     assert gate.free_slots <= 0
     await clock.advance(1)
     assert gate.free_slots == 1

@@ -13,27 +13,27 @@ from redraft.errors import ConfigError
 from redraft.graders.traits import traits_of
 from redraft.loop.records import Candidate, CriterionScore, Failure
 from redraft.loop.steps import Generate, Grade
-from redraft.protocols import Reply
-from redraft.session.perform import ModelClient, Roles, Sampling, StepClient, make_performer
+from redraft.protocols import Reply, Request
+from redraft.session.perform import ModelClient, Roles, StepClient, make_performer
 from redraft.usage import Usage
 
 
 async def test_a_request_has_every_sampling_parameter():
-    """Also one that is added later: the request is put together field by field."""
+    """Also one that is added later."""
     requests = []
 
     async def call(request):
         requests.append(request)
         return Reply("ok")
 
-    sampling = Sampling(**{field.name: f"its {field.name}" for field in fields(Sampling)})
-    record = await make_performer(Roles(ModelClient("m", call), sampling=sampling))(
+    own = {"messages", "sample_index", "is_generation"}
+    values = {each.name: f"its {each.name}" for each in fields(Request) if each.name not in own}
+    request = Request((), is_generation=True, **values)
+    record = await make_performer(Roles(ModelClient("m", call), request=request))(
         Generate(2, ({"role": "user", "content": "q"},))
     )
     assert (record.text, record.by, record.id) == ("ok", "m", 2)
-    assert {field.name: getattr(requests[0], field.name) for field in fields(Sampling)} == {
-        field.name: f"its {field.name}" for field in fields(Sampling)
-    }
+    assert {name: getattr(requests[0], name) for name in values} == values
     assert (requests[0].sample_index, requests[0].is_generation) == (2, True)
 
 

@@ -135,7 +135,7 @@ def end_of_a_budget(usd):
     from redraft.middleware import BudgetTracker
 
     tracker = BudgetTracker(redraft.Budget(usd=usd))
-    return tracker._exhausted_message("usd", usd)
+    return str(tracker._exhaustion_error("usd", usd))
 
 
 def shortage_of_a_plan(usd):

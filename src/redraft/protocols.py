@@ -15,7 +15,7 @@ from .loop.engine import Perform
 from .loop.records import Artifact, Candidate, Comparison, Feedback, ToolCall
 from .loop.task import Message, Task
 from .loop.trace import Trace
-from .usage import Usage
+from .usage import NO_USAGE, Usage
 
 __all__ = [
     "FORMATS",
@@ -204,6 +204,14 @@ class Reply:
             self.cached_tokens,
         )
 
+    def after(self, spent: Usage) -> Reply:
+        """Return the reply with what earlier attempts for the same answer spent; itself if there
+        were none.
+        """
+        if spent is NO_USAGE:
+            return self
+        return self.with_usage((spent + self.usage).as_single_answer())
+
 
 Call: TypeAlias = Callable[[Request], Awaitable[Reply]]
 RecordSteps: TypeAlias = Callable[[Perform], Perform]
@@ -364,7 +372,7 @@ class Observer(Protocol):
         self,
         latest: Callable[[], Trace],
         writer: str | None,
-        fingerprint: Callable[[str], str] | None,
+        fingerprint: Callable[[str], str],
     ) -> AbstractContextManager[RecordSteps]:
         """Record what happens meanwhile as a refinement; its value makes its performer record its
         steps.

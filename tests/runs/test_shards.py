@@ -330,7 +330,9 @@ async def test_a_limiter_is_resized_while_calls_wait():
     gate.resize(8, 60, None)
     for place in places:
         gate.record_success(place, Reply("a"))
+        gate.release()
     gate.record_success(await asyncio.wait_for(waiting, 60), Reply("a"))
+    gate.release()
     assert gate.limit == 2
     # a second's worth is one call now
     late = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]

@@ -230,11 +230,13 @@ async def test_no_shortage_counts_against_an_endpoint():
     for _ in range(2 * FAILURE_THRESHOLD):
         slot = await limiter.acquire()
         assert not limiter.record_failure(slot, ShortageError("no room"))
+        limiter.release()
     assert (limiter.limit, limiter.state, limiter.free_slots) == (8, "", 8)
     for _ in range(FAILURE_THRESHOLD):
         limiter.record_failure(
             await limiter.acquire(), ModelUnavailableError("cannot be reached", retryable=True)
         )
+        limiter.release()
     assert limiter.state.startswith("down")
     slot = limiter._admit(0.0)
     limiter.record_probe_failure(slot, ShortageError("no room"))

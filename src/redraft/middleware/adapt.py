@@ -14,7 +14,8 @@ with it when it is resumed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import islice
@@ -49,9 +50,8 @@ from .messages import (
 
 MIN_FAILURES = 3  # requests that must fail in a format that no refusal names, before it is given up
 REPROBE_INTERVAL = 256  # requests after which a format that was given up is tried again
-MAX_SCHEMAS = (
-    64  # schemas, and requests for each, that are remembered: there may be a schema for every row
-)
+# schemas, and requests for each, that are remembered: there may be a schema for every row
+MAX_SCHEMAS = 64
 
 FormatVerdict: TypeAlias = Literal["refused", "doubtful", "ignored"]
 
@@ -115,19 +115,17 @@ class FormatRecord:
 
 class ModelCapabilities:
     """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that
-    its requests need.
+    its requests need; `name` is used in the log.
     """
 
-    def __init__(
-        self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None
-    ) -> None:
-        self.name = name
+    def __init__(self, identity: str, on_change: Callable[[], object]) -> None:
+        self.name = ""
         self.adaptations: list[str] = []
         self.formats: dict[Format, FormatRecord] = {}
         self._identity = identity
         self._on_change = on_change
         self._skip_count = 0
-        self._unexplained_errors: dict[str, int] = {}
+        self._unexplained_errors: Counter[str] = Counter()
 
     def add_adaptation(self, key: str) -> None:
         """Record and log that requests need an adaptation."""
@@ -146,15 +144,8 @@ class ModelCapabilities:
         """Return the formats to try, strictest first; every REPROBE_INTERVAL requests, all of
         them.
         """
-        for record in self.formats.values():
-            if record.has_failures:
-                return self._usable_formats(request, formats)
-        return formats
-
-    def _usable_formats(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
-        """Return the formats that are not given up for the schema of a request; now and then, all
-        of them.
-        """
+        if not any(record.has_failures for record in self.formats.values()):
+            return formats
         schema = schema_key(request)
         usable: list[Format] = [
             format for format in formats[:-1] if self._record(format).is_usable(schema)
@@ -179,24 +170,18 @@ class ModelCapabilities:
         if record.clear(schema_key(request)) or is_new:
             self._on_change()
 
-    def record_refusal(self, format: Format, request: Request) -> None:
-        """Record that an error named the format: it is not used with this schema again."""
-        schema, record = schema_key(request), self._record(format)
-        was_usable = record.is_usable(schema)
-        record.add_refusal(schema)
-        self._report_format(format, is_lost=was_usable)
-
-    def record_fallback(self, format: Format, request: Request) -> None:
-        """Record that the request was answered only in a less strict format, for an unknown
+    def record_fallback(self, format: Format, request: Request, *, is_refused: bool) -> None:
+        """Record that the request was answered only in a less strict format: because an error named
+        this one (`is_refused`), so that it is not used with this schema again, or for an unknown
         reason.
         """
         schema, record = schema_key(request), self._record(format)
         was_usable = record.is_usable(schema)
-        record.add_fallbacks(schema, [self._key(request)])
-        self._report_format(format, is_lost=was_usable and not record.is_usable(schema))
-
-    def _report_format(self, format: Format, *, is_lost: bool) -> None:
-        if is_lost:
+        if is_refused:
+            record.add_refusal(schema)
+        else:
+            record.add_fallbacks(schema, [self._key(request)])
+        if was_usable and not record.is_usable(schema):
             log.warning(
                 "model %s does not accept the response format %s; a less strict one is used",
                 self.name,
@@ -205,22 +190,20 @@ class ModelCapabilities:
         self._on_change()
 
     def record_unexplained_error(self, request: Request) -> None:
-        """Record that the request failed in a format that has never worked, with an error that
-        names nothing.
+        """Record that the request failed with an error of the server that names nothing. It counts
+        in a format that has never worked.
         """
-        key = self._key(request)
-        self._unexplained_errors[key] = self._unexplained_errors.get(key, 0) + 1
+        if request.format != "text" and not self.is_proven(request.format):
+            self._unexplained_errors[self._key(request)] += 1
 
     def should_compare_formats(self, request: Request) -> bool:
         """Whether the request has failed MIN_FAILURES times, so that formats are to be compared.
         True once per request.
         """
-        if (
-            not self._unexplained_errors
-            or self._unexplained_errors.get(self._key(request), 0) < MIN_FAILURES
-        ):
+        errors = self._unexplained_errors
+        if not errors or errors[key := self._key(request)] < MIN_FAILURES:
             return False
-        del self._unexplained_errors[self._key(request)]
+        del errors[key]
         return True
 
     def _record(self, format: Format) -> FormatRecord:
@@ -269,10 +252,12 @@ class EndpointCapabilities:
     def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
         """Return those of the model with this identity. `name` is used in the log."""
         # an identity may contain an address that is private
-        key = sha256(identity.encode()).hexdigest()[:16]
-        known = self._models.setdefault(key, ModelCapabilities(key, name, self._notify_change))
+        known = self._model(sha256(identity.encode()).hexdigest()[:16])
         known.name = known.name or name
         return known
+
+    def _model(self, key: str) -> ModelCapabilities:
+        return self._models.setdefault(key, ModelCapabilities(key, self._notify_change))
 
     def as_data(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -281,9 +266,7 @@ class EndpointCapabilities:
     def restore(self, data: Mapping[str, Any]) -> None:
         """Add what `as_data` returned earlier."""
         for key, known in data.items():
-            self._models.setdefault(
-                key, ModelCapabilities(key, on_change=self._notify_change)
-            ).restore(known)
+            self._model(key).restore(known)
 
     def _notify_change(self) -> None:
         if self.on_change:
@@ -381,7 +364,9 @@ ADAPTATIONS: dict[str, Adaptation] = {
     ),
 }
 CANDIDATE_ADAPTATIONS: dict[RequestPart, tuple[str, ...]] = {
-    "turns": ("later_system", "opening_turn", "system")
+    "turns": ("later_system", "opening_turn", "system"),
+    "format": (),
+    "tools": (),
 }
 """The adaptations to try, in order, for a part that was refused; a part that is not listed has the
 adaptation of its name.
@@ -426,9 +411,7 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
                     # else the endpoint may accept other images
                     if key != "images" or rejects_images(refusal):
                         capabilities.add_adaptation(key)
-                return (
-                    reply.with_usage((spent + reply.usage).as_single_answer()) if applied else reply
-                )
+                return reply.after(spent)
 
     return call_adapted
 
@@ -468,20 +451,13 @@ def _next_adaptation(request: Request, error: ModelError) -> str | None:
     Images are left out for judges only: a text that is written without seeing them would be wrong.
     """
     part = refused_part(error, request)
-    if (
-        part is None
-        and error.status in MALFORMED_STATUSES
-        and is_refusal(error)
-        and has_images(request.messages)
-    ):
+    is_malformed = error.status in MALFORMED_STATUSES and is_refusal(error)
+    if part is None and is_malformed and has_images(request.messages):
         part = "images"
     if part is None or (part == "images" and not request.is_judgement):
         return None
     keys = CANDIDATE_ADAPTATIONS.get(part, (part,))
-    return next(
-        (key for key in keys if key in ADAPTATIONS and ADAPTATIONS[key].apply(request) != request),
-        None,
-    )
+    return next((key for key in keys if ADAPTATIONS[key].apply(request) != request), None)
 
 
 # ---- response formats
@@ -499,6 +475,8 @@ def fall_back_formats(
     """
 
     async def call_in_formats(request: Request) -> Reply:
+        if not request.schema:
+            return await call(request)
         if capabilities.should_compare_formats(request):
             return await _compare_formats(call, request, capabilities, formats)
         remaining = list(capabilities.formats_for(request, formats))
@@ -523,19 +501,12 @@ def fall_back_formats(
             else:
                 if not remaining or reply.truncated or _may_hold_object(reply):
                     _record_formats(attempt, reply, verdicts, capabilities)
-                    return (
-                        reply.with_usage((spent + reply.usage).as_single_answer())
-                        if verdicts
-                        else reply
-                    )
+                    return reply.after(spent)
                 spent += _without_answer(reply.usage)
                 verdicts[attempt.format] = "ignored"
                 del remaining[:-1]
 
-    def call_with_fallback(request: Request) -> Awaitable[Reply]:
-        return call_in_formats(request) if request.schema else call(request)
-
-    return call_with_fallback if len(formats) > 1 else call
+    return call_in_formats if len(formats) > 1 else call
 
 
 def _format_verdict(
@@ -544,20 +515,20 @@ def _format_verdict(
     """Return what an error says about the request's format; None if something else caused it."""
     part = refused_part(error, request)
     if part == "format":
-        return (
-            "doubtful"
-            if error.status in {500, 501} and capabilities.is_proven(request.format)
-            else "refused"
-        )
-    if part is not None or not is_refusal(error) or is_fatal(error) or refuses_max_tokens(error):
+        is_doubtful = error.status in {500, 501} and capabilities.is_proven(request.format)
+        return "doubtful" if is_doubtful else "refused"
+    if part is not None or is_fatal(error) or refuses_max_tokens(error):
         return None
+    return _unnamed_verdict(error, request, capabilities) if is_refusal(error) else None
+
+
+def _unnamed_verdict(
+    error: ModelError, request: Request, capabilities: ModelCapabilities
+) -> FormatVerdict | None:
+    """Return what a refusal that names nothing says about the request's format."""
     if is_bad_answer(error) or error.status in MALFORMED_STATUSES:
         return "doubtful"
-    if (
-        error.status == 500
-        and request.format != "text"
-        and not capabilities.is_proven(request.format)
-    ):
+    if error.status == 500:
         capabilities.record_unexplained_error(request)
     return None
 
@@ -575,10 +546,10 @@ async def _compare_formats(
     except ModelError as error:
         if error.status == 500 and _may_hold_object(plain):
             for format in formats[:-1]:
-                capabilities.record_fallback(format, request)
-        return plain.with_usage((plain.usage + error.usage).as_single_answer())
+                capabilities.record_fallback(format, request, is_refused=False)
+        return plain.after(error.usage)
     _record_formats(strict, reply, {}, capabilities)
-    return reply.with_usage((_without_answer(plain.usage) + reply.usage).as_single_answer())
+    return reply.after(_without_answer(plain.usage))
 
 
 def _record_formats(
@@ -591,12 +562,9 @@ def _record_formats(
     if request.format != "text" and _may_hold_object(reply):
         capabilities.record_success(request)
     for format, verdict in verdicts.items():
-        if verdict == "refused":
-            capabilities.record_refusal(format, request)
-        elif verdict == "doubtful" or (
-            _may_hold_object(reply) and not capabilities.is_proven(format)
-        ):
-            capabilities.record_fallback(format, request)
+        is_ignored = verdict == "ignored"
+        if not is_ignored or (_may_hold_object(reply) and not capabilities.is_proven(format)):
+            capabilities.record_fallback(format, request, is_refused=verdict == "refused")
 
 
 def _may_hold_object(reply: Reply) -> bool:

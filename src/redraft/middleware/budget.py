@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf
-from typing import NamedTuple
 
 from ..base import checks
 from ..base.money import usd_amount
@@ -32,9 +32,8 @@ from .call_costs import (
     subtract_amounts,
 )
 
-IDLE_TIMEOUT = (
-    2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight
-)
+# seconds that a call waits for amounts reserved for grades while no call is in flight
+IDLE_TIMEOUT = 2.0
 FLOAT_TOLERANCE = 1e-9  # sums of USD are not exact
 EXCESS_TEXT = "more than the budget allows"
 
@@ -84,20 +83,12 @@ class Budget:
 class Grant:
     """What a call may take, and the `max_tokens` of its answer (None: no limit depends on it).
 
-    `amounts` is None as long as nothing depends on it. `from_reserve` is the part that was drawn
-    from the amounts held for grades.
+    `from_reserve` is the part that was drawn from the amounts held for grades.
     """
 
-    amounts: Amounts | None
-    max_tokens: int | None = None
-    from_reserve: Amounts | None = None
-
-
-class AnswerRoom(NamedTuple):
-    """How many tokens an answer may have. `limited`: a limit depends on the answer."""
-
-    tokens: float
-    limited: bool
+    amounts: Amounts
+    max_tokens: int | None
+    from_reserve: Amounts | None
 
 
 @dataclass(eq=False, slots=True)
@@ -142,11 +133,12 @@ class Reservation:
     _need: CostEstimate | None = None
 
     @property
-    def next_share(self) -> dict[str, float]:
-        """What the next call may draw."""
-        remaining = self.remaining or ZERO_AMOUNTS
-        calls = max(1.0, remaining["calls"])
-        return {name: amount / calls for name, amount in remaining.items()}
+    def next_share(self) -> dict[str, float] | None:
+        """What the next call that grades may draw; None if nothing is held for it."""
+        if self.writing or self.remaining is None:
+            return None
+        calls = max(1.0, self.remaining["calls"])
+        return {name: amount / calls for name, amount in self.remaining.items()}
 
     @property
     def is_pending(self) -> bool:
@@ -161,6 +153,15 @@ class Reservation:
         if self._need is None or not self.remaining or self.remaining["calls"] < 1:
             return inf
         return self._need.amounts(self.tokens)["input_tokens"] / self._need.prompts["calls"]
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let the calls of the current step take it, or draw on it, meanwhile."""
+        token = RESERVATION.set(self)
+        try:
+            yield
+        finally:
+            RESERVATION.reset(token)
 
     def close(self) -> None:
         """End its text. Contexts of what goes on for longer keep a reservation, so it must not keep
@@ -205,6 +206,12 @@ class BudgetWaiter:
             else need
         ).minimum
 
+    @property
+    def unused_grant(self) -> Grant | None:
+        """What it was granted before it was cancelled; None if nothing."""
+        ended = self.grant.done() and not self.grant.cancelled()
+        return None if not ended or self.grant.exception() else self.grant.result()
+
 
 class BudgetTracker:
     """Keeps account of a budget, and grants calls what they may take.
@@ -214,8 +221,7 @@ class BudgetTracker:
 
     Attributes:
         spent: What settled calls have taken.
-        reserved: What is reserved for calls in flight that are estimated; without a limit they are
-            when it is asked for.
+        reserved: What is reserved for calls in flight.
         held_for_grades: What is reserved for grades whose calls have not started.
         max_call_usage: The most that one call has taken.
         is_exhausted: A call was refused that the whole budget would have allowed.
@@ -232,9 +238,6 @@ class BudgetTracker:
         self.budget = budget or Budget()
         self._limits = self.budget.limits
         self._active_calls = 0
-        self._unestimated: dict[
-            Grant, Callable[[], Amounts]
-        ] = {}  # what calls in flight may take, if it is asked for
         self._urgent: deque[BudgetWaiter] = deque()
         self._queue: deque[BudgetWaiter] = deque()
         self._holders: set[Reservation] = set()
@@ -244,7 +247,6 @@ class BudgetTracker:
     @property
     def spent_and_reserved(self) -> dict[str, float]:
         """What is spent, and what is reserved for calls in flight."""
-        self._estimate_all()
         return add_amounts(self.spent, self.reserved)
 
     @property
@@ -287,22 +289,7 @@ class BudgetTracker:
     def set_budget(self, budget: Budget) -> None:
         """Change the budget, and grant waiting calls what fits now."""
         self.budget, self._limits = budget, budget.limits
-        self._estimate_all()
         self._serve()
-
-    def grant_at_once(self, expected: Callable[[], Amounts]) -> Grant | None:
-        """Return what a call may take if nothing limits it, else None. `reserve` need not be called
-        then.
-
-        What it is `expected` to take is asked for only if that is unknown in the end, or somebody
-        wants to know before.
-        """
-        if self._limits or self.on_change is not None:
-            return None
-        self._active_calls += 1
-        grant = Grant(None)
-        self._unestimated[grant] = expected
-        return grant
 
     async def reserve(
         self, need: Callable[[], CostEstimate], reservation: Reservation | None = None
@@ -313,9 +300,6 @@ class BudgetTracker:
         Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will
         not be enough.
         """
-        # a subclass may grant nothing at once
-        if grant := BudgetTracker.grant_at_once(self, lambda: need().expected_amounts):
-            return grant
         queue = self._queue if reservation is None or reservation.is_pending else self._urgent
         if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):
             return grant
@@ -325,12 +309,8 @@ class BudgetTracker:
         try:
             return await waiter.grant
         except asyncio.CancelledError:
-            if (
-                waiter.grant.done()
-                and not waiter.grant.cancelled()
-                and not waiter.grant.exception()
-            ):
-                self.settle(waiter.grant.result(), ZERO_AMOUNTS)
+            if grant := waiter.unused_grant:
+                self.settle(grant, ZERO_AMOUNTS)
             raise
         finally:
             if waiter in queue:
@@ -347,32 +327,15 @@ class BudgetTracker:
         it.
         """
         self._active_calls -= 1
-        if grant.amounts is None and None in usage.values():
-            self._estimate(grant)
-        if grant.amounts is None:
-            del self._unestimated[grant]
-        else:
-            self._return_reserved(grant.amounts, grant.max_tokens, usage)
-        spent, most = self.spent, self.max_call_usage
+        self._excess_causes.update(dict.fromkeys(_excess_causes(grant, usage)))
+        self.reserved = subtract_amounts(self.reserved, grant.amounts)
         for name, used in usage.items():
-            if used:
-                spent[name] += used
-            if used and used > most[name]:
-                most[name] = used
+            self.spent[name] += grant.amounts[name] if used is None else used
+            self.max_call_usage[name] = max(self.max_call_usage[name], used or 0.0)
         if return_to and grant.from_reserve:
             self._return_to_reserve(return_to, grant.from_reserve)
         self._notify_change()
         self._serve()
-
-    def _return_reserved(
-        self, reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]
-    ) -> None:
-        """Return what was reserved for a call; it is spent as far as its usage is unknown."""
-        self._excess_causes.update(dict.fromkeys(_excess_causes(reserved, max_tokens, usage)))
-        for name, used in usage.items():
-            self.reserved[name] -= reserved[name]
-            if used is None:
-                self.spent[name] += reserved[name]
 
     def _return_to_reserve(self, reservation: Reservation, amounts: Amounts) -> None:
         """Hold again what was drawn, unless the reservation was released or no call is left in the
@@ -445,8 +408,7 @@ class BudgetTracker:
         """
         for name, limit in self._limits.items():
             if amounts[name] > 0 and self.spent[name] + amounts[name] > limit + FLOAT_TOLERANCE:
-                self.is_exhausted |= amounts[name] <= limit
-                raise BudgetExhaustedError(self._exhausted_message(name, amounts[name]), limit=name)
+                raise self._exhaustion_error(name, amounts[name])
 
     def exceeded_limit(self, amounts: Amounts) -> str:
         """Return the first limit that leaves less than this for a call without a reservation; "" if
@@ -469,17 +431,6 @@ class BudgetTracker:
 
     # ---- granting
 
-    def _estimate_all(self) -> None:
-        """Reserve what all calls in flight may take."""
-        for grant in list(self._unestimated):
-            self._estimate(grant)
-
-    def _estimate(self, grant: Grant) -> None:
-        """Reserve what a call may take that was granted without an estimate."""
-        grant.amounts = amounts = self._unestimated.pop(grant)()
-        for name, amount in amounts.items():
-            self.reserved[name] += amount
-
     def _try_grant(
         self,
         estimate: Callable[[], CostEstimate],
@@ -492,54 +443,53 @@ class BudgetTracker:
 
         `alone`: no other call or step will release anything.
         """
-        need, grades = (
-            estimate(),
-            reservation.estimate_cost() if reservation and reservation.is_pending else None,
-        )
+        need = estimate()
+        grades = reservation.estimate_cost() if reservation and reservation.is_pending else None
         whole = need.plus(grades) if grades else need
-        fit = self._fit(whole, self._remaining(reservation), alone=alone)
-        if fit is None:
-            return None
+        room = _max_answer_tokens(self._remaining(reservation), whole.prompts, whole.per_token)
+        if room < whole.expected_answer_tokens:
+            self.check(whole.minimum)
+            if not alone or room < whole.min_answer_tokens:
+                return None
+        max_tokens = self._max_tokens(whole, room)
+        tokens = whole.expected_answer_tokens if max_tokens is None else max_tokens
+        drawn = reservation.next_share if reservation else None
+        grant = Grant(need.amounts(tokens), max_tokens, drawn)
         self._active_calls += 1
-        drawn = (
-            reservation.next_share
-            if reservation and reservation.remaining and not reservation.writing
-            else None
-        )
-        amounts = need.amounts(fit.tokens)
-        grant = Grant(amounts, int(fit.tokens) if fit.limited else None, drawn)
-        self.reserved = add_amounts(self.reserved, amounts)
-        if reservation and grades:
-            self.held_for_grades = add_amounts(
-                self.held_for_grades, reservation.hold(grades, fit.tokens)
-            )
-            self._holders.add(reservation)
-        elif drawn and reservation and reservation.remaining:
-            reservation.remaining, self.held_for_grades = (
-                subtract_amounts(reservation.remaining, drawn),
-                subtract_amounts(self.held_for_grades, drawn),
-            )
+        self.reserved = add_amounts(self.reserved, grant.amounts)
+        if reservation:
+            self._adjust_holding(reservation, grades, drawn, tokens)
         self._notify_change()
         return grant
 
-    def _fit(self, total: CostEstimate, remaining: Amounts, *, alone: bool) -> AnswerRoom | None:
-        """Return how many tokens the answer may have; None if it must wait.
-
-        A call that is alone may take all that is left.
+    def _max_tokens(self, need: CostEstimate, room: float) -> int | None:
+        """Return the `max_tokens` of an answer, which leaves something to other calls; None if no
+        limit depends on it.
         """
-        room = _max_answer_tokens(remaining, total.prompts, total.per_token)
-        if room < total.expected_answer_tokens:
-            self.check(total.minimum)
-            if not alone or room < total.min_answer_tokens:
-                return None
         if room == inf:
-            return AnswerRoom(total.expected_answer_tokens, limited=False)
-        share = max(total.expected_answer_tokens, room // (self._active_calls + 2))
-        return AnswerRoom(min(total.max_answer_tokens, room, share), limited=True)
+            return None
+        share = max(need.expected_answer_tokens, room // (self._active_calls + 2))
+        return int(min(need.max_answer_tokens, room, share))
+
+    def _adjust_holding(
+        self,
+        reservation: Reservation,
+        grades: CostEstimate | None,
+        drawn: Amounts | None,
+        tokens: float,
+    ) -> None:
+        """Hold what the grades of a text of so many tokens need, or take what a call has drawn."""
+        held = self.held_for_grades
+        if grades:
+            self.held_for_grades = add_amounts(held, reservation.hold(grades, tokens))
+            self._holders.add(reservation)
+        elif drawn and reservation.remaining:
+            reservation.remaining = subtract_amounts(reservation.remaining, drawn)
+            self.held_for_grades = subtract_amounts(held, drawn)
 
     def _remaining(self, reservation: Reservation | None) -> dict[str, float]:
         """Return what is left under each limit for a call that may draw on a reservation."""
-        own = reservation.next_share if reservation and not reservation.writing else ZERO_AMOUNTS
+        own = (reservation.next_share if reservation else None) or ZERO_AMOUNTS
         return {
             name: limit
             - self.spent[name]
@@ -558,8 +508,7 @@ class BudgetTracker:
             (name for name in self._limits if minimum[name] > 0),
             key=lambda name: 1 - left[name] / minimum[name],
         )
-        self.is_exhausted |= minimum[name] <= self._limits[name]
-        return BudgetExhaustedError(self._exhausted_message(name, minimum[name]), limit=name)
+        return self._exhaustion_error(name, minimum[name])
 
     def _serve(self, *, patient: bool = True) -> None:
         """Grant waiting calls what fits, in order. If nothing more will be released, refuse one at
@@ -640,28 +589,28 @@ class BudgetTracker:
         if self.on_change:
             self.on_change()
 
-    def _exhausted_message(self, name: str, amount: float) -> str:
-        limit, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
-        also_reserved = (
-            f", {_amount(reserved, name)} reserved" if reserved > FLOAT_TOLERANCE else ""
-        )
-        state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
-        spent = f"{_amount(self.spent[name], name)} spent"
-        status = (
+    def _exhaustion_error(self, name: str, amount: float) -> BudgetExhaustedError:
+        """Return the error of a call that takes more than is left under a limit."""
+        limit, spent = self._limits[name], self.spent[name]
+        reserved = self.reserved[name] + self.held_for_grades[name]
+        self.is_exhausted |= amount <= limit
+        has_reserved = reserved > FLOAT_TOLERANCE
+        state = "is used up" if spent or has_reserved else "is too small"
+        message = (
             f"the budget of {_amount(limit, name)} {_unit(name, limit)} {state}: "
-            f"{spent}{also_reserved}"
+            f"{_amount(spent, name)} spent"
+            + (f", {_amount(reserved, name)} reserved" if has_reserved else "")
+            + f", the next step, with the grades of its text, may take {_amount(amount, name)}"
+            + (f"; {self.excess}" if self.excess else "")
         )
-        next_step = f"the next step, with the grades of its text, may take {_amount(amount, name)}"
-        return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
+        return BudgetExhaustedError(message, limit=name)
 
 
-def _excess_causes(
-    reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]
-) -> Iterator[str]:
+def _excess_causes(grant: Grant, usage: Mapping[str, float | None]) -> Iterator[str]:
     """Yield why a call took more than was reserved for it."""
-    if max_tokens is not None and (usage["output_tokens"] or 0) > max_tokens:
+    if grant.max_tokens is not None and (usage["output_tokens"] or 0) > grant.max_tokens:
         yield "the server wrote more than max_tokens"
-    if (usage["input_tokens"] or 0) > reserved["input_tokens"]:
+    if (usage["input_tokens"] or 0) > grant.amounts["input_tokens"]:
         yield "the server counted more tokens in a prompt than were reserved"
 
 

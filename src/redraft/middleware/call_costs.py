@@ -19,7 +19,7 @@ Amounts are kept by limit: calls, input tokens, output tokens, tokens and USD.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
 from operator import add
@@ -36,15 +36,12 @@ MILLION = 1_000_000
 CHARS_PER_TOKEN = 3  # rough estimate, used where no limit depends on it
 DEFAULT_OUTPUT_TOKENS = 1024  # rough estimate of the tokens of an answer, likewise
 
-TEMPLATE_TOKENS = (
-    16  # tokens that a chat template adds to each message, and once more to the prompt
-)
-DEFAULT_SYSTEM_TOKENS = (
-    64  # tokens of a default system message; not counted once the endpoint has reported a prompt
-)
-LARGE_IMAGE_TOKENS = (
-    2048  # tokens of most large images: so many are expected at least, whatever smaller ones had
-)
+# tokens that a chat template adds to each message, and once more to the prompt
+TEMPLATE_TOKENS = 16
+# tokens of a default system message; not counted once the endpoint has reported a prompt
+DEFAULT_SYSTEM_TOKENS = 64
+# tokens of most large images: so many are expected at least, whatever smaller ones had
+LARGE_IMAGE_TOKENS = 2048
 # the most tokens of an image that the documentation of a provider or a server states, but for:
 MAX_IMAGE_TOKENS = 16_384
 IMAGE_TOKENS_OF: Mapping[str, int] = {
@@ -61,19 +58,16 @@ MARGIN, FEW_MARGIN = (1.25, 2)
 FEW_REPORTS = 8  # up to so many reports count as few
 # bytes of a prompt whose ratio says something about longer ones: its template is a small part of it
 LONG = 200
-MAX_OVERRUN = (
-    1.25  # tokens for each of max_tokens that an endpoint may count and still be taken to honour it
-)
+# tokens for each of max_tokens that an endpoint may count and still be taken to honour it
+MAX_OVERRUN = 1.25
 OTHERS_PER_BYTE = 1.25  # tokens of a byte that is not ASCII, at most
-FIRST_OVERRUN = (
-    1.05  # what is reserved for each of max_tokens until an endpoint has cut off an answer
-)
+# what is reserved for each of max_tokens until an endpoint has cut off an answer
+FIRST_OVERRUN = 1.05
 MAX_REPORTS = 32  # reports that are remembered for each kind of text
 DEFAULT_MAX_TOKENS = 8192  # max_tokens of an answer if the request sets none
 EXPECTED_TEXT_TOKENS = 1024  # expected tokens of a text, before the first answer
-EXPECTED_SCHEMA_TOKENS = (
-    512  # expected tokens of an answer that follows a schema, before the first one
-)
+# expected tokens of an answer that follows a schema, before the first one
+EXPECTED_SCHEMA_TOKENS = 512
 MIN_ANSWER_TOKENS = 256  # the least tokens expected of any answer
 
 Amounts: TypeAlias = Mapping[str, float]
@@ -126,42 +120,27 @@ FIRST_BYTES = {
 """The first bytes of characters in UTF-8, by the length of the character."""
 
 
-def schema_size(schema: Mapping[str, Any]) -> int:
-    """Return the bytes of a schema, about as it is added to a prompt."""
-    return utf8_size(str(schema))
-
-
-def request_size(
-    request: Request, count: Callable[[Mapping[str, Any]], int] = schema_size
-) -> PromptSize:
-    """Return the size of what a request sends, its tools and its schema included, whose size
-    `count` returns.
-    """
-    size = messages_size(request.messages, 0 if request.schema is None else count(request.schema))
+def request_size(request: Request) -> PromptSize:
+    """Return the size of what a request sends, its tools and its schema included."""
+    size = messages_size(request.messages)
+    if request.schema is not None:
+        size = size.plus(PromptSize(schema=utf8_size(str(request.schema))))
     return size.plus(text_size(json_text(request.tools))) if request.tools else size
 
 
-def messages_size(messages: Iterable[Message], schema: int = 0) -> PromptSize:
-    """Return the size of chat messages, with a schema of this size."""
-    ascii_bytes = written = count = images = 0
-    others = PromptSize()
+def messages_size(messages: Iterable[Message]) -> PromptSize:
+    """Return the size of chat messages."""
+    size = PromptSize()
     for message in messages:
-        count += 1
-        text = message_text(message)
-        if message["role"] == "assistant":
-            written += utf8_size(text)
-        elif text.isascii():
-            ascii_bytes += len(text)
-        else:
-            others = others.plus(text_size(text))
+        text, content = message_text(message), message["content"]
+        parts = content if isinstance(content, list | tuple) else ()
+        images = sum(not (isinstance(part, Mapping) and "text" in part) for part in parts)
+        size = size.plus(PromptSize(messages=1, images=images))
+        is_written = message["role"] == "assistant"
+        size = size.plus(PromptSize(written=utf8_size(text)) if is_written else text_size(text))
         if tool_calls := message.get("tool_calls") or message.get("function_call"):
-            others = others.plus(text_size(json_text(tool_calls)))
-        content = message["content"]
-        if not isinstance(content, str) and isinstance(content, list | tuple):
-            images += sum(not (isinstance(part, Mapping) and "text" in part) for part in content)
-    return PromptSize(
-        ascii_bytes, written=written, messages=count, images=images, schema=schema
-    ).plus(others)
+            size = size.plus(text_size(json_text(tool_calls)))
+    return size
 
 
 def text_size(text: str) -> PromptSize:
@@ -391,11 +370,6 @@ class CostEstimate:
         """The least for which the calls can be made."""
         return self.amounts(self.min_answer_tokens)
 
-    @property
-    def expected_amounts(self) -> dict[str, float]:
-        """The most that the prompts may take, with an answer of the expected length."""
-        return self.amounts(self.expected_answer_tokens)
-
     def plus(self, other: CostEstimate) -> CostEstimate:
         """Return the sum of both, with the answer of this one."""
         return CostEstimate(
@@ -430,60 +404,40 @@ class CostEstimator:
             (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0
             for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
         )
-        self._last_schema: tuple[Mapping[str, Any] | None, int] = (None, 0)
         self._unknown_usd = None if pricing else 0.0
 
-    @property
-    def _per_token(self) -> dict[str, float]:
-        """What each token of `max_tokens` may take."""
-        tokens = self.token_estimator.overrun
+    def _per_token(self, overrun: float) -> dict[str, float]:
+        """Return what each token of `max_tokens` may take, of which the endpoint counts `overrun`
+        for each.
+        """
         return {
             **ZERO_AMOUNTS,
-            "output_tokens": tokens,
-            "tokens": tokens,
-            "usd": tokens * self._output_price,
+            "output_tokens": overrun,
+            "tokens": overrun,
+            "usd": overrun * self._output_price,
         }
-
-    def schema_size(self, schema: Mapping[str, Any]) -> int:
-        """Return the size of a schema, counted once for all requests of a judge, which share it."""
-        if schema is not self._last_schema[0]:
-            self._last_schema = schema, schema_size(schema)
-        return self._last_schema[1]
 
     def request_cost(
         self,
         request: Request,
         size: PromptSize,
+        *,
         min_tokens: int,
-        max_tokens_cap: int | None = None,
-        prompt_tokens: float = inf,
+        max_tokens_cap: int | None,
+        prompt_tokens: float,
+        is_limited: bool,
     ) -> CostEstimate:
         """Return what a request may cost.
 
         `max_tokens_cap` bounds its answer if it has no `max_tokens`; `prompt_tokens` is a second
-        estimate of its prompt, which counts if it is lower.
+        estimate of its prompt, which counts if it is lower. Unless the budget `is_limited`, an
+        endpoint is taken to keep to `max_tokens`.
         """
         tokens = self.token_estimator
         least, expected, most = self._answer_tokens(request, min_tokens, max_tokens_cap)
         prompts = self._prompt_amounts(min(prompt_tokens, tokens.tokens(size)))
-        return CostEstimate(prompts, self._per_token, least, expected, most)
-
-    def expected_amounts(
-        self, request: Request, size: PromptSize, max_tokens_cap: int | None
-    ) -> dict[str, float]:
-        """Return the most that the prompt of a request can take, with an answer of the expected
-        length.
-        """
-        _, answer, _ = self._answer_tokens(request, 0, max_tokens_cap)
-        prompt = self.token_estimator.tokens(size)
-        usd = prompt * self._input_price + answer * self._output_price
-        return {
-            "calls": 1,
-            "input_tokens": prompt,
-            "output_tokens": answer,
-            "tokens": prompt + answer,
-            "usd": usd,
-        }
+        each = self._per_token(tokens.overrun if is_limited else 1.0)
+        return CostEstimate(prompts, each, least, expected, most)
 
     def _answer_tokens(
         self, request: Request, min_tokens: int, max_tokens_cap: int | None
@@ -519,7 +473,7 @@ class CostEstimator:
         tokens = self.token_estimator
         answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=schema))
         answer = answer if self._writes_text else 1
-        each = self._per_token
+        each = self._per_token(tokens.overrun)
         prompts = {
             name: amount + answer * each[name]
             for name, amount in self._prompt_amounts(tokens.tokens(size)).items()

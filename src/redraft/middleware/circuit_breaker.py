@@ -24,7 +24,7 @@ class CircuitBreaker:
     It closes with the first answer. `needs_short_probe`: the last failure was a timeout or no
     answer of a model, which the request may have caused, so a probe should send a short one;
     otherwise the next call is the probe. `confirmed_failures` counts the failures that no request
-    can have caused, `failures` all since the last answer.
+    can have caused, `failures` all since the last answer; `last_error` says what the last one was.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class CircuitBreaker:
         self._opened_at = 0.0
         self._probe_interval = MIN_PROBE_INTERVAL
         self._next_probe_at = 0.0
-        self._last_error = ""
+        self.last_error = ""
         self._announced = self._unconfirmed = False
         self.needs_short_probe = False
         self.confirmed_failures = 0
@@ -68,13 +68,13 @@ class CircuitBreaker:
         if not (self._announced or self._unconfirmed):
             self._announced = True
             self._notify(
-                f"down since {self.down_since}: {self._last_error}; probing it until it answers"
+                f"down since {self.down_since}: {self.last_error}; probing it until it answers"
             )
 
     def record_failure(self, error: ModelError, *, is_probe: bool = False) -> None:
         """Record a failure, and open the breaker if there were too many in a row."""
         self.failures += 1
-        self._last_error = error_summary(error)
+        self.last_error = error_summary(error)
         self.needs_short_probe = isinstance(error, ModelTimeoutError | BadResponseError)
         if is_probe or not self.needs_short_probe:
             self._unconfirmed = False
@@ -87,7 +87,7 @@ class CircuitBreaker:
         answers.
         """
         self.failures += 1
-        self._last_error, self._unconfirmed, self.needs_short_probe = (
+        self.last_error, self._unconfirmed, self.needs_short_probe = (
             error_summary(error),
             True,
             True,

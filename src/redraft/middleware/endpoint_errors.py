@@ -205,44 +205,76 @@ def refused_part(error: ModelError, request: Request) -> RequestPart | None:
     the request has.
     """
     message = server_message(error)
-    if (
-        request.top_logprobs
-        and "logprobs" not in request.unsupported_parameters
-        and _refuses_logprobs(error, message)
-    ):
+    if _refuses_logprobs(error, message, request):
         return "logprobs"
     if not is_refusal(error):
         return None
     if _NEEDS_NO_THINKING(message) and "enable_thinking" not in (request.params or {}):
         return "enable_thinking"
-    if (
-        _NEGATION(message)
-        and not _OUT_OF_RANGE(message)
-        and (parameter := _first_parameter(message, request))
-    ):
+    if parameter := _first_parameter(message, request):
         return parameter
-    if has_tools(request) and _TOOLS(message) and (_NEGATION(message) or _REJECTS_TOOLS(message)):
-        return "tools"
-    if (
-        has_images(request.messages)
-        and _IMAGES(message)
-        and ((error.status or 500) < 500 or rejects_images(error))
-    ):
-        return "images"
-    if request.format != "text" and _names_format(error, message):
-        return "format"
-    if _TURNS(message) and _ROLES(message):
-        return "turns"
-    if _SYSTEM(message) and any(each["role"] in SYSTEM_ROLES for each in request.messages):
-        return "system"
-    return None
+    return next(
+        (part for part, refuses in _REFUSALS.items() if refuses(error, message, request)), None
+    )
 
 
-def _refuses_logprobs(error: ModelError, message: str) -> bool:
+def _refuses_logprobs(error: ModelError, message: str, request: Request) -> bool:
     """Whether an error says that the endpoint gives no log-probabilities, or fewer than were asked
     for; some say so with 403.
     """
-    return (error.status == 403 or is_refusal(error)) and bool(_LOGPROBS(message))
+    is_asked = request.top_logprobs and "logprobs" not in request.unsupported_parameters
+    return bool(is_asked and (error.status == 403 or is_refusal(error)) and _LOGPROBS(message))
+
+
+def _first_parameter(message: str, request: Request) -> RequestPart | None:
+    """Return the parameter that the message refuses, of those that the request may have sent: the
+    one that it names first.
+    """
+    if not _NEGATION(message) or _OUT_OF_RANGE(message):
+        return None
+    unset = {name for name in ("temperature", "seed") if getattr(request, name) is None}
+    absent = unset | request.unsupported_parameters
+    sent: list[RequestPart] = [name for name in PARAMETERS if name not in absent]
+    words = re.findall(r"\w+", message)
+    return next((name for word in words for name in sent if name == word), None)
+
+
+def _refuses_tools(_: ModelError, message: str, request: Request) -> bool:
+    is_named = has_tools(request) and _TOOLS(message)
+    return bool(is_named and (_NEGATION(message) or _REJECTS_TOOLS(message)))
+
+
+def _refuses_images(error: ModelError, message: str, request: Request) -> bool:
+    is_named = has_images(request.messages) and _IMAGES(message)
+    return bool(is_named and ((error.status or 500) < 500 or rejects_images(error)))
+
+
+def _refuses_format(error: ModelError, message: str, request: Request) -> bool:
+    """Whether a message names the response format; one of a 5xx counts only if it says what is
+    wrong with the format.
+    """
+    if request.format == "text" or not _FORMAT(message) or _BAD_ANSWER(message):
+        return False
+    return (error.status or 500) < 500 or bool(_NEGATION(message) and not _OVERLOAD(message))
+
+
+def _refuses_turns(_: ModelError, message: str, __: Request) -> bool:
+    return bool(_TURNS(message) and _ROLES(message))
+
+
+def _refuses_system(_: ModelError, message: str, request: Request) -> bool:
+    has_system = any(each["role"] in SYSTEM_ROLES for each in request.messages)
+    return has_system and bool(_SYSTEM(message))
+
+
+_REFUSALS: dict[RequestPart, Callable[[ModelError, str, Request], bool]] = {
+    "tools": _refuses_tools,
+    "images": _refuses_images,
+    "format": _refuses_format,
+    "turns": _refuses_turns,
+    "system": _refuses_system,
+}
+"""Whether an error refuses a part of a request; the first that it names counts."""
 
 
 def is_refusal(error: ModelError) -> bool:
@@ -312,27 +344,3 @@ def server_message(error: ModelError) -> str:
     """Return the server's own message, without the name of the model in front of it."""
     text = str(error)
     return (text.partition(f"status {error.status}")[2] or text)[:MAX_ERROR_CHARS]
-
-
-def _names_format(error: ModelError, message: str) -> bool:
-    """Whether a message names the response format; one of a 5xx counts only if it says what is
-    wrong with the format.
-    """
-    if not _FORMAT(message) or _BAD_ANSWER(message):
-        return False
-    return (error.status or 500) < 500 or bool(_NEGATION(message) and not _OVERLOAD(message))
-
-
-def _first_parameter(message: str, request: Request) -> RequestPart | None:
-    """Return the parameter that the message names first, of those that the request may have
-    sent.
-    """
-    absent = {
-        name for name in ("temperature", "seed") if getattr(request, name) is None
-    } | request.unsupported_parameters
-    matches: list[tuple[int, RequestPart]] = [
-        (match.start(), name)
-        for name in PARAMETERS
-        if name not in absent and (match := re.search(rf"\b{name}\b", message))
-    ]
-    return min(matches)[1] if matches else None

@@ -22,10 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
@@ -48,13 +46,12 @@ from .endpoint_errors import (
     may_be_refusal,
 )
 from .timeout import MAX_WAIT, longest_wait
-from .token_bucket import RateLimits
+from .token_bucket import TokenBucket
 
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
 MIN_TOLD_PAUSE = 1.0  # seconds of the shortest pause of which `notify` is told
-RAMP_SECONDS = (
-    1.0  # seconds over which calls are admitted one by one after an outage or a long pause
-)
+# seconds over which calls are admitted one by one after an outage or a long pause
+RAMP_SECONDS = 1.0
 # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so
 # at once
 GROWTH_SECONDS = 0.25
@@ -73,17 +70,9 @@ class Slot:
 
     epoch: int
     tokens: float
-    in_flight: int = 1
-    responses_before: int = 0
-    is_probe: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """A call in the queue."""
-
-    tokens: float
-    slot: asyncio.Future[Slot]
+    in_flight: int
+    responses_before: int
+    is_probe: bool
 
 
 class EndpointLimiter:
@@ -123,25 +112,22 @@ class EndpointLimiter:
         self.name = name
         self.in_flight = 0
         self.queue_length = 0
-        self.counts_tokens = tpm is not None
         self._window = AIMDWindow(
             initial, minimum, maximum, queue_seconds=queue_seconds, clock=clock
         )
-        self._rates = RateLimits(rpm, tpm, clock) if rpm is not None or tpm is not None else None
+        self._requests, self._tokens = _bucket("rpm", rpm, clock), _bucket("tpm", tpm, clock)
+        self._has_rate = rpm is not None or tpm is not None
         self._circuit = CircuitBreaker(clock, self._announce)
         self._give_up_after, self._notify, self._on_fatal = give_up_after, notify, on_fatal
         self.use_probes, self._raises_outages = use_probes and not raises_outages, raises_outages
         self._clock, self._sleep = clock, sleep
-        self._queue: deque[Waiter] = deque()
         self._paused_until, self._pause_text = -inf, ""
         self._next_admission = -inf
         self._ramp_remaining = 0
         self._ramp_interval = 0.0
         self._fatal_error: ModelError | None = None
-        self._wakeup_task: asyncio.Task[None] | None = None
-        self._wakeup_at = inf
-        self._slot_watchers = 0
-        self._slot_event = asyncio.Event()
+        self._turn = asyncio.Lock()  # of the call that is next: others wait for it in their order
+        self._change = asyncio.Event()  # set for a moment whenever the state has changed
         self._responses = 0
         self._max_answered_in_flight = 1  # calls in flight at once of which one was answered
 
@@ -171,7 +157,7 @@ class EndpointLimiter:
 
     def _free_slots(self, seconds: float) -> int:
         """Return `free_slots`. `seconds`: until a call may be admitted."""
-        is_limited = self._circuit.is_open or self._rates or self._fatal_error
+        is_limited = self._circuit.is_open or self._has_rate or self._fatal_error
         ready = (
             0
             if is_limited or 0 < seconds < inf or self.pause_left > 0
@@ -199,90 +185,67 @@ class EndpointLimiter:
         """The seconds for which the endpoint has asked for no call; 0 or less if it has not."""
         return self._paused_until - self._clock()
 
-    def pause(self, seconds: float) -> None:
-        """Admit no call for some seconds, as the endpoint has asked another process."""
-        self._pause(seconds)
-
     async def wait_for_slot(self) -> None:
         """Wait until `free_slots` is positive."""
-        seconds = self._seconds_until_slot(0.0)
-        if self._free_slots(seconds) > 0:
-            return
-        self._slot_watchers += 1
-        try:
-            self._schedule_wakeup(seconds)
-            await self._slot_event.wait()
-        finally:
-            self._slot_watchers -= 1
+        while self._free_slots(seconds := self._seconds_until_slot(0.0)) <= 0:
+            await self._wait_for_change(seconds)
 
     def resize(self, maximum: int, rpm: float | None, tpm: float | None) -> None:
         """Change the limits; a rate that was not limited stays unlimited."""
         self._window.resize(maximum)
-        if self._rates:
-            self._rates.resize(rpm, tpm)
-        self._admit_waiting()
+        for bucket, rate in ((self._requests, rpm), (self._tokens, tpm)):
+            if bucket.is_limited and rate is not None:
+                bucket.resize(rate)
+        self._note_change()
 
     # ---- acquiring and returning slots
 
     async def acquire(self, tokens: float = 0.0) -> Slot:
-        """Wait for a slot. It must be given back by record_success, record_failure,
-        record_probe_failure or release.
-        """
-        if not self.queue_length and self._seconds_until_slot(tokens) <= 0:
-            return self._admit(tokens)
-        waiter = Waiter(tokens, asyncio.get_running_loop().create_future())
-        self._queue.append(waiter)
+        """Wait for a slot, which `release` must give back."""
         self.queue_length += 1
-        self._admit_waiting()
         try:
-            return await waiter.slot
-        except asyncio.CancelledError:
-            if waiter.slot.cancelled():
-                self.queue_length -= 1
-            else:
-                self.in_flight -= 1
-            self._admit_waiting()
-            raise
+            async with self._turn:
+                while (seconds := self._seconds_until_slot(tokens)) > 0:
+                    await self._wait_for_change(seconds)
+                return self._admit(tokens)
+        finally:
+            self.queue_length -= 1
+            self._note_change()
+
+    def release(self) -> None:
+        """Give a slot back, however its call has ended."""
+        self.in_flight -= 1
+        self._note_change()
 
     def record_success(self, slot: Slot, reply: Reply) -> None:
-        """Give a slot back after an answer."""
-        self.in_flight -= 1
+        """Record an answer."""
         if not slot.is_probe:
             if self._window.record_success(slot.epoch):
                 self._ramp_up(self._clock(), GROWTH_SECONDS)
             self._max_answered_in_flight = max(self._max_answered_in_flight, slot.in_flight)
-        if self._rates:
-            self._rates.settle(slot.tokens, reply.usage.tokens)
+        self._settle_tokens(slot, reply.usage)
         self._record_response()
         if reply.rate_limit_status and (wait := reply.rate_limit_status.wait) > 0:
-            self._pause(min(wait, MAX_WAIT), "an answer with a limit that is reached")
-        self._admit_waiting()
+            self.pause(min(wait, MAX_WAIT), "an answer with a limit that is reached")
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
-        """Give a slot back after an error. Return whether the call is to be repeated, which is
-        never so if it caused the error.
+        """Record an error. Return whether the call is to be repeated, which is never so if it
+        caused the error.
         """
-        self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
-        repeat = False if call_fault else self._handle_failure(slot, error)
-        self._admit_waiting()
-        return repeat
+        return not call_fault and self._handle_failure(slot, error)
 
     def record_probe_failure(self, slot: Slot, error: ModelError) -> bool:
-        """Give a slot back after a failed probe. Return whether the call that sent it is to acquire
-        a slot again.
+        """Record a failed probe. Return whether the call that sent it is to acquire a slot
+        again.
         """
-        self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         if is_fatal(error) or is_outage(error):
-            repeat = self._handle_failure(slot, error)
-        else:
-            if not isinstance(error, ShortageError):
-                self._record_response()
-            self._apply_retry_after(error)
-            repeat = True
-        self._admit_waiting()
-        return repeat
+            return self._handle_failure(slot, error)
+        if not isinstance(error, ShortageError):
+            self._record_response()
+        self._apply_retry_after(error)
+        return True
 
     @property
     def stops_on_fatal(self) -> bool:
@@ -303,13 +266,6 @@ class EndpointLimiter:
             and slot.in_flight <= self._max_answered_in_flight
         )
 
-    def release(self) -> None:
-        """Give a slot back after a cancellation or an error that says nothing about the
-        endpoint.
-        """
-        self.in_flight -= 1
-        self._admit_waiting()
-
     # ---- what an error means for all calls
 
     def _handle_failure(self, slot: Slot, error: ModelError) -> bool:
@@ -325,9 +281,13 @@ class EndpointLimiter:
             self._window.record_congestion(slot.epoch, slot.in_flight)
         if is_server_response(error):
             self._record_response()
-        long_pause = self._apply_retry_after(error)
-        if not is_outage(error):
-            return long_pause
+        is_long = self._apply_retry_after(error)
+        return self._handle_outage(slot, error, is_long) if is_outage(error) else is_long
+
+    def _handle_outage(self, slot: Slot, error: ModelError, long_pause: bool) -> bool:  # noqa: FBT001
+        """Open the circuit if the endpoint is, or may be, down. Return whether the call is to be
+        repeated; after a `long_pause`, even if it is up.
+        """
         was_down = self._circuit.is_down
         unanswered = (
             isinstance(error, ModelTimeoutError) and self._responses == slot.responses_before
@@ -355,7 +315,7 @@ class EndpointLimiter:
         """Pause as the endpoint asked. Return whether that is too long for `retry` to wait."""
         seconds = min(error.retry_after or 0.0, MAX_PAUSE)
         is_long = seconds > MAX_WAIT  # and `retry` waits no longer
-        self._pause(seconds, error_kind(error), logging.WARNING if is_long else logging.INFO)
+        self.pause(seconds, error_kind(error), logging.WARNING if is_long else logging.INFO)
         return is_long
 
     def _stop(self, error: ModelError) -> bool:
@@ -380,9 +340,9 @@ class EndpointLimiter:
                 endpoint_log.warning("%s: back after %s", self.name, format_duration(down_for))
             self._ramp_up(self._clock(), RAMP_SECONDS)
 
-    def _pause(self, seconds: float, cause: str = "", level: int = logging.INFO) -> None:
-        """Pause, if no pause is as long. A `cause` is reported, and again only if the pause becomes
-        twice as long.
+    def pause(self, seconds: float, cause: str = "", level: int = logging.INFO) -> None:
+        """Admit no call for some seconds. A `cause` is reported, and again only if the pause
+        becomes twice as long; without one, another process was asked to pause.
         """
         left = max(0.0, self.pause_left)
         if seconds <= left:
@@ -406,8 +366,9 @@ class EndpointLimiter:
         self._ramp_interval = duration_seconds / self.limit
 
     def _settle_tokens(self, slot: Slot, usage: Usage) -> None:
-        if self._rates:
-            self._rates.settle(slot.tokens, usage.tokens)
+        """Correct the estimate to what the call used, as far as that is known."""
+        if usage.tokens is not None:
+            self._tokens.consume(usage.tokens - slot.tokens)
 
     def _announce(self, message: str) -> None:
         if self._notify:
@@ -424,9 +385,7 @@ class EndpointLimiter:
         wait = self._next_admission - self._clock() if self._ramp_remaining else 0.0
         if self._circuit.is_open:
             wait = max(wait, self._circuit.seconds_to_probe())
-        if self._rates:
-            wait = max(wait, self._rates.seconds_until(tokens))
-        return wait
+        return max(wait, self._requests.seconds_until(1), self._tokens.seconds_until(tokens))
 
     def _admit(self, tokens: float) -> Slot:
         self.in_flight += 1
@@ -438,54 +397,36 @@ class EndpointLimiter:
             )
         if is_open := self._circuit.is_open:
             self._circuit.start_probe()
-        if self._rates:
-            self._rates.consume(tokens)
+        self._requests.consume(1)
+        self._tokens.consume(tokens)
         probe = is_open and self.use_probes and self._circuit.needs_short_probe
         return Slot(self._window.epoch, tokens, self.in_flight, self._responses, probe)
 
-    def _admit_waiting(self) -> None:
-        """Admit waiting calls in order, and schedule the next attempt.
+    def _note_change(self) -> None:
+        """Let the next call, and who waits for a free slot, look at the state again."""
+        self._change.set()
+        self._change.clear()
 
-        The clock is read once for both: what is not due yet could be due a moment later, and then
-        nothing would be scheduled.
-        """
-        queue, seconds = self._queue, 0.0
-        while queue and (
-            queue[0].slot.done() or (seconds := self._seconds_until_slot(queue[0].tokens)) <= 0
-        ):
-            waiter = queue.popleft()
-            if not waiter.slot.done():
-                self.queue_length -= 1
-                waiter.slot.set_result(self._admit(waiter.tokens))
-        if queue:
-            self._schedule_wakeup(seconds)
-        elif self._slot_watchers:
-            seconds = self._seconds_until_slot(0.0)
-            self._schedule_wakeup(seconds)
-        elif self._wakeup_task:
-            self._wakeup_task.cancel()
-            self._wakeup_task = None
-        if self._slot_watchers and self._free_slots(seconds) > 0:
-            self._slot_event.set()
-            self._slot_event.clear()
+    async def _wait_for_change(self, seconds: float) -> None:
+        """Wait until the state has changed, for so many seconds at most."""
+        timer = (
+            asyncio.ensure_future(self._note_change_after(seconds)) if 0 < seconds < inf else None
+        )
+        try:
+            await self._change.wait()
+        finally:
+            if timer:
+                timer.cancel()
 
-    def _schedule_wakeup(self, seconds: float) -> None:
-        """Call `_admit_waiting` after this many seconds at the latest; if infinite, the next call
-        that ends does it.
-        """
-        moment = self._clock() + seconds
-        if not 0 < seconds < inf or (self._wakeup_task and self._wakeup_at <= moment + 0.001):
-            return
-        if self._wakeup_task:
-            self._wakeup_task.cancel()
-        self._wakeup_at = moment
-        self._wakeup_task = asyncio.get_running_loop().create_task(self._wake_after(seconds))
+    async def _note_change_after(self, seconds: float) -> None:
+        await self._sleep(seconds)
+        self._note_change()
 
-    async def _wake_after(self, seconds: float) -> None:
-        with suppress(asyncio.CancelledError):
-            await self._sleep(seconds)
-            self._wakeup_task = None
-            self._admit_waiting()
+
+def _bucket(name: str, per_minute: float | None, clock: Callable[[], float]) -> TokenBucket:
+    """Return the bucket of a rate; None: no limit. Raises ConfigError for an invalid rate."""
+    checks.positive(name, per_minute, optional=True)
+    return TokenBucket(per_minute or inf, clock)
 
 
 def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
@@ -527,16 +468,15 @@ class LimitedCall:
         limiter, ledger = self.limiter, current_ledger()
         if ledger is not None:
             self.reserve_again, ledger.reserve_again = ledger.reserve_again, None
-        tokens = rough_tokens(self.request) if limiter.counts_tokens else 0.0
+        tokens = rough_tokens(self.request)
         while True:
             slot = await limiter.acquire(tokens)
-            result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
+            try:
+                result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
+            finally:
+                limiter.release()
             if isinstance(result, Reply):
-                return (
-                    result
-                    if self.spent is NO_USAGE
-                    else replace(result, usage=self._total_usage(result.usage))
-                )
+                return result.after(self.spent)
             if self.reserve_again:
                 self.request = await self.reserve_again(result)
             else:
@@ -547,7 +487,6 @@ class LimitedCall:
         repeated.
         """
         if self._request_timed_out:
-            self.limiter.release()
             raise self._timeout_error(NO_USAGE)
         try:
             reply = await self.call(self.request)
@@ -566,9 +505,6 @@ class LimitedCall:
             self.timeout = error if isinstance(error, ModelTimeoutError) else None
             self.timeout_slot, self.failures_before = slot, self.limiter.confirmed_failures
             return error.usage
-        except BaseException:
-            self.limiter.release()
-            raise
         self.limiter.record_success(slot, reply)
         self.answered_formats.add(self.request.format)
         return reply
@@ -582,9 +518,6 @@ class LimitedCall:
                 error.usage = self._total_usage(error.usage)
                 raise
             return error.usage
-        except BaseException:
-            self.limiter.release()
-            raise
         self.limiter.record_success(slot, reply)
         if self._request_timed_out:
             raise self._timeout_error(reply.usage)
@@ -609,9 +542,6 @@ class LimitedCall:
         except ModelError as failure:
             error.usage += failure.usage
             return not is_fatal(failure)
-        except BaseException:
-            self.limiter.release()
-            raise
         error.usage += reply.usage
         return True
 
@@ -628,6 +558,7 @@ class LimitedCall:
         return self.timeout
 
     def _total_usage(self, usage: Usage) -> Usage:
+        """Return the usage of all attempts, given that of the last."""
         return (self.spent + usage).as_single_answer()
 
 

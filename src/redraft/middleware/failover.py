@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from ..base.log import endpoint_log, error_kind, error_summary
+from ..base.log import endpoint_log, error_kind
 from ..base.text import format_duration
 from ..errors import ModelError
 from ..protocols import Call, Reply, Request
@@ -40,9 +40,8 @@ class Availability:
     service or comes back.
     """
 
-    max_retries = (
-        3  # of a call to a model that another one can replace; batches retry more often otherwise
-    )
+    # of a call to a model that another one can replace; batches retry more often otherwise
+    max_retries = 3
 
     def __init__(
         self,
@@ -57,7 +56,6 @@ class Availability:
         self._clock = clock
         self._circuit = CircuitBreaker(clock, lambda _: None, failure_threshold=1)
         self._not_before = 0.0
-        self._last_error = ""
 
     @property
     def is_down(self) -> bool:
@@ -68,7 +66,7 @@ class Availability:
         """Why it is out of service, such as "openai:a did not answer: ModelUnavailableError (status
         503)".
         """
-        return f"{self.name} did not answer: {self._last_error}"
+        return f"{self.name} did not answer: {self._circuit.last_error}"
 
     def guard(self, call: Call) -> Call:
         """Wrap the call that sends a request: while the model is out of service, raise
@@ -79,7 +77,7 @@ class Availability:
             if self.is_down and _PROBED.get() is not self:
                 raise EndpointDownError(
                     f"{self.name} is out of service since {self._circuit.down_since}: "
-                    f"{self._last_error}"
+                    f"{self._circuit.last_error}"
                 )
             try:
                 reply = await call(request)
@@ -109,11 +107,13 @@ class Availability:
             self.answers > answers_before and not self.is_down
         ):
             return
-        was_down, self._last_error = self.is_down, error_summary(error)
+        was_down = self.is_down
         self._not_before = self._clock() + min(error.retry_after or 0.0, MAX_PAUSE)
         self._circuit.record_failure(error)
         if not was_down:
-            self._announce(f"out of service after {self._last_error}; {next_name} answers instead")
+            self._announce(
+                f"out of service after {self._circuit.last_error}; {next_name} answers instead"
+            )
 
     async def call(self, call: Call, request: Request) -> Reply:
         """Make a call. If the model is out of service and a probe is due, send that first."""

@@ -32,19 +32,14 @@ def merge_adjacent(messages: Messages) -> Messages:
 
     Tool results, and messages that call tools, stay as they are, because each belongs to one call.
     """
-    previous = None
-    for message in messages:
-        if message["role"] == previous:
-            break
-        previous = message["role"]
-    else:
-        return messages
     runs: list[list[Message]] = []
     for message in messages:
         if runs and _can_merge(runs[-1][-1], message):
             runs[-1].append(message)
         else:
             runs.append([message])
+    if len(runs) == len(messages):
+        return messages
     return tuple(run[0] if len(run) == 1 else _merge(run) for run in runs)
 
 
@@ -210,8 +205,12 @@ def checked_reply(endpoint: str, request: Request, reply: Reply, *, may_offer_to
         raise BadResponseError(
             f"{endpoint} returned an empty answer", retryable=True, usage=reply.usage
         ).without_text()
-    if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):
-        return reply
+    may_call = request.tools or (may_offer_tools and request.is_generation)
+    return reply if may_call or not reply.tool_calls else _without_tool_calls(endpoint, reply)
+
+
+def _without_tool_calls(endpoint: str, reply: Reply) -> Reply:
+    """Return the text of a reply alone. Raises BadResponseError if there is none."""
     if not is_blank(reply.text):
         return replace(reply, tool_calls=())
     names = ", ".join(dict.fromkeys(tool_call.name[:60] for tool_call in reply.tool_calls[:5]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
@@ -85,8 +85,7 @@ def meter(
             with CallLedger():
                 return await call_metered(request)
         metered = MeteredCall(tracker, estimator, request, ledger, len(ledger.entries))
-        metered.grant = tracker.grant_at_once(metered.expected_amounts)
-        attempt = request if metered.grant else await metered.reserve()
+        attempt = await metered.reserve()
         while True:
             try:
                 reply = await make_attempt(metered, attempt)
@@ -96,11 +95,7 @@ def meter(
                     raise
                 attempt = await metered.reserve_again(error.usage)
             else:
-                return (
-                    reply
-                    if metered.previous_usage is NO_USAGE
-                    else reply.with_usage(metered.total_usage(reply.usage))
-                )
+                return reply.after(metered.previous_usage)
 
     async def make_attempt(metered: MeteredCall, request: Request) -> Reply:
         usage, reply = None, None
@@ -122,7 +117,7 @@ def meter(
     return call_metered
 
 
-@dataclass(slots=True)
+@dataclass
 class MeteredCall:
     """A call with its repeated attempts. `ledger` is open while it is made.
 
@@ -144,14 +139,11 @@ class MeteredCall:
     granted_max_tokens: int | None = None
     previous_usage: Usage = NO_USAGE
     grant: Grant | None = None
-    _size: PromptSize | None = None
 
-    @property
+    @cached_property
     def size(self) -> PromptSize:
         """The size of the prompt."""
-        if self._size is None:
-            self._size = request_size(self.request, self.costs.schema_size)
-        return self._size
+        return request_size(self.request)
 
     @property
     def reservation(self) -> Reservation | None:
@@ -174,9 +166,10 @@ class MeteredCall:
         prompt_tokens = (
             reservation.prompt_tokens if reservation and not reservation.writing else inf
         )
-        need = partial(self.estimate, self.tracker.budget.min_tokens, prompt_tokens)
         try:
-            self.grant = await self.tracker.reserve(need, reservation)
+            self.grant = await self.tracker.reserve(
+                partial(self.estimate, prompt_tokens), reservation
+            )
         except BudgetExhaustedError as error:
             error.usage = self.total_usage(error.usage)
             raise
@@ -190,18 +183,14 @@ class MeteredCall:
         grant, self.grant = self.grant, None
         if grant is None:
             return
-        reservation = None
-        if grant.amounts is not None:
-            self._update_estimates(usage)
-            if reservation := self.reservation:
-                self._update_reservation(reservation, usage, answered=reply is not None)
+        self._update_estimates(usage)
+        if reservation := self.reservation:
+            self._update_reservation(reservation, usage, answered=reply is not None)
         self.tracker.settle(grant, self.costs.amounts_of(usage), None if reply else reservation)
         self.first_entry = len(self.ledger.entries)
 
     def _update_estimates(self, usage: Usage | None) -> None:
-        """Learn from the usage of a single request; without a limit on anything, there is nothing
-        to estimate.
-        """
+        """Learn from the usage of a single request."""
         if usage and usage.calls == 1:
             tokens = self.costs.token_estimator
             tokens.update(self.size, usage, schema=self.request.is_judgement)
@@ -210,14 +199,15 @@ class MeteredCall:
             if self.max_tokens_cap and usage.output_tokens:
                 tokens.max_tokens_limit = self.max_tokens_cap
 
-    def expected_amounts(self) -> dict[str, float]:
-        """Return what an attempt is expected to take."""
-        return self.costs.expected_amounts(self.request, self.size, self.max_tokens_cap)
-
-    def estimate(self, min_tokens: int, prompt_tokens: float) -> CostEstimate:
+    def estimate(self, prompt_tokens: float) -> CostEstimate:
         """Return what an attempt may cost, by what is known now."""
         return self.costs.request_cost(
-            self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens
+            self.request,
+            self.size,
+            min_tokens=self.tracker.budget.min_tokens,
+            max_tokens_cap=self.max_tokens_cap,
+            prompt_tokens=prompt_tokens,
+            is_limited=self.tracker.is_limited,
         )
 
     def _update_reservation(

@@ -55,15 +55,10 @@ def retry(
                 call_timeouts += isinstance(error, ModelTimeoutError) and error.endpoint_responsive
                 longest = longest_wait(max_wait)
                 if (
-                    attempt + 1 >= attempts
+                    attempt + 1 >= _max_attempts(error, attempts)
                     or call_timeouts >= MAX_CALL_TIMEOUTS
                     or not error.retryable
                     or (error.retry_after or 0.0) > longest
-                    or (
-                        isinstance(error, BadResponseError)
-                        and (error.empty or error.has_unknown_end)
-                        and attempt >= 1
-                    )
                 ):
                     _explain(error, longest, call_timeouts)
                     raise
@@ -82,14 +77,18 @@ def retry(
                 )
                 await sleep(wait)
             else:
-                return (
-                    reply
-                    if attempt == 0
-                    else reply.with_usage((spent + reply.usage).as_single_answer())
-                )
+                return reply.after(spent)
         raise AssertionError("unreachable: attempts is at least 1")
 
     return call_with_retries
+
+
+def _max_attempts(error: ModelError, attempts: int) -> int:
+    """Return how often a call is made that fails with this error, if it may be made `attempts`
+    times.
+    """
+    is_bad = isinstance(error, BadResponseError) and (error.empty or error.has_unknown_end)
+    return min(attempts, 2) if is_bad else attempts
 
 
 def _explain(error: ModelError, longest_wait: float, call_timeouts: int) -> None:

@@ -41,9 +41,8 @@ def timeout(
 _deadline_at: ContextVar[float] = ContextVar("deadline_at", default=inf)
 """When the deadline of the running work passes, on the clock of the event loop."""
 
-MAX_WAIT = (
-    60.0  # seconds that a call waits for an endpoint, if no deadline says how long there is time
-)
+# seconds that a call waits for an endpoint, if no deadline says how long there is time
+MAX_WAIT = 60.0
 
 
 def longest_wait(most: float = inf) -> float:

@@ -6,18 +6,17 @@ A bucket knows only the time; `endpoint_limiter` decides which calls wait.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
-from ..base import checks
-
-BURST_SECONDS = (
-    1.0  # seconds of the rate that may be taken at once: not enough to exceed a limit per minute
-)
+# seconds of the rate that may be taken at once: not enough to exceed a limit per minute
+BURST_SECONDS = 1.0
 
 
 class TokenBucket:
     """A bucket that fills at `per_minute` and holds the amount of `burst_seconds`, at least 1.
 
-    A request for more than its capacity takes a full bucket and leaves a debt.
+    A request for more than its capacity takes a full bucket and leaves a debt. A rate that is
+    infinite is no limit.
     """
 
     def __init__(
@@ -28,6 +27,11 @@ class TokenBucket:
         self._level = self._capacity
         self._clock = clock
         self._updated_at = clock()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return self._rate < inf
 
     def resize(self, per_minute: float) -> None:
         """Change the rate."""
@@ -50,46 +54,6 @@ class TokenBucket:
 
     def _refill(self) -> None:
         now = self._clock()
-        self._level = min(self._level + (now - self._updated_at) * self._rate, self._capacity)
+        if self.is_limited:
+            self._level = min(self._level + (now - self._updated_at) * self._rate, self._capacity)
         self._updated_at = now
-
-
-class RateLimits:
-    """Limits on requests (`rpm`) and tokens (`tpm`) per minute; None: no limit. Raises ConfigError
-    for an invalid limit.
-    """
-
-    def __init__(self, rpm: float | None, tpm: float | None, clock: Callable[[], float]) -> None:
-        self._requests = _bucket("rpm", rpm, clock)
-        self._tokens = _bucket("tpm", tpm, clock)
-
-    def resize(self, rpm: float | None, tpm: float | None) -> None:
-        """Change the rates; a rate that was not limited stays unlimited."""
-        if self._requests and rpm is not None:
-            self._requests.resize(rpm)
-        if self._tokens and tpm is not None:
-            self._tokens.resize(tpm)
-
-    def seconds_until(self, tokens: float) -> float:
-        """Seconds until a call of this many tokens may start."""
-        requests = self._requests.seconds_until(1) if self._requests else 0.0
-        return max(requests, self._tokens.seconds_until(tokens)) if self._tokens else requests
-
-    def consume(self, tokens: float) -> None:
-        """Take what a call is estimated to need."""
-        if self._requests:
-            self._requests.consume(1)
-        if self._tokens:
-            self._tokens.consume(tokens)
-
-    def settle(self, estimated_tokens: float, used_tokens: int | None) -> None:
-        """Correct the estimate to what the call used; None (unknown) leaves it."""
-        if self._tokens and used_tokens is not None:
-            self._tokens.consume(used_tokens - estimated_tokens)
-
-
-def _bucket(name: str, per_minute: float | None, clock: Callable[[], float]) -> TokenBucket | None:
-    if per_minute is None:
-        return None
-    checks.positive(name, per_minute)
-    return TokenBucket(per_minute, clock)

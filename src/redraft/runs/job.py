@@ -240,7 +240,7 @@ class BatchJob:
         judges = {
             grader.name: data
             for grader in panel
-            if (data := judge_data(roles.graders[grader.name]))
+            if (data := judge_data(roles.traits[grader.name].grader))
         }
         known = self.journal.metadata(self.config.name).get("judges", {})
         return dict([*({**known, self.keys.shared: judges}.items())][-MAX_SETTINGS:])

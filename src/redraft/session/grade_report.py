@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
@@ -255,29 +254,23 @@ def grader_feedback(trace: Trace, candidate: int) -> tuple[GraderFeedback, ...]:
     """Return the feedback of each grader of the panel that grades single responses, in the order of
     the panel.
     """
-    failures = [
-        r
-        for r in trace.records
-        if isinstance(r, Failure) and r.step_slot[:2] == ("feedback", candidate)
-    ]
     return tuple(
-        [
-            _feedback_of(trace, candidate, grader, failures)
-            for grader in trace.panel
-            if not grader.compares
-        ]
+        [_feedback_of(trace, candidate, grader) for grader in trace.panel if not grader.compares]
     )
 
 
-def _feedback_of(
-    trace: Trace, candidate: int, grader: PanelGrader, failures: Iterable[Failure]
-) -> GraderFeedback:
+def _feedback_of(trace: Trace, candidate: int, grader: PanelGrader) -> GraderFeedback:
     given = tuple([f for f in trace.feedback.get(candidate, ()) if f.grader == grader.name])
-    failed = [
-        f for slot, f in trace.failures.items() if slot[:3] == ("feedback", candidate, grader.name)
-    ]
+    slot = ("feedback", candidate, grader.name)
     score = trace.grader_score(candidate, grader) if candidate in trace.feedback else None
-    usage = sum([f.usage for f in failures if f.step_slot[2:3] == (grader.name,)], NO_USAGE)
+    failures = [record for record in trace.records if isinstance(record, Failure)]
+    usage = sum([each.usage for each in failures if each.step_slot[:3] == slot], NO_USAGE)
     return GraderFeedback(
-        grader.name, given, failed[0] if failed else None, grader.must, grader.weight, score, usage
+        grader.name,
+        given,
+        next((failure for of, failure in trace.failures.items() if of[:3] == slot), None),
+        must=grader.must,
+        weight=grader.weight,
+        score=score,
+        _failed_usage=usage,
     )

@@ -129,17 +129,8 @@ class Models:
         # most runs have one model
         from ..middleware.failover import Availability, FailoverModel, fail_over
 
-        counts, names = (
-            Counter(model.identity for model in models),
-            Counter(model.name for model in models),
-        )
-        if repeated := [model.name for model in models if counts[model.identity] > 1]:
-            raise ConfigError(f"a list of models names each once, got {repeated[0]!r} twice")
-        labels = [
-            model.name if names[model.name] == 1 else endpoint_label(model) for model in models
-        ]
         availabilities = [
-            Availability(label, partial(_tell, self.listeners)) for label in labels[:-1]
+            Availability(label, partial(_tell, self.listeners)) for label in _labels(models)[:-1]
         ]
         clients = [
             self._wrap_model(model, each) for model, each in zip_longest(models, availabilities)
@@ -151,51 +142,28 @@ class Models:
         return ModelClient(
             ", ".join(client.name for client in clients),
             fail_over(alternatives, clients[-1].name, clients[-1].call),
-            " or ".join(client.identity for client in clients),
-            next((client.price for client in clients if client.price != FREE), FREE),
-            clients[0].costs,
-            " or ".join(client.endpoint for client in clients),
+            identity=" or ".join(client.identity for client in clients),
+            price=next((client.price for client in clients if client.price != FREE), FREE),
+            costs=clients[0].costs,
+            endpoint=" or ".join(client.endpoint for client in clients),
         )
 
     def _wrap_model(self, model: Model, availability: Availability | None = None) -> ModelClient:
         """Return the client of a model; with `availability`, one that another model replaces while
         it is out of service.
         """
-        options = self.options
-        price = self._price_or_raise(model)
-        endpoint = endpoint_label(model)
-        call = (
-            model.complete
-            if _enforces_timeout(model, options.timeout)
-            else timeout(model.complete, options.timeout, endpoint)
-        )
-        capabilities = self.capabilities.for_model(model.identity, model.name)
-        check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
-        is_chat = getattr(model, "takes_probes", True)  # and has one prompt
-        if is_chat:
-            call = notice_cut_prompts(call, endpoint)
-        call = with_cost(call, price, check)
-        call = availability.guard(call) if availability else call
-        if self.limit_calls:
-            call = (
-                self.limit_calls(call, model, has_fallback=True)
-                if availability
-                else self.limit_calls(call, model)
-            )
-        else:
-            call = limit_concurrency(call, self._limiter, endpoint)
-        writes_text = getattr(model, "writes_text", True)
-        costs = (
-            CostEstimator(price, model.name, writes_text=writes_text) if options.budget else None
-        )
-        if costs:
+        options, endpoint = self.options, endpoint_label(model)
+        price, costs, retries = self._price_or_raise(model), None, options.retries
+        call = self._limited_call(model, price, availability)
+        if options.budget:
+            writes_text = getattr(model, "writes_text", True)
+            costs = CostEstimator(price, model.name, writes_text=writes_text)
             call = meter(call, self.budget_tracker, price, costs)
-        if availability and is_chat:
-            availability.probe = call
+        if availability:
+            availability.probe = call if _is_chat(model) else None
+            retries = min(retries, availability.max_retries)
+        capabilities = self.capabilities.for_model(model.identity, model.name)
         call = adapt(call, capabilities, getattr(model, "formats", ("text",)))
-        retries = (
-            min(options.retries, availability.max_retries) if availability else options.retries
-        )
         # for longer the endpoint's limiter waits, if anything does
         longest = MAX_WAIT if self.limit_calls else inf
         call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
@@ -212,6 +180,26 @@ class Models:
             ModelClient(model.name, call, model.identity, price, costs, endpoint),
             getattr(model, "params", None),
         )
+
+    def _limited_call(
+        self, model: Model, price: Price | None, availability: Availability | None
+    ) -> Call:
+        """Return what sends one request to a model: with its timeout, its cost and the limits on
+        calls in flight.
+        """
+        endpoint = endpoint_label(model)
+        call: Call = model.complete
+        if not _enforces_timeout(model, self.options.timeout):
+            call = timeout(call, self.options.timeout, endpoint)
+        if _is_chat(model):
+            call = notice_cut_prompts(call, endpoint)
+        check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
+        call = with_cost(call, price, check)
+        if availability:
+            call = availability.guard(call)
+        if self.limit_calls:
+            return self.limit_calls(call, model, has_fallback=availability is not None)
+        return limit_concurrency(call, self._limiter, endpoint)
 
     def _price_or_raise(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
@@ -288,6 +276,25 @@ def endpoint_label(model: Model) -> str:
     return (
         f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
     )
+
+
+def _labels(models: Sequence[Model]) -> list[str]:
+    """Return what messages call each of several models: its name, or where it is served if two have
+    that name. Raises ConfigError for a model that is given twice.
+    """
+    identities, names = (
+        Counter(model.identity for model in models),
+        Counter(model.name for model in models),
+    )
+    if repeated := [model.name for model in models if identities[model.identity] > 1]:
+        raise ConfigError(f"a list of models names each once, got {repeated[0]!r} twice")
+    return [model.name if names[model.name] == 1 else endpoint_label(model) for model in models]
+
+
+def _is_chat(model: Model) -> bool:
+    """Whether a model answers short probes, so that its requests have one prompt."""
+    answers: bool = getattr(model, "takes_probes", True)
+    return answers
 
 
 def _enforces_timeout(model: Model, seconds: float | None) -> bool:

@@ -32,9 +32,8 @@ from ..plans.self_refine import SelfRefine
 from ..settings import OptionFields, PlanSettings, Settings, check_settings
 
 SHIPPED = Priors()
-CALIBRATION_KEY = (
-    "calibration"  # of what people's labels say about the judge, in the settings of a trace
-)
+# of what people's labels say about the judge, in the settings of a trace
+CALIBRATION_KEY = "calibration"
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
 # of all that is recorded of a plan
 PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})
@@ -144,26 +143,22 @@ class Options(OptionFields):
         plan; `calibration`: what people's labels say about the grader of this name. Raises
         ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not noise-aware.
         """
-        if self.plan is None:
+        plan = self.plan
+        if plan is None:
             noisy = noisy if self.noise_aware is None else self.noise_aware
             new_drafts = self.temperature != 0  # at 0 a new draft would repeat the last one
             priors_or_none = priors if writes and noisy else None
             plan = default_plan(self, priors_or_none, writes=writes, new_drafts=new_drafts)
-            if noise_aware := plan_traits(plan).noise_aware:
-                return noise_aware.with_calibration(*calibration)
-        else:
-            plan = self.plan
-            if plan_traits(plan).noise_aware:
-                return plan
+        if noise_aware := plan_traits(plan).noise_aware:
+            return noise_aware.with_calibration(*calibration) if self.plan is None else plan
         needing = {
             "tie_break": self.tie_break,
             "width": self.width,
             "unseen_last": self.unseen_last,
         }
-        for name, value in needing.items():
-            if value:
-                why = self._why_exact(name, writes=writes)
-                raise ConfigError(f"{name} needs the noise-aware plan; {why}")
+        if names := [name for name, value in needing.items() if value]:
+            why = self._why_exact(names[0], writes=writes)
+            raise ConfigError(f"{names[0]} needs the noise-aware plan; {why}")
         return plan
 
     def _why_exact(self, name: str, *, writes: bool) -> str:
@@ -243,10 +238,9 @@ def _load_priors(given: Any) -> Priors | str | None:
         from ..storage.priors_store import read_priors  # most runs have the shipped priors
 
         return read_priors(str(given))
-    if given is None or isinstance(given, Priors):
-        return given
-    if isinstance(given, str) and given in {"shipped", "learned"}:
-        return given
+    if given is None or isinstance(given, Priors) or given in ("shipped", "learned"):
+        known: Priors | str | None = given
+        return known
     raise checks.invalid_argument(
         "priors", "'shipped', 'learned', Priors, the path of a .json file or None", given
     )

@@ -24,9 +24,9 @@ from ..loop.task import Task
 from ..loop.trace import Panel, PanelGrader
 from ..plans.limits import asks_model
 from ..plans.quality.lineage import llm_graders
-from ..protocols import Grader
+from ..protocols import Grader, Request
 from .options import Options
-from .perform import ModelClient, Roles, Sampling
+from .perform import ModelClient, Roles
 
 if TYPE_CHECKING:
     from ..tables.columns import TaskColumns
@@ -106,23 +106,22 @@ def graders_of_run(
     `requirements`: whether any task of the run has some; `tests`: the grader for the tests of
     tasks, None if there are none. Raises ConfigError if `judge` is False and a grader asks one.
     """
-    named = [] if graders is None else as_list(graders)
+    named = as_list(graders)
     known = [traits_of_named(each) for each in named]
     if judge is False:
-        for traits in known:
-            _check_asks_none(traits)
+        _check_ask_none(known)
     elif judge is not None and not any(traits.asks_judge for traits in known):
         named += _default_judge()
-    if tests is not None and _tests_count(answer, known):
+    if _tests_count(tests, answer, known):
         named.insert(len(known), tests)
     is_given = any(each is not None for each in (graders, judge, answer, tests))
     return named if is_given or requirements else None
 
 
-def _tests_count(answer: AnswerForm[Any] | None, named: Iterable[GraderTraits]) -> bool:
-    """Whether the tests of tasks grade, beside graders that are named."""
+def _tests_count(tests: Any, answer: AnswerForm[Any] | None, named: Iterable[GraderTraits]) -> bool:
+    """Whether the tests of tasks grade, if there are any, beside graders that are named."""
     may_hold_code = answer is None or answer.name == PYTHON_CODE
-    return may_hold_code and not any(map(_runs_tests, named))
+    return tests is not None and may_hold_code and not any(map(_runs_tests, named))
 
 
 def graders_for_tasks(
@@ -155,13 +154,14 @@ def default_judge_note(model: str) -> str:
     )
 
 
-def _check_asks_none(traits: GraderTraits) -> None:
+def _check_ask_none(graders: Iterable[GraderTraits]) -> None:
     """Raise ConfigError for a grader that asks a model, in a run that has no judge."""
-    if not traits.model_free:
-        raise ConfigError(
-            f"judge: no judge is wanted, and grader {traits.name!r} asks one: leave out "
-            f"either{_model_free_hint(traits)}"
-        )
+    for traits in graders:
+        if not traits.model_free:
+            raise ConfigError(
+                f"judge: no judge is wanted, and grader {traits.name!r} asks one: leave out "
+                f"either{_model_free_hint(traits)}"
+            )
 
 
 def _model_free_hint(traits: GraderTraits) -> str:
@@ -178,7 +178,9 @@ def _runs_tests(traits: GraderTraits) -> bool:
 
 
 def as_list(graders: Any) -> list[Any]:
-    """Return the graders in a list; a single one alone."""
+    """Return the graders in a list; a single one alone, and none for None."""
+    if graders is None:
+        return []
     return list(graders) if isinstance(graders, list | tuple) else [graders]
 
 
@@ -196,12 +198,13 @@ def resolve_graders(
     `graders` are those of the run (see `graders_of_run`); `execution` says how they run code.
     Raises ConfigError if the panel is empty.
     """
-    if judged := graders is None:
-        graders = _default_judge() if has_model else []
+    problem = NOTHING_GRADES
+    if graders is None:
+        graders, problem = _default_judge() if has_model else [], NO_JUDGE_MODEL
     musts = [*dict.fromkeys(requirements), *([AnswerGrader(answer)] if answer else [])]
     chosen = [*map(must, musts), *map(as_grader_spec, as_list(graders))]
     if not chosen:
-        raise ConfigError(NO_JUDGE_MODEL if judged and not has_model else NOTHING_GRADES)
+        raise ConfigError(problem)
     members: list[Member] = []
     for spec in chosen:
         traits = traits_of(execution.configure(as_grader(spec.grader)))
@@ -321,11 +324,13 @@ def assign_roles(options: Options, models: Models, members: Sequence[Member]) ->
         for each in traits.values()
         if isinstance(each.grader, RequirementGrader)
     ]
-    sampling = Sampling(
+    request = Request(
+        (),
         options.temperature,
         options.max_tokens,
         options.seed,
-        schema=answer.schema if answer else None,
+        answer.schema if answer else None,
+        is_generation=True,
     )
     usual_editor = FormEditor() if options.editor else None
     editor = usual_editor if isinstance(options.editor, bool) else options.editor
@@ -335,7 +340,7 @@ def assign_roles(options: Options, models: Models, members: Sequence[Member]) ->
         judges={name: _grader_client(models, each, judging) for name, each in traits.items()},
         editor=editor,
         requirements=[*requirements, answer] if answer and answer.editable else requirements,
-        sampling=sampling,
+        request=request,
         connect_client=models.client_for,
         answer=answer,
     )

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -42,10 +42,8 @@ from ..middleware.shortage import wait_for_room
 from ..middleware.timeout import enforce_deadline
 from ..protocols import (
     Call,
-    Comparer,
     Edit,
     Editor,
-    Grader,
     Perform,
     Reply,
     Request,
@@ -73,28 +71,15 @@ class ModelClient:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Parameters of drafts and refinements; None leaves a parameter to the model.
-
-    The tools are those of the task, the schema is that of the answer's form.
-    """
-
-    temperature: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    tools: tuple[Mapping[str, Any], ...] = ()
-    tool_choice: str | Mapping[str, Any] | None = None
-    schema: Mapping[str, Any] | None = None
-
-
 @dataclass(frozen=True)
 class Roles:
     """The model that writes, the traits of the graders by name, the model that each of them uses,
     and the editor.
 
-    `connect_client` returns the clients of models that graders name themselves. `answer` is the
-    form of the answer (None: text). `known_fingerprints` are those of graders, by name.
+    `request` is what each request that writes has besides its messages: how it samples, the tools
+    of the task, the schema of the answer's form. `connect_client` returns the clients of models
+    that graders name themselves. `answer` is the form of the answer (None: text).
+    `known_fingerprints` are those of graders, by name.
     """
 
     writer: ModelClient | None = None
@@ -102,27 +87,18 @@ class Roles:
     judges: Mapping[str, ModelClient | None] = field(default_factory=dict)
     editor: Editor | None = None
     requirements: Sequence[Requirement] = ()
-    sampling: Sampling = Sampling()
+    request: Request = Request((), is_generation=True)
     connect_client: Callable[[Any], ModelClient] | None = None
     answer: AnswerForm[Any] | None = None
-
     known_fingerprints: dict[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def graders(self) -> Mapping[str, Grader | Comparer]:
-        """The graders by name."""
-        return {name: traits.grader for name, traits in self.traits.items()}
 
     def for_task(self, task: Task) -> Roles:
         """Return the roles for one task: with its tools, and the form of its answer."""
-        roles, form = self, form_for_task(self.answer, task)
-        if form is not self.answer:
-            roles = replace(roles, answer=form)
+        request = self.request
         if task.tools:
             tools, choice = task.tools, task.tool_choice
-            sampling = replace(self.sampling, tools=tools, tool_choice=choice, schema=None)
-            roles = replace(roles, sampling=sampling)
-        return roles
+            request = replace(request, tools=tools, tool_choice=choice, schema=None)
+        return replace(self, answer=form_for_task(self.answer, task), request=request)
 
     def fingerprint(self, grader: str) -> str:
         """Return the fingerprint of a grader on the panel, with the models that it uses."""
@@ -133,7 +109,7 @@ class Roles:
             client = judge if model is None or connect is None else connect(model)
             return client.identity if client else None
 
-        return grader_fingerprint(self.graders[grader], identity_of)
+        return grader_fingerprint(self.traits[grader].grader, identity_of)
 
     def known_fingerprint(self, grader: str) -> str:
         """Return the same, computed once for each grader."""
@@ -348,34 +324,22 @@ def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:
     step, client = work
     match step:
         case Grade():
-            return retry_once(partial(_grade, step, roles.graders[step.grader], client))
+            return retry_once(partial(_grade, step, roles.traits[step.grader].grader, client))
         case Generate() | Refine():
             return _write(step, roles, client)
         case Repair():
             return _repair(step, roles, client)
         case Compare():
-            return _compare(step, roles.graders[step.grader], client)
+            return _compare(step, roles.traits[step.grader].grader, client)
 
 
 async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> Candidate:
-    sampling = roles.sampling
     messages = (
         step.messages
         if step.make_messages is None
         else await _own_messages(step, step.make_messages)
     )
-    request = Request(
-        messages,
-        temperature=sampling.temperature,
-        max_tokens=sampling.max_tokens,
-        seed=sampling.seed,
-        schema=sampling.schema,
-        sample_index=step.id,
-        tools=sampling.tools,
-        tool_choice=sampling.tool_choice,
-        is_generation=True,
-    )
-    reply = await client.complete(request)
+    reply = await client.complete(replace(roles.request, messages=messages, sample_index=step.id))
     text = reply.text
     if roles.answer and not reply.tool_calls:
         text = await run_in_thread_if_large(len(text), roles.answer.extract, text)
@@ -404,38 +368,24 @@ async def _own_messages(
     try:
         return await run_in_thread(make_messages)
     except Exception as error:  # a function of the user may raise anything
-        raise _prompt_error(step, error) from error
-
-
-def _prompt_error(step: Generate | Refine, problem: Exception) -> ConfigError:
-    """Return the error of a prompt that could not be made, with the name of the setting."""
-    name, text = (
-        "draft_prompt" if isinstance(step, Generate) else "refine_prompt",
-        error_text(problem),
-    )
-    return ConfigError(text if text.startswith(name) else f"{name}: {text}")
+        name = "draft_prompt" if isinstance(step, Generate) else "refine_prompt"
+        text = error_text(error)
+        raise ConfigError(text if text.startswith(name) else f"{name}: {text}") from error
 
 
 async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
-    old = step.parent
-    edit = await _repair_form(old.text, roles)
-    edits = [edit] if edit and edit.text != old.text else []
-    edits += await _repair_by_graders(step, roles, client, edit.text if edit else old.text)
-    text = edits[-1].text if edits else old.text
-    note = (
-        "; ".join(each.note for each in edits)
-        or "nothing more that can be repaired without a model"
-    )
+    old, edits = step.parent, await _edits(step, roles, client)
+    note = "; ".join(edit.note for edit in edits)
     reasoned = "separate" if (old.reasoning or "").strip() else None
     return Candidate(
         step.id,
-        text,
+        edits[-1].text if edits else old.text,
         old.id,
         by=client.by or "editor",
         role=step.role,
         truncated=old.truncated,
-        note=note,
-        lossy=any(each.lossy for each in edits),
+        note=note or "nothing more that can be repaired without a model",
+        lossy=any(edit.lossy for edit in edits),
         usage=client.usage,
         seconds=client.seconds,
         artifact=old.artifact,
@@ -443,39 +393,50 @@ async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
     )
 
 
-async def _repair_form(text: str, roles: Roles) -> Edit | None:
-    """Return the editor's repair of the form of a text."""
-    if arepair := getattr(roles.editor, "arepair", None):
-        edit: Edit | None = await arepair(text, roles.requirements)
-        return edit
-    return (
-        await run_in_thread(roles.editor.repair, text, roles.requirements) if roles.editor else None
-    )
-
-
-async def _repair_by_graders(
-    step: Repair, roles: Roles, client: StepClient, text: str
-) -> list[Edit]:
-    """Return the repairs that graders of the panel offer, each made to the text of the one
-    before.
+async def _edits(step: Repair, roles: Roles, client: StepClient) -> list[Edit]:
+    """Return the editor's repair of the form, and the repairs that graders of the panel offer, each
+    made to the text of the one before. Without an editor there are none.
     """
-    candidate, edits = replace(step.parent, text=text), list[Edit]()
-    for traits in roles.traits.values() if roles.editor else ():
-        if not (traits.editable and traits.repair):
-            continue
-        edit = await traits.repair(step.task, candidate)
-        if edit is None or is_blank(edit.text) or edit.text == candidate.text:
-            continue
-        edited = replace(candidate, text=edit.text)
-        guards = [
-            each.grader
-            for each in roles.traits.values()
-            if each is not traits and each.guards_repairs
-        ]
-        if not await _lowers_a_score(guards, step.task, candidate, edited, client):
-            candidate = edited
+    if roles.editor is None:
+        return []
+    candidate, edits = step.parent, list[Edit]()
+    edit = await _repair_form(candidate.text, roles.editor, roles.requirements)
+    if edit and edit.text != candidate.text:
+        candidate, edits = replace(candidate, text=edit.text), [edit]
+    for traits in roles.traits.values():
+        others = [each for each in roles.traits.values() if each is not traits]
+        if edit := await _repair_by_grader(traits, step.task, candidate, others, client):
+            candidate = replace(candidate, text=edit.text)
             edits.append(edit)
     return edits
+
+
+async def _repair_by_grader(
+    traits: GraderTraits,
+    task: Task,
+    candidate: Candidate,
+    others: Iterable[GraderTraits],
+    client: StepClient,
+) -> Edit | None:
+    """Return the repair that a grader offers, unless one of the others that guard repairs scores it
+    lower.
+    """
+    edit = await traits.repair(task, candidate) if traits.editable and traits.repair else None
+    if edit is None or is_blank(edit.text) or edit.text == candidate.text:
+        return None
+    edited = replace(candidate, text=edit.text)
+    guards = [each.grader for each in others if each.guards_repairs]
+    return None if await _lowers_a_score(guards, task, candidate, edited, client) else edit
+
+
+async def _repair_form(
+    text: str, editor: Editor, requirements: Sequence[Requirement]
+) -> Edit | None:
+    """Return the editor's repair of the form of a text."""
+    if arepair := getattr(editor, "arepair", None):
+        edit: Edit | None = await arepair(text, requirements)
+        return edit
+    return await run_in_thread(editor.repair, text, requirements)
 
 
 async def _lowers_a_score(

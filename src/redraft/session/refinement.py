@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -212,14 +212,14 @@ def make_refinement(
     return Refinement(
         trace,
         plan,
-        _in_rounds(plan, left),
-        perform,
-        session,
-        roles,
-        options.store,
-        reservations,
-        errors,
-        owns_session,
+        next_steps=_in_rounds(plan, left),
+        perform=perform,
+        session=session,
+        roles=roles,
+        store=options.store,
+        reservations=reservations,
+        callback_errors=errors,
+        owns_session=owns_session,
     )
 
 
@@ -278,10 +278,7 @@ def _in_form(
 
     Raises ConfigError if the trace has answers of another form.
     """
-    kind, saved = (
-        f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}",
-        settings.get(FORM_SETTING),
-    )
+    kind, saved = _form_kind(form), settings.get(FORM_SETTING)
     given = [
         record for record in records if isinstance(record, Candidate) and record.role == "given"
     ]
@@ -299,6 +296,11 @@ def _in_form(
             "with the best answer as `response`"
         )
     return records, {**settings, FORM_SETTING: kind}
+
+
+def _form_kind(form: AnswerForm[Any]) -> str:
+    """Return what the settings of a trace say of the form of its answers."""
+    return f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}"
 
 
 def _reservations(
@@ -351,37 +353,40 @@ class RefinementRun:
         self.trace = refinement.trace
         self._refinement = refinement
         self._reported_count = len(refinement.trace.records)
-        self._store, self._on_record = refinement.store, refinement.session.options.on_record
 
     async def traces(self) -> AsyncGenerator[Trace, None]:
         """Run to the end, and yield the trace after each record. It frees what the refinement
         holds.
         """
-        refinement, roles = self._refinement, self._refinement.roles
-        writer = roles.writer.name if roles.writer else None
         try:
-            try:
-                self._persist(self.trace)
-                with observer().record_refinement(
-                    lambda: self.trace, writer, roles.known_fingerprint
-                ) as record_steps:
-                    async with Engine(
-                        self.trace,
-                        refinement.next_steps,
-                        record_steps(refinement.perform),
-                        self._persist,
-                        by_rounds=returns_rounds(refinement.plan),
-                    ) as engine:
-                        while not engine.is_over:
-                            yield await self._next_trace(engine)
-            finally:
-                if refinement.reservations:
-                    refinement.reservations.release()
-                if refinement.owns_session:
-                    await refinement.session.close()
+            async with AsyncExitStack() as resources:
+                engine = await self._start(resources)
+                while not engine.is_over:
+                    yield await self._next_trace(engine)
         except BaseException as error:
             await self._attach_result(error)
             raise
+
+    async def _start(self, resources: AsyncExitStack) -> Engine:
+        """Return the engine that runs the refinement until `resources` are closed."""
+        refinement, roles = self._refinement, self._refinement.roles
+        if refinement.owns_session:
+            resources.push_async_callback(refinement.session.close)
+        if refinement.reservations:
+            resources.callback(refinement.reservations.release)
+        self._persist(self.trace)
+        writer = roles.writer.name if roles.writer else None
+        record_steps = resources.enter_context(
+            observer().record_refinement(lambda: self.trace, writer, roles.known_fingerprint)
+        )
+        engine = Engine(
+            self.trace,
+            refinement.next_steps,
+            record_steps(refinement.perform),
+            self._persist,
+            by_rounds=returns_rounds(refinement.plan),
+        )
+        return await resources.enter_async_context(engine)
 
     async def finish(self) -> Trace:
         """Run to the end, and return the last trace."""
@@ -421,17 +426,18 @@ class RefinementRun:
     async def _add(self, trace: Trace) -> None:
         """Store the new records of a trace, then log them and pass them to `on_record`."""
         self._persist(trace)
+        refinement = self._refinement
         for record in trace.records[self._reported_count :]:
             self._reported_count += 1
             _log_record(record, trace.task.id)
-            if self._on_record:
-                await self._refinement.callback_errors.call("on_record", self._on_record, record)
+            if on_record := refinement.session.options.on_record:
+                await refinement.callback_errors.call("on_record", on_record, record)
 
     def _persist(self, trace: Trace) -> None:
         """Store the new records of a trace; `on_record` gets them with the next trace."""
         self.trace = trace
-        if self._store:
-            self._store.append(trace)
+        if self._refinement.store:
+            self._refinement.store.append(trace)
 
 
 def with_outcome(

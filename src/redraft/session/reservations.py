@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -24,7 +25,6 @@ from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step
 from ..loop.task import Task
 from ..loop.trace import PanelGrader, Trace
 from ..middleware.budget import (
-    RESERVATION,
     BudgetOwner,
     BudgetTracker,
     Reservation,
@@ -42,9 +42,8 @@ from .perform import ModelClient, Roles, StepClient, failure_record
 
 # tokens of a text in a judge's prompt for each token that the writer counted: tokenizers differ
 JUDGE_TOKEN_FACTOR = 1.25
-DEFAULT_INSTRUCTION_BYTES = (
-    2000  # of the prompt of a grader without `prompt_texts`, besides task and text
-)
+# of the prompt of a grader without `prompt_texts`, besides task and text
+DEFAULT_INSTRUCTION_BYTES = 2000
 NO_TEXT = PromptSize()
 MAX_DURATIONS = 64  # the latest durations that are kept
 
@@ -103,10 +102,9 @@ class Reservations:
     statistics: StepStatistics
     _owner: BudgetOwner = field(default_factory=BudgetOwner)
     _pending: dict[int, PendingGrades] = field(default_factory=dict)
-    _content_keys: dict[int, Any] = field(init=False)
+    _content_keys: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._content_keys = {c.id: c.content_key for c in self.trace.candidates}
         self._seen_graders = {
             record.grader for record in self.trace.records if isinstance(record, Feedback)
         }
@@ -117,7 +115,7 @@ class Reservations:
             if not member.model_free or self.roles.traits[member.name].makes_calls
         ]
         for record in self.trace.records:
-            self._note_seconds(record)
+            self._note_text(record)
 
     @cached_property
     def _task_size(self) -> PromptSize:
@@ -159,29 +157,24 @@ class Reservations:
 
     async def _write(self, perform: Perform, step: Generate | Refine) -> Record:
         unseen = isinstance(step, Refine) and step.unseen
-        try:
-            self._check_time(
-                self.statistics.writing_median if unseen else self.statistics.expected_seconds
-            )
-        except BudgetExhaustedError as error:
+        statistics = self.statistics
+        if error := self._lack_of_time(
+            statistics.writing_median if unseen else statistics.expected_seconds
+        ):
             return failure_record(step, error, StepClient(None))
         reservation = Reservation(
             self.budget_tracker, no_cost if unseen else self._grading_need, self._owner
         )
-        will_be_graded, token = False, RESERVATION.set(reservation)
+        will_be_graded = False
         try:
-            record = await perform(step)
-            will_be_graded = (
-                isinstance(record, Candidate) and not unseen and not self._is_copy(record)
-            )
+            with reservation.in_use():
+                record = await perform(step)
+            will_be_graded = not unseen and self._is_new_text(record)
         finally:
-            RESERVATION.reset(token)
             reservation.close()
             if not will_be_graded:
                 self.budget_tracker.release(reservation)
-        self._note_seconds(record)
-        if isinstance(record, Candidate):
-            self._content_keys[record.id] = record.content_key
+        self._note_text(record)
         if will_be_graded:
             self._pending[step.id] = PendingGrades(
                 reservation, sum(grader.repeats for grader in self._llm_graders)
@@ -192,16 +185,15 @@ class Reservations:
         pending = self._pending.get(candidate_id)
         member = next((grader for grader in self._llm_graders if grader.name == step.grader), None)
         if pending is None or member is None:
-            return await self._grade_alone(perform, step)
+            return await self._grade_alone(perform, step, member)
         calls = sum(1 for _ in self._call_needs(member, 1))
         # to ask again takes no call of another grader
-        part = self.budget_tracker.split(pending.reservation, calls)
-        token, must_end = RESERVATION.set(part), True
+        part, must_end = self.budget_tracker.split(pending.reservation, calls), True
         try:
-            record = await perform(step)
+            with part.in_use():
+                record = await perform(step)
             must_end = isinstance(record, Failure) and record.stop_reason is not None
         finally:
-            RESERVATION.reset(token)
             self.budget_tracker.release(part)
             pending.repeats_left -= 1
             if must_end or pending.repeats_left <= 0:
@@ -209,24 +201,20 @@ class Reservations:
         self._note_grade(step, pending, part.max_prompt_bytes, record)
         return record
 
-    async def _grade_alone(self, perform: Perform, step: Grade | Compare) -> Record:
+    async def _grade_alone(
+        self, perform: Perform, step: Grade | Compare, member: PanelGrader | None
+    ) -> Record:
         """Perform a grade that was not reserved with its text, as that of a given text: its first
         call reserves the others.
         """
-        members = [grader for grader in self._llm_graders if grader.name == step.grader]
-        if (
-            not members
-            or isinstance(step, Compare)
-            or len(self._further_calls(members[0], step)) == 0
-        ):
+        if member is None or isinstance(step, Compare) or not self._further_calls(member, step):
             return await perform(step)
-        estimate = partial(self._further_need, members[0], step)
+        estimate = partial(self._further_need, member, step)
         reservation = Reservation(self.budget_tracker, estimate, self._owner, for_text=False)
-        token = RESERVATION.set(reservation)
         try:
-            record = await perform(step)
+            with reservation.in_use():
+                record = await perform(step)
         finally:
-            RESERVATION.reset(token)
             reservation.close()
             self.budget_tracker.release(reservation)
         if isinstance(record, Feedback):
@@ -242,23 +230,25 @@ class Reservations:
 
     # ---- time
 
-    def _check_time(self, seconds: float | None) -> None:
-        """Raise BudgetExhaustedError if a text that takes so many seconds is not likely to be
-        finished before the deadline.
+    def _lack_of_time(self, seconds: float | None) -> BudgetExhaustedError | None:
+        """Return the error of a text that takes so many seconds, if it is not likely to be finished
+        before the deadline.
         """
-        if self.deadline_at is None or seconds is None:
-            return
-        if (left := self.deadline_at - monotonic()) < seconds:
-            message = (
-                f"a text with its grades takes about {seconds:.1f} s, {max(0.0, left):.1f} s are "
-                "left before the deadline"
-            )
-            raise BudgetExhaustedError(message, limit="deadline")
+        left = inf if self.deadline_at is None else self.deadline_at - monotonic()
+        if seconds is None or left >= seconds:
+            return None
+        return BudgetExhaustedError(
+            f"a text with its grades takes about {seconds:.1f} s, {max(0.0, left):.1f} s are left "
+            "before the deadline",
+            limit="deadline",
+        )
 
-    def _note_seconds(self, record: Record) -> None:
-        """Record how long a model took to write."""
-        if isinstance(record, Candidate) and record.usage.calls and record.seconds is not None:
-            self.statistics.writing_seconds.append(record.seconds)
+    def _note_text(self, record: Record) -> None:
+        """Record a text, and how long a model took to write it."""
+        if isinstance(record, Candidate):
+            self._content_keys[record.id] = record.content_key
+            if record.usage.calls and record.seconds is not None:
+                self.statistics.writing_seconds.append(record.seconds)
 
     # ---- money
 
@@ -293,14 +283,13 @@ class Reservations:
             grader_calls(traits, self.trace.task, client, self.roles, first_for_task=first)
         )
         calls = max(len(callers), self.statistics.calls_per_repeat.get(name, 0)) if callers else 0
+        measured = self.statistics.instruction_bytes.get(name)
         for n in range(calls * repeats):
             client, caller = callers[n % len(callers)]
             if client is None or client.costs is None:
                 continue
-            measured = self.statistics.instruction_bytes.get(name)
-            size = self._task_size.plus(
-                PromptSize(instruction_bytes(caller) if measured is None else measured, messages=2)
-            ).plus(text)
+            instructions = instruction_bytes(caller) if measured is None else measured
+            size = self._task_size.plus(PromptSize(instructions, messages=2)).plus(text)
             yield client.costs.grade_cost(
                 size, caller.max_tokens, JUDGE_TOKEN_FACTOR, schema=caller.is_judge
             )
@@ -327,11 +316,10 @@ class Reservations:
         if pending.repeats_left == 0:
             statistics.grading_seconds.append(monotonic() - pending.started_at)
 
-    def _is_copy(self, candidate: Candidate) -> bool:
-        """Whether a candidate is a copy of its parent, which is not graded again."""
-        return (
-            candidate.parent is not None
-            and self._content_keys.get(candidate.parent) == candidate.content_key
+    def _is_new_text(self, record: Record) -> bool:
+        """Whether a record is a text that is graded: no copy of its parent."""
+        return isinstance(record, Candidate) and (
+            record.parent is None or self._content_keys.get(record.parent) != record.content_key
         )
 
 

@@ -170,15 +170,18 @@ class PriorKnowledge:
         from ..graders.cards import CardStore  # most users have none
 
         store = CardStore.in_folder(self.options.cards_dir)
-        judges = [each.name for each in scoring_graders(self.panel) if not each.model_free]
-        found = [(name, store.measures_of(self.roles.fingerprint(name))) for name in judges]
-        labelled = [(name, each) for name, each in found if each.calibration]
-        if not labelled and len(found) == 1:
-            labelled = [(name, each) for name, each in found if each.noise]
-        if len(labelled) != 1:
+        measures = {
+            judge.name: store.measures_of(self.roles.fingerprint(judge.name))
+            for judge in scoring_graders(self.panel)
+            if not judge.model_free
+        }
+        labelled = [name for name, found in measures.items() if found.calibration]
+        names = labelled or [*measures]
+        if len(names) != 1:
             return JudgeCalibration()
-        ((name, measures),) = labelled
-        return JudgeCalibration(measures.calibration, name, measures.noise)
+        found = measures[names[0]]
+        has_figures = found.calibration or found.noise
+        return JudgeCalibration(found.calibration, names[0] if has_figures else "", found.noise)
 
     @property
     def labelled_figures(self) -> LabelledFigures:

@@ -93,7 +93,9 @@ class ForwardedCall:
 
     usage: Usage | None = None
     is_complete: bool = False
-    as_current: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
+    as_current: Callable[[], AbstractContextManager[object]] = field(
+        default=nullcontext, repr=False
+    )
     """Makes its span current meanwhile, so that the model's server is told of it."""
 
 
@@ -117,7 +119,7 @@ def annotate(**attributes: str | float | bool) -> None:
 def record_refinement(
     latest: Callable[[], Trace],
     writer: str | None,
-    fingerprint: Callable[[str], str] | None,
+    fingerprint: Callable[[str], str],
 ) -> AbstractContextManager[RecordSteps]:
     """Record what happens meanwhile as the span of a refinement; its value makes its performer
     record its steps.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from http import HTTPMethod
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,8 +31,7 @@ from ..loop.trace import PanelGrader, Trace
 from ..protocols import Reply, Request
 from ..usage import Usage
 
-AttributeValue = str | bool | int | float | list[str] | list[int]
-Attributes = dict[str, AttributeValue]
+Attributes = dict[str, str | bool | int | float | list[str] | list[int]]
 
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
@@ -148,6 +148,11 @@ def clean(text: Any, limit: int = MAX_CHARS) -> str:
     return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()
 
 
+def _name(text: str | None) -> str | None:
+    """Return a name that every exporter can write; None if there is none."""
+    return clean(text) if text else None
+
+
 def without_unknown(values: Mapping[str, Any]) -> Attributes:
     """Return the values without those that are unknown."""
     return {name: value for name, value in values.items() if value is not None}
@@ -174,15 +179,13 @@ def reply_attributes(reply: Reply) -> Attributes:
     """Return what a reply adds: which model answered, why it stopped, and the tokens of all
     attempts that it took.
     """
-    usage = reply.usage
+    reason = reply.finish_reason
     values = {
-        "gen_ai.response.id": clean(reply.response_id) if reply.response_id else None,
-        "gen_ai.response.model": clean(reply.response_model) if reply.response_model else None,
-        "gen_ai.response.finish_reasons": [clean(reply.finish_reason)]
-        if reply.finish_reason
-        else None,
+        "gen_ai.response.id": _name(reply.response_id),
+        "gen_ai.response.model": _name(reply.response_model),
+        "gen_ai.response.finish_reasons": [clean(reason)] if reason else None,
     }
-    return without_unknown(values) | token_attributes(usage)
+    return without_unknown(values) | token_attributes(reply.usage)
 
 
 def token_attributes(usage: Usage) -> Attributes:
@@ -224,23 +227,23 @@ def step_attributes(step: Step, fingerprint: str | None) -> Attributes:
     grader.
     """
     values: dict[str, Any] = {"redraft.step": step.role}
-    if isinstance(step, Generate | Refine | Repair):
-        values["redraft.candidate.id"] = step.id
-        values["redraft.candidate.parent"] = None if isinstance(step, Generate) else parent_id(step)
-    elif isinstance(step, Grade | Compare):
-        values |= {
-            "redraft.grader.name": clean(step.grader),
-            "redraft.grader.fingerprint": fingerprint,
-        }
-        values |= {"redraft.grade.repeat": step.repeat}
-        if isinstance(step, Grade):
+    match step:
+        case Generate() | Refine() | Repair():
+            values["redraft.candidate.id"] = step.id
+        case Grade() | Compare():
+            values |= {
+                "redraft.grader.name": clean(step.grader),
+                "redraft.grader.fingerprint": fingerprint,
+                "redraft.grade.repeat": step.repeat,
+            }
+    match step:
+        case Refine():
+            values["redraft.candidate.parent"] = step.parent
+        case Repair():
+            values["redraft.candidate.parent"] = step.parent.id
+        case Grade():
             values["redraft.candidate.id"] = step.candidate.id
     return without_unknown(values)
-
-
-def parent_id(step: Refine | Repair) -> int:
-    """Return the id of the candidate that a step starts from."""
-    return step.parent if isinstance(step, Refine) else step.parent.id
 
 
 def record_attributes(record: Record) -> Attributes:
@@ -279,8 +282,8 @@ def evaluation_attributes(
         values |= {
             "gen_ai.evaluation.score.value": record.score,
             "gen_ai.evaluation.score.label": _label(record, panel_grader),
+            "redraft.grader.model": _name(record.by),
         }
-        values["redraft.grader.model"] = clean(record.by) if record.by else None
     elif isinstance(record, Failure):
         values[ERROR_TYPE] = clean(record.error)
     return without_unknown(values)
@@ -288,13 +291,9 @@ def evaluation_attributes(
 
 def _label(feedback: Feedback, panel_grader: PanelGrader | None) -> str | None:
     is_binary = panel_grader is not None and (panel_grader.must or panel_grader.score_step == 1)
-    return (
-        None
-        if feedback.score is None or not is_binary
-        else "pass"
-        if feedback.score == 1
-        else "fail"
-    )
+    if feedback.score is None or not is_binary:
+        return None
+    return "pass" if feedback.score == 1 else "fail"
 
 
 # ---- refinements
@@ -309,10 +308,10 @@ def refinement_attributes(
     values = {
         "gen_ai.operation.name": "invoke_workflow",
         "gen_ai.agent.name": "refine",
-        "gen_ai.request.model": clean(writer) if writer else None,
+        "gen_ai.request.model": _name(writer),
         "redraft.resumed_records": len(trace.records) or None,
-        "redraft.run.name": clean(run) if run else None,
-        "redraft.row.id": clean(row) if row else None,
+        "redraft.run.name": _name(run),
+        "redraft.row.id": _name(row),
     }
     return without_unknown(values)
 
@@ -345,15 +344,11 @@ def outcome_error(trace: Trace) -> str | None:
 
 # ---- requests to a server
 
-HTTP_METHODS = frozenset(
-    {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
-)
-
 
 def http_attributes(method: str, path: str, *, is_route: bool) -> Attributes:
     """Return what is known of a request to a server before it is answered."""
     values = {
-        "http.request.method": method if method in HTTP_METHODS else "_OTHER",
+        "http.request.method": method if method in set(HTTPMethod) else "_OTHER",
         "url.path": clean(path, 200),
         "http.route": path if is_route else None,
     }

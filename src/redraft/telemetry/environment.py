@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from threading import Thread
 from time import monotonic
 from typing import Any, Literal, TypeAlias
@@ -56,81 +56,50 @@ def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
     return exporters
 
 
-def configure_from_environment(
-    say: Say, environ: Mapping[str, str] | None = None
-) -> TelemetryExport | None:
-    """Configure the SDK as the environment asks for; None if it asks for nothing, or the program is
-    configured already.
+@contextmanager
+def telemetry_from_environment(say: Say) -> Iterator[None]:
+    """Send telemetry meanwhile, if the environment asks for it and the program has configured
+    nothing itself, and at the end what is left, for two seconds at most.
 
-    `say` gets one line for what is ignored, such as a missing extra: these variables may be meant
-    for other programs.
+    `say` gets one line for what is ignored, such as a missing extra (these variables may be meant
+    for other programs), and one if something could not be sent.
     """
-    exporters = exporters_of(os.environ if environ is None else environ, say)
-    if not exporters:
-        return None
+    exporters = exporters_of(os.environ, say)
+    if not exporters or not _may_configure(say):
+        yield
+        return
+    complaints = ExportComplaints()
+    with complaints.collect():
+        providers = _configure(exporters, complaints, say)
+        try:
+            yield
+        finally:
+            in_time = _shut_down(providers)
+            if providers and (complaints.count or not in_time):
+                say(f"telemetry: not everything could be sent to {collector(os.environ)}")
+
+
+def _may_configure(say: Say) -> bool:
+    """Whether the SDK is installed and the program has not configured it."""
     try:
         import opentelemetry.sdk.trace  # noqa: F401
 
         from .recorder import configured_recorder
     except ImportError:
         say(f"OpenTelemetry is asked for by OTEL_ variables and is not installed: {EXTRA_HINT}")
-        return None
-    if configured_recorder() is not None:
-        return None
-    complaints = ExportComplaints()
-    with ExitStack() as stack:
-        stack.enter_context(complaints.collect())
-        try:
-            providers = _configure(exporters)
-        except (ImportError, ValueError, OSError) as error:
-            say(
-                f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a "
-                f"missing part ({EXTRA_HINT})"
-            )
-            return None
-        finally:
-            for text in complaints.take_texts():
-                say(f"OpenTelemetry: {text}")
-        return TelemetryExport(providers, complaints, stack.pop_all())
+        return False
+    return configured_recorder() is None
 
 
-@contextmanager
-def telemetry_from_environment(say: Say) -> Iterator[None]:
-    """Send telemetry meanwhile, if the environment asks for it, and at the end what is left, for
-    two seconds at most.
-    """
-    export = configure_from_environment(say)
-    try:
-        yield
-    finally:
-        if export:
-            export.close(say)
-
-
-@dataclass
-class TelemetryExport:
-    """The SDK's providers, and what their exporters complain about, which would else be written to
-    stderr line by line.
-    """
-
-    providers: list[Any]
-    complaints: ExportComplaints
-    _logs_taken: ExitStack
-
-    def close(self, say: Say, seconds: float = END_SECONDS) -> None:
-        """Send what is left, for so many seconds at most. `say` gets one line if something could
-        not be sent.
-        """
-        threads = [Thread(target=provider.shutdown, daemon=True) for provider in self.providers]
-        ends_at = monotonic() + seconds
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, ends_at - monotonic()))
-        in_time = not any(thread.is_alive() for thread in threads)
-        self._logs_taken.close()
-        if self.complaints.count or not in_time:
-            say(f"telemetry: not everything could be sent to {collector(os.environ)}")
+def _shut_down(providers: Iterable[Any]) -> bool:
+    """Send what is left, for END_SECONDS at most. Return whether the providers ended in time."""
+    threads = [Thread(target=provider.shutdown, daemon=True) for provider in providers]
+    ends_at = monotonic() + END_SECONDS
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, ends_at - monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 class ExportComplaints(logging.Handler):
@@ -165,9 +134,8 @@ class ExportComplaints(logging.Handler):
         try:
             yield
         finally:
-            logger.propagate = (
-                before  # the handler stays: an exporter that is late must not write to stderr
-            )
+            # the handler stays: an exporter that is late must not write to stderr
+            logger.propagate = before
 
 
 def collector(environ: Mapping[str, str]) -> str:
@@ -189,7 +157,29 @@ def collector(environ: Mapping[str, str]) -> str:
 # ---- the SDK
 
 
-def _configure(exporters: Mapping[Signal, str]) -> list[Any]:
+def _configure(
+    exporters: Mapping[Signal, str], complaints: ExportComplaints, say: Say
+) -> list[Any]:
+    """Configure the SDK, and return its providers; none if that fails."""
+    makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
+    try:
+        resource = _resource()
+        return [
+            makers[signal](_sender(signal, exporter), resource)
+            for signal, exporter in exporters.items()
+        ]
+    except (ImportError, ValueError, OSError) as error:
+        say(
+            f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a "
+            f"missing part ({EXTRA_HINT})"
+        )
+        return []
+    finally:
+        for text in complaints.take_texts():
+            say(f"OpenTelemetry: {text}")
+
+
+def _resource() -> Any:
     from opentelemetry.sdk.resources import Resource
 
     from .recorder import VERSION
@@ -197,11 +187,9 @@ def _configure(exporters: Mapping[Signal, str]) -> list[Any]:
     named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
-    resource = Resource.create(
+    return Resource.create(
         {"service.version": VERSION, **({} if named else {"service.name": "redraft"})}
     )
-    makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
-    return [makers[signal](exporter, resource) for signal, exporter in exporters.items()]
 
 
 def _queue_size(prefix: str) -> dict[str, Any]:
@@ -209,71 +197,56 @@ def _queue_size(prefix: str) -> dict[str, Any]:
     return {} if os.environ.get(f"OTEL_{prefix}_MAX_QUEUE_SIZE") else {"max_queue_size": MAX_QUEUE}
 
 
-def _trace_provider(exporter: str, resource: Any) -> Any:
+def _sender(signal: Signal, exporter: str) -> Any:
+    """Return what sends a signal. Raises ImportError if it is not installed."""
+    senders: dict[Signal, Callable[..., Any]]
+    if exporter == "console":
+        from opentelemetry.sdk._logs.export import ConsoleLogRecordExporter
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+        senders = {
+            "traces": ConsoleSpanExporter,
+            "metrics": ConsoleMetricExporter,
+            "logs": ConsoleLogRecordExporter,
+        }
+        return senders[signal](out=sys.stderr)
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    senders = {"traces": OTLPSpanExporter, "metrics": OTLPMetricExporter, "logs": OTLPLogExporter}
+    return senders[signal]()
+
+
+def _trace_provider(sender: Any, resource: Any) -> Any:
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.trace import set_tracer_provider
 
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    sender: SpanExporter
-    if exporter == "console":
-        sender = ConsoleSpanExporter(out=_stderr())
-    else:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-        sender = OTLPSpanExporter()
     provider.add_span_processor(BatchSpanProcessor(sender, **_queue_size("BSP")))
     set_tracer_provider(provider)
     return provider
 
 
-def _meter_provider(exporter: str, resource: Any) -> Any:
+def _meter_provider(sender: Any, resource: Any) -> Any:
     from opentelemetry.metrics import set_meter_provider
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import (
-        ConsoleMetricExporter,
-        MetricExporter,
-        PeriodicExportingMetricReader,
-    )
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    sender: MetricExporter
-    if exporter == "console":
-        sender = ConsoleMetricExporter(out=_stderr())
-    else:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-        sender = OTLPMetricExporter()
-    provider = MeterProvider(
-        [PeriodicExportingMetricReader(sender)], resource, shutdown_on_exit=False
-    )
+    reader = PeriodicExportingMetricReader(sender)
+    provider = MeterProvider([reader], resource, shutdown_on_exit=False)
     set_meter_provider(provider)
     return provider
 
 
-def _event_provider(exporter: str, resource: Any) -> Any:
+def _event_provider(sender: Any, resource: Any) -> Any:
     from opentelemetry._logs import set_logger_provider
     from opentelemetry.sdk._logs import LoggerProvider
-    from opentelemetry.sdk._logs.export import (
-        BatchLogRecordProcessor,
-        ConsoleLogRecordExporter,
-        LogRecordExporter,
-    )
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-    sender: LogRecordExporter
-    if exporter == "console":
-        sender = ConsoleLogRecordExporter(out=_stderr())
-    else:
-        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-
-        sender = OTLPLogExporter()
     provider = LoggerProvider(resource, shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(sender, **_queue_size("BLRP")))
     set_logger_provider(provider)
     return provider
-
-
-def _stderr() -> Any:
-    """Return stderr: stdout is for answers."""
-    import sys
-
-    return sys.stderr

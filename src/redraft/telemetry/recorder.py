@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.context import Context, attach, detach, get_current
@@ -40,7 +40,7 @@ from ..base.masking import Mask, secrets_in_environment
 from ..base.own_code import PACKAGE
 from ..errors import ModelError, error_name
 from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
-from ..loop.steps import Grade, Step, Stop
+from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.trace import Trace
 from ..protocols import Call, Perform, RecordSteps, Reply, Request
 from ..usage import Usage
@@ -55,44 +55,25 @@ ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
 IN_EVENTS = frozenset({"event_only", "span_and_event"})
 # the API's own providers record nothing
 API_PACKAGES = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")
-PROVIDER_VARIABLES = (
-    ("opentelemetry.trace", "_TRACER_PROVIDER"),
-    ("opentelemetry.metrics._internal", "_METER_PROVIDER"),
-    ("opentelemetry._logs._internal", "_LOGGER_PROVIDER"),
-)
 VERSION = str(sys.modules[PACKAGE].__version__)
 _PROPAGATOR = TraceContextTextMapPropagator()
-_DEBUG, _INFO = _logs.SeverityNumber.DEBUG, _logs.SeverityNumber.INFO
+# no error is recorded by the API: its message may quote a prompt
+_as_current = partial(trace.use_span, record_exception=False, set_status_on_exception=False)
 
 
 def configured_recorder() -> Recorder | None:
     """Return the recorder for what the program has configured; None if nothing records."""
     global _RECORDER  # noqa: PLW0603  (it is replaced when the program configures other providers)
-    if _RECORDER is not None and _is_unconfigured():
-        return None
     key = (
         trace.get_tracer_provider(),
         metrics.get_meter_provider(),
         _logs.get_logger_provider(),
         os.environ.get(CONTENT_VARIABLE, "").strip().lower(),
     )
-    if (recorder := _RECORDER) is None or recorder.key != key:
-        with _LOCK:  # two recorders would count twice
-            if (recorder := _RECORDER) is None or recorder.key != key:
-                _RECORDER = recorder = Recorder(key)
-    return recorder if recorder.is_active else None
-
-
-def _is_unconfigured() -> bool:
-    """Whether no provider was set so far, found without the API's functions, which read the
-    environment each time.
-
-    An API that has these variables no longer is asked by its functions.
-    """
-    return all(
-        getattr(sys.modules.get(module), name, module) is None
-        for module, name in PROVIDER_VARIABLES
-    )
+    with _LOCK:  # two recorders would count twice
+        if _RECORDER is None or _RECORDER.key != key:
+            _RECORDER = Recorder(key)
+        return _RECORDER if _RECORDER.is_active else None
 
 
 @dataclass(slots=True)
@@ -151,30 +132,30 @@ class Recorder:
     ) -> Reply:
         """Make a call, and record it."""
         target = say.call_target(model, address, operation=operation)
-        attributes, started = say.request_attributes(target, request), perf_counter()
-        span = self.tracer.start_span(target.span_name, kind=_kind(target), attributes=attributes)
-        try:
-            with _as_current(span):
-                reply = await call(request)
-        except BaseException as error:
-            self._measure(target, perf_counter() - started, error=error_name(error))
-            self.end_with_error(span, error)
-            raise
-        self._measure(target, perf_counter() - started, reply.usage)
-        span.set_attributes(say.reply_attributes(reply))
-        if self.has_content:
-            self._record_messages(span, attributes, request, reply)
-        span.end()
-        if step := _CURRENT_STEP.get():
-            step.span, step.response_id = span.get_span_context(), reply.response_id
+        attributes = say.request_attributes(target, request)
+        with self.forwarded_call(target, attributes) as made, made.as_current():
+            reply = await call(request)
+            made.usage, span = reply.usage, trace.get_current_span()
+            span.set_attributes(say.reply_attributes(reply))
+            if self.has_content:
+                self._record_messages(span, attributes, request, reply)
+            if step := _CURRENT_STEP.get():
+                step.span, step.response_id = span.get_span_context(), reply.response_id
         return reply
 
     @contextmanager
-    def forwarded_call(self, target: say.CallTarget) -> Iterator[ForwardedCall]:
-        """Record a call whose request and reply are passed on."""
-        attributes, started = target.attributes, perf_counter()
-        span = self.tracer.start_span(target.span_name, kind=_kind(target), attributes=attributes)
-        call = ForwardedCall(as_current=partial(_as_current, span))
+    def forwarded_call(
+        self, target: say.CallTarget, attributes: say.Attributes | None = None
+    ) -> Iterator[ForwardedCall]:
+        """Record a call whose request and reply are passed on. `attributes`: what is known of it
+        besides its target.
+        """
+        span = self.tracer.start_span(
+            target.span_name,
+            kind=SpanKind.CLIENT if target.host else SpanKind.INTERNAL,
+            attributes=attributes or target.attributes,
+        )
+        started, call = perf_counter(), ForwardedCall(as_current=partial(_as_current, span))
         try:
             yield call
             call.is_complete = True
@@ -199,11 +180,8 @@ class Recorder:
         """
         common = target.attributes
         self.seconds.record(seconds, common | ({say.ERROR_TYPE: say.clean(error)} if error else {}))
-        for kind, count in (
-            (("input", usage.input_tokens), ("output", usage.output_tokens))
-            if usage and not error
-            else ()
-        ):
+        counts = {"input": usage.input_tokens, "output": usage.output_tokens} if usage else {}
+        for kind, count in counts.items():
             if count is not None:
                 self.tokens.record(count, common | {"gen_ai.token.type": kind})
 
@@ -231,7 +209,12 @@ class Recorder:
             span.set_attributes({name: say.as_json(value) for name, value in content.items()})
         if self.content_in_events and self.logger:
             details = attributes | say.reply_attributes(reply) | content
-            self._emit(say.DETAILS_EVENT, details, trace.set_span_in_context(span), _DEBUG)
+            self.logger.emit(
+                event_name=say.DETAILS_EVENT,
+                attributes=details,
+                context=trace.set_span_in_context(span),
+                severity_number=_logs.SeverityNumber.DEBUG,
+            )
 
     # ---- refinements
 
@@ -240,7 +223,7 @@ class Recorder:
         self,
         latest: Callable[[], Trace],
         writer: str | None,
-        fingerprint: Callable[[str], str] | None,
+        fingerprint: Callable[[str], str],
         row: RowOfRun | None,
     ) -> Iterator[RecordSteps]:
         """Record the span of a refinement, and yield what makes its performer record its steps."""
@@ -288,19 +271,13 @@ class Recorder:
     @contextmanager
     def run(self, name: str) -> Iterator[None]:
         """Record the span of a batch, as the current one."""
-        attributes = {
+        attributes: say.Attributes = {
             "gen_ai.operation.name": "invoke_workflow",
             "gen_ai.agent.name": "batch",
             "redraft.run.name": say.clean(name),
         }
-        span = self.tracer.start_span("invoke_workflow batch", attributes=attributes)
-        try:
-            with _as_current(span):
-                yield
-        except BaseException as error:
-            self.end_with_error(span, error)
-            raise
-        span.end()
+        with self._work("invoke_workflow batch", attributes):
+            yield
 
     @contextmanager
     def request(self, method: str, path: str, is_route: bool) -> Iterator[Callable[[int], None]]:  # noqa: FBT001
@@ -308,21 +285,25 @@ class Recorder:
         status of the reply.
         """
         attributes = say.http_attributes(method, path, is_route=is_route)
-        name = (
-            f"{attributes['http.request.method']} {path}"
-            if is_route
-            else str(attributes["http.request.method"])
-        )
-        span = self.tracer.start_span(name, kind=SpanKind.SERVER, attributes=attributes)
+        name = str(attributes["http.request.method"]) + f" {path}" * is_route
+        with self._work(name, attributes, SpanKind.SERVER) as span:
 
-        def set_status(status: int) -> None:
-            span.set_attribute("http.response.status_code", status)
-            if status >= 500:
-                self._set_error(span, str(status))
+            def set_status(status: int) -> None:
+                span.set_attribute("http.response.status_code", status)
+                if status >= 500:
+                    self._set_error(span, str(status))
 
+            yield set_status
+
+    @contextmanager
+    def _work(
+        self, name: str, attributes: say.Attributes, kind: SpanKind = SpanKind.INTERNAL
+    ) -> Iterator[Span]:
+        """Record what happens meanwhile as the current span, which ends with its error."""
+        span = self.tracer.start_span(name, kind=kind, attributes=attributes)
         try:
             with _as_current(span):
-                yield set_status
+                yield span
         except BaseException as error:
             self.end_with_error(span, error)
             raise
@@ -347,18 +328,11 @@ class Recorder:
             step_span.add_event(say.EVALUATION_EVENT, attributes)
             return
         evaluated = NonRecordingSpan(source.span) if source.span else step_span
-        self._emit(say.EVALUATION_EVENT, attributes, trace.set_span_in_context(evaluated), _INFO)
-
-    def _emit(
-        self,
-        name: str,
-        attributes: Mapping[str, Any],
-        context: Context,
-        severity: _logs.SeverityNumber,
-    ) -> None:
-        assert self.logger is not None
         self.logger.emit(
-            event_name=name, attributes=attributes, context=context, severity_number=severity
+            event_name=say.EVALUATION_EVENT,
+            attributes=attributes,
+            context=trace.set_span_in_context(evaluated),
+            severity_number=_logs.SeverityNumber.INFO,
         )
 
     # ---- errors
@@ -423,7 +397,7 @@ class RefinementSteps:
     recorder: Recorder
     span: Span
     latest: Callable[[], Trace]
-    fingerprint: Callable[[str], str] | None
+    fingerprint: Callable[[str], str]
     sources: dict[int, CallOfStep] = field(default_factory=dict)  # of the candidates
 
     def record(self, perform: Perform) -> Perform:
@@ -433,7 +407,9 @@ class RefinementSteps:
         async def perform_recorded(step: Step) -> Record:
             if isinstance(step, Stop):
                 return await perform(step)
-            fingerprint = self._fingerprint_of(step)
+            fingerprint = (
+                self.fingerprint(step.grader) if isinstance(step, Grade | Compare) else None
+            )
             attributes = say.step_attributes(step, fingerprint)
             span = self.recorder.tracer.start_span(
                 say.step_name(step), parent, attributes=attributes
@@ -447,10 +423,6 @@ class RefinementSteps:
             return record
 
         return perform_recorded
-
-    def _fingerprint_of(self, step: Step) -> str | None:
-        grader = getattr(step, "grader", None)
-        return self.fingerprint(grader) if grader is not None and self.fingerprint else None
 
     def _end(
         self, step: Step, record: Record, span: Span, made_by: CallOfStep, fingerprint: str | None
@@ -483,19 +455,6 @@ async def _perform_as_current(span: Span, work: Awaitable[Record]) -> tuple[Reco
             return await work, made_by
     finally:
         _CURRENT_STEP.reset(token)
-
-
-@contextmanager
-def _as_current(span: Span) -> Iterator[None]:
-    token = attach(trace.set_span_in_context(span))
-    try:
-        yield
-    finally:
-        detach(token)
-
-
-def _kind(target: say.CallTarget) -> SpanKind:
-    return SpanKind.CLIENT if target.host else SpanKind.INTERNAL
 
 
 def _records(provider: object) -> bool:

@@ -6,15 +6,13 @@ request led to. Headers, queries and bodies are not recorded.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from . import active_recorder
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class RequestSpans:
@@ -25,7 +23,7 @@ class RequestSpans:
     """
 
     def __init__(
-        self, app: Application, routes: Collection[str] = (), ignored: Collection[str] = ()
+        self, app: ASGIApp, routes: Collection[str] = (), ignored: Collection[str] = ()
     ) -> None:
         self._app, self._routes, self._ignored = app, frozenset(routes), frozenset(ignored)
 
@@ -48,7 +46,7 @@ class RequestSpans:
             recorder.request(str(scope["method"]), path, path in self._routes) as set_status,
         ):
 
-            async def send_recorded(message: MutableMapping[str, Any]) -> None:
+            async def send_recorded(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     set_status(int(message["status"]))
                 await send(message)

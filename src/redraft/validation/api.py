@@ -247,7 +247,7 @@ def _without_stale_verdicts(config: LiveConfig, session: Session) -> LiveConfig:
     may have changed.
     """
     panel, roles = session.resolve_panel(())
-    grader = roles.graders[panel[0].name]
+    grader = roles.traits[panel[0].name].grader
     return replace(
         config, restart=config.restart or (isinstance(grader, FunctionGrader) and grader.model_free)
     )

@@ -99,10 +99,6 @@ class ShardBudget(BudgetTracker):
         if (refusal := self.refusal) and amounts[refusal.limit] >= refusal.amount:
             raise BudgetExhaustedError(refusal.message, limit=refusal.limit)
 
-    def grant_at_once(self, expected: Callable[[], Amounts]) -> Grant | None:
-        """Return None: `reserve` waits until the journal has what is reserved."""
-        return None
-
     async def reserve(
         self, need: Callable[[], CostEstimate], reservation: Reservation | None = None
     ) -> Grant:
