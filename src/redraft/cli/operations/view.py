@@ -45,7 +45,7 @@ def entry_named(library: RunLibrary, name: str | None) -> RunEntry | None:
 def serve_runs(run: str | None, journal: str | None, port: int, *, browser: bool) -> None:
     """Serve the pages until Ctrl-C."""
     check_extra("view")
-    from ...base.web.server import PageServer, browser_page
+    from ...base.page_server import PageServer, browser_page
     from ...viewer.pages import STYLES, ViewerPages
 
     with ExitStack() as stack:
