@@ -339,18 +339,10 @@ class Result(Generic[T_co]):
         the diagnosis.
         """
         best, usage = self.trace.best, self.usage
-        names_by_note = {
-            "changed without being asked": [each.path for each in changed_fields(self.trace)],
-            "still broken": broken_musts(self.trace),
-            "said nothing": sorted(self.trace.silent_graders),
-        }
-        notes = [f"{note}: {', '.join(names)}" for note, names in names_by_note.items() if names]
-        if best and best.note and best.role in {"generate", "refine"}:
-            notes.append(f"by {best.by} ({best.note})")
         parts = [
             headline(self),
             "cut off at the token limit" if best and best.truncated else "",
-            *map(strip_control_sequences, [*notes, *self.callback_errors]),
+            *map(strip_control_sequences, [*_notes(self.trace), *self.callback_errors]),
             diagnosis_text(self) if self.score_interval else "",
             selection_reason(self.trace),
             f"calls {usage.calls}",
@@ -358,6 +350,19 @@ class Result(Generic[T_co]):
             f"cost {format_usd(usage.cost)}",
         ]
         return " · ".join(filter(None, parts))
+
+
+def _notes(trace: Trace) -> Iterator[str]:
+    """Yield what is to be known of the best answer and its graders."""
+    names_by_note = {
+        "changed without being asked": [each.path for each in changed_fields(trace)],
+        "still broken": broken_musts(trace),
+        "said nothing": sorted(trace.silent_graders),
+    }
+    yield from (f"{note}: {', '.join(names)}" for note, names in names_by_note.items() if names)
+    best = trace.best
+    if best and best.note and best.role in {"generate", "refine"}:
+        yield f"by {best.by} ({best.note})"
 
 
 def parsed_answer(trace: Trace, form: AnswerForm[T_co] | None) -> T_co | None:
@@ -431,19 +436,25 @@ def headline(result: Result[Any]) -> str:
     """Return the scores of the first and of the best answer, what stands behind them, and why the
     run stopped, in plain words.
     """
-    note = result.trace.stop_note
-    wrote = any(candidate.role in {"generate", "refine"} for candidate in result.trace.candidates)
-    show_note = (
-        result.stop.resumable
-        or result.stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
-        or EXCESS_TEXT in note
-        or ((result.score_interval is not None or not wrote) and result.stop not in SUCCESS_REASONS)
-        or not is_graded(result.trace)
-    )
-    why = f" ({strip_control_sequences(note)})" if note and show_note else ""
+    note = strip_control_sequences(result.trace.stop_note)
+    why = f" ({note})" if note and _says_more(result) else ""
     return (
         f"{ranked_text(result.trace) or _scores_in_words(result)}; stopped: "
         f"{stop_phrase(result.trace)}{why}"
+    )
+
+
+def _says_more(result: Result[Any]) -> bool:
+    """Whether the note on why a run stopped says more than `stop_phrase`."""
+    trace, stop = result.trace, result.stop
+    wrote = any(candidate.role in {"generate", "refine"} for candidate in trace.candidates)
+    is_surprise = result.score_interval is not None or not wrote
+    return (
+        stop.resumable
+        or stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
+        or EXCESS_TEXT in trace.stop_note
+        or (is_surprise and stop not in SUCCESS_REASONS)
+        or not is_graded(trace)
     )
 
 

@@ -274,6 +274,18 @@ def _single_backslashes(content: str) -> Iterator[int]:
     if clear:
         yield from _path_backslashes(content, clear, escapes)
     begin = content.find(r"\begin{")
+    in_formulas = set(_in_formulas(content, escapes))
+    for escape in escapes:
+        at = escape.start()
+        if escape[0] == r"\\":
+            if begin in clear and _ends_latex_line(content, at):
+                yield from (at, at + 1)
+        elif at in in_formulas or _is_single_by_context(content, escape, has_clear=bool(clear)):
+            yield at
+
+
+def _in_formulas(content: str, escapes: list[re.Match[str]]) -> Iterator[int]:
+    """Yield where those of COMMON_COMMANDS begin that stand in a formula between dollars."""
     last_formula = max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
     dollars = after = 0
     for escape in escapes:
@@ -281,13 +293,8 @@ def _single_backslashes(content: str) -> Iterator[int]:
         dollars, after = dollars + content.count("$", after, at), end
         if escape[0] == r"\n":
             dollars = 0  # no formula within a line goes on after it
-        elif escape[0] in {r"\b", r"\f"}:
-            yield from [at] if clear else ()
-        elif escape[0] == r"\\":
-            yield from (at, at + 1) if begin in clear and _ends_latex_line(content, at) else ()
-        elif COMMON_COMMANDS.fullmatch(escape[0]):
-            in_formula = dollars % 2 == 1 and at < last_formula
-            yield from [at] if in_formula or _is_command(content, escape, bool(clear)) else ()
+        elif dollars % 2 == 1 and at < last_formula and COMMON_COMMANDS.fullmatch(escape[0]):
+            yield at
 
 
 def _path_backslashes(content: str, clear: set[int], escapes: list[re.Match[str]]) -> Iterator[int]:
@@ -307,10 +314,14 @@ def _ends_latex_line(content: str, at: int) -> bool:
     return "\\" not in before + after and not after.isalpha()
 
 
-def _is_command(content: str, escape: re.Match[str], has_clear: bool) -> bool:  # noqa: FBT001
-    """Whether what stands before an escape, if it could be one of COMMON_COMMANDS, says that it
-    is.
+def _is_single_by_context(content: str, escape: re.Match[str], *, has_clear: bool) -> bool:
+    """Whether the backslash of an escape that could be one of JSON is a single one, by what stands
+    before it and by the clear ones of the same text.
     """
+    if escape[0] in {r"\b", r"\f"}:
+        return has_clear
+    if not COMMON_COMMANDS.fullmatch(escape[0]):
+        return False
     before = content[max(0, escape.start() - 2) : escape.start()]
     return (
         escape[0] == content

@@ -275,16 +275,12 @@ def secrets_in_fields(value: Any) -> Iterator[str]:
     """
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            secret = (
-                inner.rpartition(" ")[2]
-                if isinstance(inner, str) and "auth" in name.lower()
-                else inner
-            )
-            if not isinstance(secret, str):
-                yield from secrets_in_fields(secret)
-            elif _KEY_NAME.search(name) or (
-                SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(secret)
-            ):
+            if not isinstance(inner, str):
+                yield from secrets_in_fields(inner)
+                continue
+            secret = inner.rpartition(" ")[2] if "auth" in name.lower() else inner
+            is_random = SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(secret)
+            if is_random or _KEY_NAME.search(name):
                 yield secret
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -345,13 +341,19 @@ def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
                 if is_named and len(name) >= MIN_WORD_FRAGMENT:
                     yield name
                 is_named = bool(SECRET_NAME.search(name)) if name else is_named
-                words = [word for word in value.split() if word.lower() not in _SCHEMES]
                 least = MIN_FRAGMENT if is_named else min_length
-                yield from (
-                    word for word in {*words, *re.split(r"[\s=:]+", value)} if len(word) >= least
-                )
-                if is_named and name and len(words) == 1 and min_length < maxsize:
-                    yield words[0]
+                alone = is_named and bool(name) and min_length < maxsize
+                yield from _secret_words(value, least, alone=alone)
+
+
+def _secret_words(value: str, least: int, *, alone: bool) -> Iterator[str]:
+    """Yield the words of a value of at least `least` characters; with `alone` a single one of any
+    length.
+    """
+    words = [word for word in value.split() if word.lower() not in _SCHEMES]
+    yield from (word for word in {*words, *re.split(r"[\s=:]+", value)} if len(word) >= least)
+    if alone and len(words) == 1:
+        yield words[0]
 
 
 def _min_fragment(secret: str) -> int:
