@@ -203,7 +203,11 @@ class PriceTable:
                 and len(price) == 2
                 and all(checks.is_number(amount) and amount >= 0 for amount in price)
             )
-            checks.require(fits, f"{name}: {checks.format_value(model)}", expected, price)
+            if not fits:
+                raise ConfigError(
+                    f"{name} must be {expected}, got {checks.format_value(price)} for "
+                    f"{checks.format_value(model)}"
+                )
 
 
 COLLECTIONS = (list, tuple, set, frozenset)

@@ -102,10 +102,7 @@ class Mask:
         least = _min_fragment(secret)
         public = _PUBLIC_PREFIX.match(secret)
         prefix = public.group().lower().encode() if public else b""
-        words = set[bytes]()
-        if self._keep_words and least < MIN_WORD_FRAGMENT:
-            pieces = (secret[i : i + least] for i in range(len(secret) - least + 1))
-            words = {piece.lower().encode() for piece in pieces if _WORD.fullmatch(piece)}
+        words = self._words_in(secret, least)
         sizes = {least, MIN_WORD_FRAGMENT} if words else {least}
         for form in _encodings(secret):
             self.max_length = max(self.max_length, len(form))
@@ -115,6 +112,13 @@ class Mask:
             for size in sizes:
                 starts = range(max(0, known - size + 1), len(form) - size + 1)
                 self._fragments[size] |= {form[i : i + size] for i in starts} - words
+
+    def _words_in(self, secret: str, least: int) -> set[bytes]:
+        """Return the shortest fragments that may be words, and are not masked by themselves."""
+        if not self._keep_words or least >= MIN_WORD_FRAGMENT:
+            return set()
+        pieces = (secret[i : i + least] for i in range(len(secret) - least + 1))
+        return {piece.lower().encode() for piece in pieces if _WORD.fullmatch(piece)}
 
     def __bool__(self) -> bool:
         return bool(self._whole_secrets or self._fragments)

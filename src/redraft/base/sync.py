@@ -123,14 +123,12 @@ def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return the function that creates an event loop of uvloop; None if that is not installed, or
     descriptors are scarce.
     """
-    if descriptor_limit() < MIN_DESCRIPTORS:
-        return None
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
+    if descriptor_limit() >= MIN_DESCRIPTORS:
+        with suppress(ImportError):
+            from uvloop import new_event_loop
+
+            return new_event_loop
+    return None
 
 
 def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
