@@ -196,7 +196,8 @@ class PriceTable:
         expected = (
             'USD per million (input, output) tokens by model name, such as {"llama3.2": (0.1, 0.4)}'
         )
-        checks.require(isinstance(value, Mapping), name, expected, value)
+        if not isinstance(value, Mapping):
+            raise checks.invalid_argument(name, expected, value)
         for model, price in value.items():
             fits = (
                 isinstance(price, tuple | list)
