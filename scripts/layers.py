@@ -18,7 +18,7 @@ from textwrap import wrap
 from redraft.base.svg import Drawing
 
 ROOT = Path(__file__).parents[1]
-CORE = "api"  # the highest package of the core
+CORE = "grading"  # the highest package of the core
 WIDTH, MARGIN, GAP = 720, 16, 5
 LEFT = 44  # of the boxes; the arrow is beside them
 NAME_WIDTH, LETTER, LINE = 124, 7.5, 18  # pixels of a name, of a letter and of a line

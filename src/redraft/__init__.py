@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from . import graders as graders
     from . import grading as grading
     from . import validation as validation
-    from .api import refine, refine_many, refine_sync, stream
     from .graders import Judge, must, with_weight
     from .grading import grade, grade_sync
     from .loop.records import Candidate, CriterionScore, Feedback, StopReason
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .plans.self_refine import BestOfN, SelfRefine
     from .result import Result
     from .runs import batch, batch_sync, calibrate, calibrate_sync
+    from .session.api import refine, refine_many, refine_sync, stream
     from .usage import Usage
 
 __version__ = "0.2.0"
@@ -54,10 +54,10 @@ _LAZY_MODULES = {
     "grade": "grading",
     "grade_sync": "grading",
     "must": "graders",
-    "refine": "api",
-    "refine_many": "api",
-    "refine_sync": "api",
-    "stream": "api",
+    "refine": "session.api",
+    "refine_many": "session.api",
+    "refine_sync": "session.api",
+    "stream": "session.api",
     "with_weight": "graders",
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from .loop.engine import Perform
@@ -90,26 +90,8 @@ class Request:
         return self.schema is not None and not self.is_generation
 
     def with_format(self, format: Format) -> Request:
-        """Return the request in another format, faster than `dataclasses.replace`: every judge's
-        call is made in one.
-        """
-        return Request(
-            self.messages,
-            self.temperature,
-            self.max_tokens,
-            self.seed,
-            self.schema,
-            format,
-            self.sample_index,
-            self.nonce,
-            self.unsupported_parameters,
-            self.tools,
-            self.tool_choice,
-            self.is_generation,
-            self.original,
-            self.top_logprobs,
-            self.params,
-        )
+        """Return the request in another format."""
+        return replace(self, format=format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +167,8 @@ class Reply:
         return self.finish_reason == "length"
 
     def with_usage(self, usage: Usage) -> Reply:
-        """Return the reply with another usage, faster than `dataclasses.replace`: every call needs
-        it.
-        """
-        return Reply(
-            self.text,
-            usage,
-            self.finish_reason,
-            self.reasoning,
-            self.rate_limit_status,
-            self.tool_calls,
-            self.reasoning_form,
-            self.by,
-            self.note,
-            self.token_logprobs,
-            self.response_id,
-            self.response_model,
-            self.cached_tokens,
-        )
+        """Return the reply with another usage."""
+        return replace(self, usage=usage)
 
     def after(self, spent: Usage) -> Reply:
         """Return the reply with what earlier attempts for the same answer spent; itself if there

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic
 
 from .answers import AnswerForm
@@ -24,7 +25,7 @@ from .errors import (
 from .graders.traits import GraderTraits
 from .loop.fields import FieldChange, unrequested_changes
 from .loop.ranking import RankedAnswer, ranked_text, ranking, top_answers
-from .loop.records import Artifact, Candidate, Failure, StopReason, ToolCall
+from .loop.records import Artifact, Candidate, Failure, Feedback, StopReason, ToolCall
 from .loop.trace import Trace
 from .middleware.budget import EXCESS_TEXT
 from .plans import Plan
@@ -337,45 +338,31 @@ class Result(Generic[T_co]):
         """Return one line: the scores, why the run stopped, its usage and, if graders are noisy,
         the diagnosis.
         """
-        u = self.usage
-        tokens = (
-            "unknown"
-            if u.input_tokens is None or u.output_tokens is None
-            else str(u.input_tokens + u.output_tokens)
-        )
-        remark = diagnosis_text(self) if self.score_interval else ""
-        best = self.trace.best
-        cut = ["cut off at the token limit"] if best and best.truncated else []
+        best, usage = self.trace.best, self.usage
         parts = [
             headline(self),
-            *cut,
-            *(
-                [f"changed without being asked: {strip_control_sequences(', '.join(changed))}"]
-                if (changed := [each.path for each in changed_fields(self.trace)])
-                else []
-            ),
-            *(
-                [f"still broken: {strip_control_sequences(', '.join(broken))}"]
-                if (broken := broken_musts(self.trace))
-                else []
-            ),
-            *(
-                [f"said nothing: {strip_control_sequences(', '.join(silent))}"]
-                if (silent := sorted(self.trace.silent_graders))
-                else []
-            ),
-            *(
-                [f"by {best.by} ({best.note})"]
-                if best and best.note and best.role in {"generate", "refine"}
-                else []
-            ),
-            *map(strip_control_sequences, self.callback_errors),
-            *filter(None, [remark, selection_reason(self.trace)]),
-            f"calls {u.calls}",
-            f"tokens {tokens}",
-            f"cost {format_usd(u.cost)}",
+            "cut off at the token limit" if best and best.truncated else "",
+            *map(strip_control_sequences, [*_notes(self.trace), *self.callback_errors]),
+            diagnosis_text(self) if self.score_interval else "",
+            selection_reason(self.trace),
+            f"calls {usage.calls}",
+            f"tokens {'unknown' if usage.tokens is None else usage.tokens}",
+            f"cost {format_usd(usage.cost)}",
         ]
-        return " · ".join(parts)
+        return " · ".join(filter(None, parts))
+
+
+def _notes(trace: Trace) -> Iterator[str]:
+    """Yield what is to be known of the best answer and its graders."""
+    names_by_note = {
+        "changed without being asked": [each.path for each in changed_fields(trace)],
+        "still broken": broken_musts(trace),
+        "said nothing": sorted(trace.silent_graders),
+    }
+    yield from (f"{note}: {', '.join(names)}" for note, names in names_by_note.items() if names)
+    best = trace.best
+    if best and best.note and best.role in {"generate", "refine"}:
+        yield f"by {best.by} ({best.note})"
 
 
 def parsed_answer(trace: Trace, form: AnswerForm[T_co] | None) -> T_co | None:
@@ -436,36 +423,38 @@ def format_score(score: float | None) -> str:
 
 def format_score_with_interval(result: Result[Any]) -> str:
     """Format a score with its interval, or the forecast of an answer that no judge graded."""
-    if expected := result.forecast:
-        low, high = expected.interval
-        return (
-            f"{format_score(result.score)}, forecast {expected.mean:.2f} [{low:.2f}, {high:.2f}] "
-            f"{result.score_basis}"
-        )
-    if not (interval := result.score_interval):
+    forecast = result.forecast
+    interval = forecast.interval if forecast else result.score_interval
+    if interval is None:
         return format_score(result.score)
-    return (
-        f"{format_score(result.score)} [{interval[0]:.2f}, {interval[1]:.2f}] {result.score_basis}"
-    )
+    expected = f", forecast {forecast.mean:.2f}" if forecast else ""
+    low, high = interval
+    return f"{format_score(result.score)}{expected} [{low:.2f}, {high:.2f}] {result.score_basis}"
 
 
 def headline(result: Result[Any]) -> str:
     """Return the scores of the first and of the best answer, what stands behind them, and why the
     run stopped, in plain words.
     """
-    note = result.trace.stop_note
-    wrote = any(candidate.role in {"generate", "refine"} for candidate in result.trace.candidates)
-    show_note = (
-        result.stop.resumable
-        or result.stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
-        or EXCESS_TEXT in note
-        or ((result.score_interval is not None or not wrote) and result.stop not in SUCCESS_REASONS)
-        or not is_graded(result.trace)
-    )
-    why = f" ({strip_control_sequences(note)})" if note and show_note else ""
+    note = strip_control_sequences(result.trace.stop_note)
+    why = f" ({note})" if note and _says_more(result) else ""
     return (
         f"{ranked_text(result.trace) or _scores_in_words(result)}; stopped: "
         f"{stop_phrase(result.trace)}{why}"
+    )
+
+
+def _says_more(result: Result[Any]) -> bool:
+    """Whether the note on why a run stopped says more than `stop_phrase`."""
+    trace, stop = result.trace, result.stop
+    wrote = any(candidate.role in {"generate", "refine"} for candidate in trace.candidates)
+    is_surprise = result.score_interval is not None or not wrote
+    return (
+        stop.resumable
+        or stop in {StopReason.GAIN, StopReason.TOOL_CALLS}
+        or EXCESS_TEXT in trace.stop_note
+        or (is_surprise and stop not in SUCCESS_REASONS)
+        or not is_graded(trace)
     )
 
 
@@ -481,31 +470,31 @@ def _scores_in_words(result: Result[Any]) -> str:
     """Return the score of the best answer, after that of the first unless it is the first, and what
     stands behind it.
     """
-    if not result.trace.graded_candidates:
+    trace, best = result.trace.with_estimates, result.trace.best
+    if not trace.graded_candidates or best is None:
         return format_score(None)
-    trace, expected, interval = result.trace.with_estimates, result.forecast, result.score_interval
-    answers, best = trace.scored_candidates, result.trace.best
-    first = max(
-        answers[: max(1, len(trace.task.given_responses))],
-        key=lambda c: trace.scores[c.id] or 0.0,
-        default=None,
-    )
-    start, details = "", []
-    if first and best and first.id != best.id:
-        start = f"{format_score(trace.scores[first.id])} -> "
-    elif len(answers) > 1 and trace.iterations:
-        details.append(f"the first answer is the best of {len(answers)}")
-    if expected:
-        details.append(f"expected {expected.mean:.2f}")
+    answers = trace.scored_candidates
+    given = answers[: max(1, len(trace.task.given_responses))]
+    first = max(given, key=lambda c: trace.scores[c.id] or 0.0, default=best)
+    start = f"{format_score(trace.scores[first.id])} -> " if first.id != best.id else ""
+    details = [*_what_stands_behind(result)]
+    if not start and len(answers) > 1 and trace.iterations:
+        details.insert(0, f"the first answer is the best of {len(answers)}")
+    return f"{start}{format_score(result.score)}" + (f" ({'; '.join(details)})" if details else "")
+
+
+def _what_stands_behind(result: Result[Any]) -> Iterator[str]:
+    """Yield the forecast or the graders' score, and the interval, as far as there are these."""
+    trace, interval = result.trace, result.score_interval
+    if expected := result.forecast:
+        yield f"expected {expected.mean:.2f}"
         interval = expected.interval
     elif interval:
-        details.append(f"{_graders_in_words(trace)} said {format_score(result.judge_score)}")
+        yield f"{_graders_in_words(trace)} said {format_score(result.judge_score)}"
     if interval:
-        by_labels = f" {result.score_basis}" * bool(
-            trace.outcome and trace.outcome.labels is not None
-        )
-        details.append(f"95 % between {interval[0]:.2f} and {interval[1]:.2f}{by_labels}")
-    return f"{start}{format_score(result.score)}" + (f" ({'; '.join(details)})" if details else "")
+        by_labels = trace.outcome and trace.outcome.labels is not None
+        basis = f" {result.score_basis}" if by_labels else ""
+        yield f"95 % between {interval[0]:.2f} and {interval[1]:.2f}{basis}"
 
 
 def _graders_in_words(trace: Trace) -> str:
@@ -523,28 +512,21 @@ def diagnosis_text(result: Result[Any]) -> str:
     return f"{diagnosis.kind}: {strip_control_sequences(diagnosis.message)}"
 
 
-def result_or_raise(
-    trace: Trace,
-    *,
-    strict_budget: bool,
-    graders: Mapping[str, GraderTraits],
-    answer: AnswerForm[T_co] | None = None,
-    plan: Plan | None = None,
-    callback_errors: tuple[str, ...] = (),
-) -> Result[T_co]:
-    """Return the result of a finished trace. Raises its error if there is no answer, or if a grader
-    of the user never grades.
+def raise_if_failed(
+    result: Result[Any], graders: Mapping[str, GraderTraits], *, strict_budget: bool
+) -> None:
+    """Raise the error of a finished refinement if there is no answer, or if a grader of the user
+    never grades.
 
     `graders` are those of the panel by their names.
     """
-    result = Result(trace, answer=answer, plan=plan, callback_errors=callback_errors)
+    trace = result.trace
     if not trace.candidates or (strict_budget and result.stop in LIMITS):
         raise conclusion_error(result)
-    if is_graded(trace) or not any(
+    if not is_graded(trace) and any(
         never_grades(trace, name) for name, traits in graders.items() if traits.runs_user_code
     ):
-        return result
-    raise _nothing_graded_error(result)
+        raise _nothing_graded_error(result)
 
 
 def is_graded(trace: Trace) -> bool:
@@ -577,23 +559,25 @@ def never_grades(trace: Trace, grader: str) -> bool:
     """Whether a grader has graded no answer, and neither a limit nor a model that it asks is the
     cause.
     """
-    feedback = [
-        f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader
-    ]
+    feedback = [f for f in _all_feedback(trace) if f.grader == grader]
     if (
         any(f.score is not None for f in feedback)
         or grader in trace.critics
         or any(c.grader == grader for c in trace.comparisons)
     ):
         return False
-    failures = [
-        f
-        for f in trace.failures.values()
-        if f.role in GRADING and f.step_slot[2] == grader and f.stop_reason not in LIMITS
-    ]
-    return bool(feedback) or any(
-        not issubclass(ERROR_TYPES.get(f.error, Exception), NO_FAULTS) for f in failures
-    )
+    return bool(feedback) or any(_is_fault(f, grader) for f in trace.failures.values())
+
+
+def _is_fault(failure: Failure, grader: str) -> bool:
+    """Whether a failure shows a fault in the code of a grader."""
+    is_own = failure.role in GRADING and failure.step_slot[2] == grader
+    kind = ERROR_TYPES.get(failure.error, Exception)
+    return is_own and failure.stop_reason not in LIMITS and not issubclass(kind, NO_FAULTS)
+
+
+def _all_feedback(trace: Trace) -> Iterator[Feedback]:
+    return chain.from_iterable(trace.feedback.values())
 
 
 def sorted_failures(trace: Trace) -> list[Failure]:
@@ -619,32 +603,32 @@ def _nothing_graded_error(result: Result[Any]) -> RedraftError:
     """
     trace = result.trace
     failures = sorted_failures(trace)
-    other_messages = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
-    if trace.candidates:
-        feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate]
-        musts = {grader.name for grader in trace.panel if grader.must}
-        scoreless = [
-            f.grader for f in feedback if f.score is None and f.grader not in trace.critics
-        ]
-        reasons = {
-            name: f" ({reason})" for name, reason in trace.unscored_reasons.items() if reason
-        }
-        silent = dict.fromkeys(
-            f"{grader}: its score is None{reasons.get(grader) or NO_SCORE_HINT * (grader not in musts)}"  # noqa: E501
-            for grader in scoreless
-        )
-        has_feedback = any(f.score is not None or f.is_critique for f in feedback)
-        what = (
-            "no answer was graded by all graders"
-            if has_feedback
-            else "no grader could say anything"
-        )
-        error = GradingError(
-            f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}",
-            usage=trace.usage,
-        )
-        error.__cause__ = next((f.as_error() for f in failures if f.error in ERROR_TYPES), None)
-        return _with_result(error, result)
-    if not failures:
-        return ModelError("no answer could be obtained", usage=trace.usage)
-    return failures[0].as_error("; ".join(other_messages), trace.usage)
+    others = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
+    if not trace.candidates:
+        if not failures:
+            return ModelError("no answer could be obtained", usage=trace.usage)
+        return failures[0].as_error("; ".join(others), trace.usage)
+    what = (
+        "no answer was graded by all graders"
+        if any(f.score is not None or f.is_critique for f in _all_feedback(trace))
+        else "no grader could say anything"
+    )
+    reasons = "; ".join([*grader_messages(trace), *others, *_missing_scores(trace)])
+    error = GradingError(f"{what}: {reasons}", usage=trace.usage)
+    error.__cause__ = next((f.as_error() for f in failures if f.error in ERROR_TYPES), None)
+    return _with_result(error, result)
+
+
+def _missing_scores(trace: Trace) -> list[str]:
+    """Return what to say of graders that gave no score and are no critics, each once."""
+    musts = {grader.name for grader in trace.panel if grader.must}
+    silent = dict.fromkeys(
+        f.grader for f in _all_feedback(trace) if f.score is None and f.grader not in trace.critics
+    )
+    hints = {
+        grader: f" ({reason})"
+        if (reason := trace.unscored_reasons.get(grader))
+        else NO_SCORE_HINT * (grader not in musts)
+        for grader in silent
+    }
+    return [f"{grader}: its score is None{hint}" for grader, hint in hints.items()]

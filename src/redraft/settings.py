@@ -108,10 +108,8 @@ class Keywords:
     choices: tuple[str, ...]
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
-        if not isinstance(value, list | tuple | set | frozenset):
-            raise checks.invalid_argument(
-                name, f"a list of any of {', '.join(self.choices)}", value
-            )
+        expected = f"a list of any of {', '.join(self.choices)}"
+        checks.require(isinstance(value, COLLECTIONS), name, expected, value)
         for word in value:
             checks.one_of(name, word, self.choices)
 
@@ -123,9 +121,10 @@ class Names:
     example: str
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
-        is_list = isinstance(value, list | tuple | set | frozenset)
-        if not (is_list and all(isinstance(each, str) and each.strip() for each in value)):
-            raise checks.invalid_argument(name, f"a list of names such as {self.example}", value)
+        fits = isinstance(value, COLLECTIONS) and all(
+            isinstance(each, str) and each.strip() for each in value
+        )
+        checks.require(fits, name, f"a list of names such as {self.example}", value)
 
 
 class Text:
@@ -142,13 +141,8 @@ class FilePath:
     what: str = "file"
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
-        if (value is None and optional) or (
-            isinstance(value, str | Path) and "\0" not in str(value)
-        ):
-            return
-        raise checks.invalid_argument(
-            name, f"the path of a {self.what}{' or None' * optional}", value
-        )
+        fits = isinstance(value, str | Path) and "\0" not in str(value)
+        checks.require(fits, name, f"the path of a {self.what}", value, optional=optional)
 
 
 @dataclass(eq=False)
@@ -161,9 +155,8 @@ class PromptSource:
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
         is_function = callable(value) and not isinstance(value, type)
-        if (value is None and optional) or isinstance(value, str | Path) or is_function:
-            return
-        raise checks.invalid_argument(name, f"{self.expected}{' or None' * optional}", value)
+        fits = is_function or isinstance(value, str | Path)
+        checks.require(fits, name, self.expected, value, optional=optional)
 
 
 @dataclass(eq=False)
@@ -182,8 +175,8 @@ class Instance:
             return
         if not self.may_be_class:
             checks.instance(name, value, self.expected)
-        if not all(callable(getattr(value, method, None)) for method in self.methods):
-            raise checks.invalid_argument(name, self.expected, value)
+        fits = all(callable(getattr(value, method, None)) for method in self.methods)
+        checks.require(fits, name, self.expected, value)
 
 
 class Parameters:
@@ -198,22 +191,27 @@ class PriceTable:
     """A mapping of model names to two prices."""
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
-        expected = (
-            f"{name} must be USD per million (input, output) tokens by model name, such as "
-            '{"llama3.2": (0.1, 0.4)}'
-        )
         if value is None and optional:
             return
+        expected = (
+            'USD per million (input, output) tokens by model name, such as {"llama3.2": (0.1, 0.4)}'
+        )
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{expected}, got {checks.format_value(value)}")
+            raise checks.invalid_argument(name, expected, value)
         for model, price in value.items():
-            is_pair = isinstance(price, tuple | list) and len(price) == 2
-            if not (is_pair and all(checks.is_number(amount) and amount >= 0 for amount in price)):
+            fits = (
+                isinstance(price, tuple | list)
+                and len(price) == 2
+                and all(checks.is_number(amount) and amount >= 0 for amount in price)
+            )
+            if not fits:
                 raise ConfigError(
-                    f"{expected}, got {checks.format_value(price)} for {checks.format_value(model)}"
+                    f"{name} must be {expected}, got {checks.format_value(price)} for "
+                    f"{checks.format_value(model)}"
                 )
 
 
+COLLECTIONS = (list, tuple, set, frozenset)
 CALLABLE = ("__call__",)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 
@@ -49,8 +49,6 @@ class Usage:
     answer_cost: float | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        if other is NO_USAGE or self is NO_USAGE:
-            return self if other is NO_USAGE else other
         return Usage(
             self.calls + other.calls,
             add_optional(self.input_tokens, other.input_tokens),
@@ -87,11 +85,7 @@ class Usage:
         """Return the usage with this cost, and with its tokens and its cost as those of the
         answer.
         """
-        read, written = self.input_tokens, self.output_tokens
-        tokens = None if read is None or written is None else read + written
-        return Usage(
-            self.calls, read, written, self.cached_calls, self.retried_calls, cost, tokens, cost
-        )
+        return replace(self, cost=cost, answer_tokens=self.tokens, answer_cost=cost)
 
     def as_single_answer(self) -> Usage:
         """Return the usage with every call after the first counted as a retry: all were made for
@@ -108,16 +102,14 @@ def unknown_usage(calls: int = 1) -> Usage:
     return Usage(calls, input_tokens=None, output_tokens=None, cost=None)
 
 
+@dataclass(eq=False)
 class LedgerEntry:
     """One call to a model. `requests` is how many requests were sent for it; None if that is not
     reported: it counts as one.
     """
 
-    __slots__ = ("_settled_usage", "requests")
-
-    def __init__(self) -> None:
-        self.requests: int | None = None
-        self._settled_usage: Usage | None = None
+    requests: int | None = field(default=None, init=False)
+    _settled_usage: Usage | None = field(default=None, init=False)
 
     def start_counting(self) -> None:
         """Count requests as they are sent, from 0."""
@@ -151,6 +143,7 @@ class LedgerEntry:
         return NO_USAGE if self.requests == 0 else unknown_usage(self.requests or 1)
 
 
+@dataclass(eq=False)
 class CallLedger:
     """The calls made while it is open, in this asyncio task and those it starts.
 
@@ -159,13 +152,10 @@ class CallLedger:
     not concern the calls that a model makes in answering.
     """
 
-    __slots__ = ("_answer_usage", "_token", "entries", "reserve_again")
-
-    def __init__(self) -> None:
-        self.entries: list[LedgerEntry] = []
-        self.reserve_again: Callable[[Usage], Any] | None = None
-        self._answer_usage: Usage | None = None
-        self._token: Token[CallLedger | None] | None = None
+    entries: list[LedgerEntry] = field(default_factory=list, init=False)
+    reserve_again: Callable[[Usage], Any] | None = field(default=None, init=False)
+    _answer_usage: Usage | None = field(default=None, init=False)
+    _token: Token[CallLedger | None] | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         self._token = _CURRENT.set(self)
@@ -220,11 +210,7 @@ class HasUsage(Protocol):
 
 def sum_usage(items: Iterable[HasUsage]) -> Usage:
     """Return the usage of all items."""
-    total = NO_USAGE
-    for item in items:
-        usage = item.usage
-        total = usage if total is NO_USAGE else total + usage
-    return total
+    return sum((item.usage for item in items), NO_USAGE)
 
 
 _CURRENT: ContextVar[CallLedger | None] = ContextVar("ledger", default=None)

@@ -96,7 +96,7 @@ def test_help_imports_nothing_heavy(name):
     )
     assert loaded & HEAVY <= allowed
     assert not loaded & {
-        "redraft.api",
+        "redraft.session.api",
         "redraft.session.refinement",
         "redraft.runs",
         "redraft.graders",

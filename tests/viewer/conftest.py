@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from redraft.base.web.server import PageServer
+from redraft.base.page_server import PageServer
 from redraft.graders.cards import CardStore
 from redraft.viewer.pages import STYLES, ViewerPages
 from redraft.viewer.run_library import RunLibrary

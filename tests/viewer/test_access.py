@@ -12,8 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Mount, Route
 
-from redraft.base.web.access import AccessControl, content_security_policy, csp_hash
-from redraft.base.web.server import browser_page
+from redraft.base.page_server import AccessControl, browser_page, content_security_policy, csp_hash
 
 from .conftest import serving
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.base.web.html import Templates, html_text, visible_text
+from redraft.base.html import Templates, html_text, visible_text
 
 
 class Reader(HTMLParser):

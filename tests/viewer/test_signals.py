@@ -15,7 +15,7 @@ def test_a_signal_that_arrives_while_the_address_is_announced_ends_it(name):
     """
     code = f"""
         import signal, weakref
-        from redraft.base.web.server import PageServer
+        from redraft.base.page_server import PageServer
 
         def interrupt(*_):
             raise KeyboardInterrupt

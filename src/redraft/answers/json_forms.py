@@ -56,7 +56,6 @@ MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
 TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"))
 MAX_MEMBERS = 10  # of an answer that is not valid, which are looked at for one that is
 MAX_TEXTS = 1000  # of an answer that are read as JSON at once
-EXTRA_HINT = "pip install 'redraft[typed]'"
 
 
 class JsonAnswer(ABC, Generic[T]):
@@ -340,7 +339,8 @@ class TypedAnswer(JsonAnswer[T]):
             from pydantic import TypeAdapter
         except ImportError as error:
             raise ConfigError(
-                f"answer: types need pydantic: {EXTRA_HINT}; a JSON schema as a dict does not"
+                f"answer: types need pydantic: {checks.install_command('typed')}; a JSON schema as "
+                "a dict does not"
             ) from error
         if isinstance(self.type, TypeAdapter):
             return self.type

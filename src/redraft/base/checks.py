@@ -1,5 +1,8 @@
-"""Checks of arguments. Each raises a ConfigError that names the argument, what is allowed, and the
-value.
+"""Checks of arguments, and of extras that may not be installed. Each raises a ConfigError that
+names the argument, what is allowed, and the value.
+
+`require` is the check from which the others are made; where it must be known first that a value
+does not fit, `invalid_argument` returns the same error.
 
 Values are shortened in messages: an argument may be a whole document, or an object whose `repr`
 fails.
@@ -8,7 +11,9 @@ fails.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from math import inf, isfinite, log10
 from reprlib import Repr
 from typing import Any, TypeGuard
@@ -22,7 +27,6 @@ _BLANK = re.compile(
     r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     r"\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]*"
 )
-_OR_NONE = {True: " or None", False: ""}
 
 
 class _ShortRepr(Repr):
@@ -76,6 +80,23 @@ def format_value(value: object, max_length: int = MAX_VALUE_LENGTH) -> str:
     return f"{text[: max_length - 3]}...{size}"
 
 
+def require(
+    fits: bool,  # noqa: FBT001  (the condition, as in `assert`)
+    name: str,
+    expected: str,
+    value: object,
+    *,
+    optional: bool = False,
+) -> None:
+    """Raise ConfigError unless the value fits; `optional` allows None. Every check below is one of
+    these.
+
+    `expected` completes "NAME must be ...", such as "a list of names".
+    """
+    if not (fits or (optional and value is None)):
+        raise invalid_argument(name, f"{expected}{' or None' * optional}", value)
+
+
 def whole_number(
     name: str,
     value: Any,
@@ -87,18 +108,16 @@ def whole_number(
     """Raise ConfigError unless the value is an int from `minimum` to `maximum`; `optional` allows
     None.
     """
-    if value is None and optional:
-        return
     fits = (
         isinstance(value, int)
         and not isinstance(value, bool)
         and (minimum is None or value >= minimum)
         and (maximum is None or value <= maximum)
     )
-    if not fits:
-        raise invalid_argument(
-            name, f"a whole number{_bounds(minimum, maximum)}{_OR_NONE[optional]}", value
-        )
+    bounds = "" if minimum is None else f" >= {minimum}"
+    if maximum is not None:
+        bounds = f" from {minimum} to {maximum:,}"
+    require(fits, name, f"a whole number{bounds}", value, optional=optional)
 
 
 def number(
@@ -107,25 +126,18 @@ def number(
     """Raise ConfigError unless the value is a finite number from `minimum` to `maximum`; `optional`
     allows None.
     """
-    if value is None and optional:
-        return
-    if not is_number(value) or not minimum <= value <= maximum:
-        bounds = f" in [{minimum:g}, {maximum:g}]" if maximum < inf else f" >= {minimum:g}"
-        raise invalid_argument(name, f"a number{bounds}{_OR_NONE[optional]}", value)
+    fits = is_number(value) and minimum <= value <= maximum
+    bounds = f"in [{minimum:g}, {maximum:g}]" if maximum < inf else f">= {minimum:g}"
+    require(fits, name, f"a number {bounds}", value, optional=optional)
 
 
 def positive(name: str, value: Any, maximum: float = inf, *, optional: bool = False) -> None:
     """Raise ConfigError unless the value is a finite number > 0 and <= `maximum`; `optional`: None
     is allowed.
     """
-    if value is None and optional:
-        return
-    if not is_number(value) or not 0 < value <= maximum:
-        raise invalid_argument(
-            name,
-            f"a number > 0{f' and <= {maximum:g}' if maximum < inf else ''}{_OR_NONE[optional]}",
-            value,
-        )
+    fits = is_number(value) and 0 < value <= maximum
+    bounds = f"> 0 and <= {maximum:g}" if maximum < inf else "> 0"
+    require(fits, name, f"a number {bounds}", value, optional=optional)
 
 
 def share(name: str, value: Any) -> None:
@@ -136,10 +148,10 @@ def share(name: str, value: Any) -> None:
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
     """Raise ConfigError unless the value is one of the allowed ones."""
     choices = list(allowed)
-    if not any(
+    fits = any(
         value is choice or (type(value) is type(choice) and value == choice) for choice in choices
-    ):
-        raise invalid_argument(name, f"one of {', '.join(str(c) for c in choices)}", value)
+    )
+    require(fits, name, f"one of {', '.join(map(str, choices))}", value)
 
 
 def is_blank(text: str) -> bool:
@@ -151,28 +163,23 @@ def is_blank(text: str) -> bool:
 
 def flag(name: str, value: Any, *, optional: bool = False) -> None:
     """Raise ConfigError unless the value is True or False; `optional` allows None."""
-    if not (isinstance(value, bool) or (value is None and optional)):
-        raise invalid_argument(name, "True, False or None" if optional else "True or False", value)
+    expected = "True, False" if optional else "True or False"
+    require(isinstance(value, bool), name, expected, value, optional=optional)
 
 
 def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = False) -> None:
     """Raise ConfigError unless the value is text that is not blank; `optional` allows None,
     `allow_blank` blank text.
     """
-    if value is None and optional:
-        return
-    if not isinstance(value, str) or not (allow_blank or value.strip()):
-        raise invalid_argument(
-            name, f"text{'' if allow_blank else ' that is not blank'}{_OR_NONE[optional]}", value
-        )
+    fits = isinstance(value, str) and (allow_blank or bool(value.strip()))
+    expected = "text" if allow_blank else "text that is not blank"
+    require(fits, name, expected, value, optional=optional)
 
 
 def mapping(name: str, value: Any, example: str, *, optional: bool = True) -> None:
     """Raise ConfigError unless the value is a mapping with text keys; `example` shows one."""
-    if value is None and optional:
-        return
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise invalid_argument(name, f"a mapping such as {example}{_OR_NONE[optional]}", value)
+    fits = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    require(fits, name, f"a mapping such as {example}", value, optional=optional)
 
 
 def instance(name: str, value: Any, expected: str) -> None:
@@ -191,6 +198,34 @@ def is_number(value: Any) -> TypeGuard[float]:
         return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     except OverflowError:
         return False
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of Redraft."""
+    return f"pip install 'redraft[{extra}]'"
+
+
+@contextmanager
+def needs_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Raise ConfigError if a library that is imported within the context is not installed.
+
+    `purpose` begins the message, such as "a YAML rubric needs an extra".
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"{purpose}: {install_command(extra)}") from error
+
+
+def check_extra(extra: str, purpose: str, *modules: str) -> None:
+    """Raise ConfigError unless the modules of an extra are installed, without importing them.
+
+    `purpose` and the first that is missing begin the message, such as "redraft mcp needs".
+    """
+    for module in modules:
+        if find_spec(module) is None:
+            name = module.replace("_", "-")
+            raise ConfigError(f"{purpose} {name}: {install_command(extra)}")
 
 
 def invalid_argument(name: str, expected: str, value: object) -> ConfigError:
@@ -258,9 +293,3 @@ def available_names(names: Iterable[str], list_command: str = "") -> str:
         return f"there are {', '.join(listed)}"
     how = f": `{list_command}` lists all" if list_command else ""
     return f"there are {', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more{how}"
-
-
-def _bounds(minimum: int | None, maximum: int | None) -> str:
-    if maximum is not None:
-        return f" from {minimum} to {maximum:,}"
-    return "" if minimum is None else f" >= {minimum}"

@@ -13,7 +13,7 @@ import errno
 import os
 import re
 import stat
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,8 @@ def read_small_text(path: str | Path, encoding: str = "utf-8") -> str:
 
 def read_small_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a file of at most `max_bytes`."""
-    with open_regular(path, streams=True) as file:
-        data = b""
-        while len(data) <= max_bytes and (chunk := file.read(max_bytes + 1 - len(data))):
-            data += chunk
+    with BufferedReader(open_regular(path, streams=True)) as file:
+        data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise ValueError(f"it holds more than {max_bytes:,} bytes")
     return data

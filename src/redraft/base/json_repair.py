@@ -271,38 +271,63 @@ def _single_backslashes(content: str) -> Iterator[int]:
     escapes = list(ESCAPE.finditer(content))
     clear = {escape.start() for escape in escapes if _is_clear(content, escape.start())}
     yield from clear
-    if clear and WINDOWS_PATH.fullmatch(content):
-        yield from (escape.start() for escape in escapes)
-    for path in PATH_IN_TEXT.finditer(content) if clear else ():
-        if path.start() + len("C:") in clear:
-            yield from (escape.start() for escape in ESCAPE.finditer(content, *path.span()))
-    has_lines = r"\begin{" in content and content.index(r"\begin{") in clear
-    dollars, after, last = (
-        0,
-        0,
-        max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0),
-    )
+    if clear:
+        yield from _path_backslashes(content, clear, escapes)
+    begin = content.find(r"\begin{")
+    in_formulas = set(_in_formulas(content, escapes))
+    for escape in escapes:
+        at = escape.start()
+        if escape[0] == r"\\":
+            if begin in clear and _ends_latex_line(content, at):
+                yield from (at, at + 1)
+        elif at in in_formulas or _is_single_by_context(content, escape, has_clear=bool(clear)):
+            yield at
+
+
+def _in_formulas(content: str, escapes: list[re.Match[str]]) -> Iterator[int]:
+    """Yield where those of COMMON_COMMANDS begin that stand in a formula between dollars."""
+    last_formula = max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
+    dollars = after = 0
     for escape in escapes:
         at, end = escape.span()
         dollars, after = dollars + content.count("$", after, at), end
-        if escape[0] in {"\\b", "\\f"}:
-            is_single = bool(clear)
-        elif escape[0] == "\\\\":  # the end of a line in LaTeX
-            around = content[max(0, at - 1) : end + 1].replace("\\\\", "", 1)
-            is_single = has_lines and "\\" not in around and not content[end : end + 1].isalpha()
-        elif COMMON_COMMANDS.fullmatch(escape[0]):
-            before = content[max(0, at - 2) : at]
-            in_formula = (
-                (dollars % 2 == 1 and at < last)
-                or bool(BEFORE_SCRIPT.search(before))
-                or escape[0] == content
-            )
-            is_single = in_formula or (bool(clear) and bool(BEFORE_COMMAND.search(before)))
-        else:
-            dollars *= escape[0] != r"\n"  # no formula within a line goes on after it
-            continue
-        if is_single:
-            yield from (at, at + 1) if escape[0] == "\\\\" else (at,)
+        if escape[0] == r"\n":
+            dollars = 0  # no formula within a line goes on after it
+        elif dollars % 2 == 1 and at < last_formula and COMMON_COMMANDS.fullmatch(escape[0]):
+            yield at
+
+
+def _path_backslashes(content: str, clear: set[int], escapes: list[re.Match[str]]) -> Iterator[int]:
+    """Yield where the backslashes of Windows paths are, in a text with clear single ones."""
+    if WINDOWS_PATH.fullmatch(content):
+        yield from (escape.start() for escape in escapes)
+    for path in PATH_IN_TEXT.finditer(content):
+        if path.start() + len("C:") in clear:
+            yield from (escape.start() for escape in ESCAPE.finditer(content, *path.span()))
+
+
+def _ends_latex_line(content: str, at: int) -> bool:
+    """Whether two backslashes may end a line in LaTeX: no letter and no other backslash is
+    beside them.
+    """
+    before, after = content[max(0, at - 1) : at], content[at + 2 : at + 3]
+    return "\\" not in before + after and not after.isalpha()
+
+
+def _is_single_by_context(content: str, escape: re.Match[str], *, has_clear: bool) -> bool:
+    """Whether the backslash of an escape that could be one of JSON is a single one, by what stands
+    before it and by the clear ones of the same text.
+    """
+    if escape[0] in {r"\b", r"\f"}:
+        return has_clear
+    if not COMMON_COMMANDS.fullmatch(escape[0]):
+        return False
+    before = content[max(0, escape.start() - 2) : escape.start()]
+    return (
+        escape[0] == content
+        or BEFORE_SCRIPT.search(before) is not None
+        or (has_clear and BEFORE_COMMAND.search(before) is not None)
+    )
 
 
 def _is_clear(content: str, at: int) -> bool:

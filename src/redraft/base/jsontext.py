@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
-from math import isfinite
 from typing import Any, TypeVar
 
 import orjson
@@ -64,27 +63,15 @@ def dumps(
 
 def dumps_text(value: Any) -> str:
     """Return an object or array as a text of JSON: as `dumps`, but as `json` spells it if a number
-    may not be finite.
+    is not finite.
     """
     text = dumps(value).decode()
-    return text if _is_finite(value) or "null" not in text else to_json(value)
-
-
-def _is_finite(value: Any) -> bool:
-    """Return whether nothing in an object or array is infinite, NaN, or of a type of which that is
-    not known.
-    """
-    for item in value.values() if value.__class__ is dict else value:
-        kind = item.__class__
-        if kind is float:
-            if not isfinite(item):
-                return False
-        elif kind not in FINITE_TYPES and not (kind in CONTAINERS and _is_finite(item)):
-            return False
-    return True
-
-
-FINITE_TYPES, CONTAINERS = frozenset((str, int, bool, type(None))), frozenset((dict, list, tuple))
+    if "null" in text:  # as orjson writes these numbers
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            return to_json(value)
+    return text
 
 
 def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> Any:
@@ -102,7 +89,7 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     ):
         raise ValueError(f"it holds more values than {max_bytes / 2**20:,.0f} MiB of memory take")
     try:
-        value = decode(_DECODER, text)
+        value = _DECODER.decode(text)
     except RecursionError:
         raise ValueError(TOO_DEEP_MESSAGE) from None
     except json.JSONDecodeError:
@@ -114,18 +101,6 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     if len(text) > 2 * MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
         raise ValueError(TOO_DEEP_MESSAGE)
     return value
-
-
-def decode(decoder: Any, text: str) -> Any:
-    """Return what the `decode` of a `json.JSONDecoder` returns, faster for a text without spaces
-    before its value.
-    """
-    compact = text.rstrip(" \t\r\n")
-    try:
-        value, end = decoder.scan_once(compact, 0)
-    except StopIteration:
-        return decoder.decode(text)
-    return value if end == len(compact) else decoder.decode(text)
 
 
 TOO_DEEP_MESSAGE = f"it is nested more than {MAX_DEPTH} deep"
@@ -143,16 +118,7 @@ def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
     for _ in range(MAX_DEPTH + 2):
         inner: list[Any] = []
         for item in level:
-            if isinstance(item, Mapping):
-                inner += item.values()
-                inner += [key for key in item if type(key) is not str]
-            elif isinstance(item, list | tuple | set | frozenset):
-                inner += item
-            elif isinstance(item, int):
-                if item.bit_length() > MAX_BITS:
-                    raise ValueError(TOO_MANY_DIGITS_MESSAGE)
-            elif not isinstance(item, SCALAR_TYPES):
-                _check_has_str(item)
+            inner += _inner_values(item)
             if len(inner) > left:
                 raise ValueError(f"it holds more than {max_values:,} values")
         if not inner:
@@ -164,6 +130,7 @@ def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
 
 SCALAR_TYPES = (
     str,
+    int,
     float,
     type(None),
     bytes,
@@ -176,24 +143,31 @@ SCALAR_TYPES = (
 )
 
 
-def _check_has_str(value: Any) -> None:
-    try:
-        str(value)
-    except Exception as error:  # a foreign class may raise anything
-        raise ValueError(
-            f"a {type(value).__name__} in it has no text: {type(error).__name__}"
-        ) from error
+def _inner_values(item: Any) -> Iterable[Any]:
+    """Return the values in a collection, and its keys that are no text; none for another value.
+    Raises ValueError for one that is too large, or has no `str`.
+    """
+    if isinstance(item, Mapping):
+        return [*item.values(), *(key for key in item if type(key) is not str)]
+    if isinstance(item, list | tuple | set | frozenset):
+        return item
+    if isinstance(item, int) and item.bit_length() > MAX_BITS:
+        raise ValueError(TOO_MANY_DIGITS_MESSAGE)
+    if not isinstance(item, SCALAR_TYPES):
+        try:
+            str(item)
+        except Exception as error:  # a foreign class may raise anything
+            raise ValueError(
+                f"a {type(item).__name__} in it has no text: {type(error).__name__}"
+            ) from error
+    return ()
 
 
 def join_surrogate_pairs(text: str) -> str:
     """Return the text with adjacent halves of surrogate pairs joined to one character; lone ones
     stay.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def replace_lone_surrogates(value: Any) -> Any:
@@ -258,11 +232,8 @@ def nesting_depth(value: Any) -> int:
     while level := [
         v
         for outer in level
-        for v in (outer.values() if outer.__class__ is dict else outer)
-        if v.__class__ in NESTED
+        for v in (outer.values() if type(outer) is dict else outer)
+        if type(v) in {dict, list}
     ]:
         depth += 1
     return depth
-
-
-NESTED = frozenset((dict, list))

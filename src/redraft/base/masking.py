@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from array import array
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from json import dumps, loads
@@ -80,65 +81,59 @@ class Mask:
     def __init__(self, secrets: Iterable[str | None], *, keep_words: bool = False) -> None:
         self._keep_words = keep_words
         self._whole_secrets: list[bytes] = []
-        self._fragments: dict[int, set[bytes]] = {}
+        self._fragments: dict[int, set[bytes]] = defaultdict(set)
         self.max_length = 0
         for secret in {
             s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= MIN_SECRET
         }:
             self._add_secret(secret)
-        grams = (gram for fragments in self._fragments.values() for gram in fragments)
-        self._prefixes = {
-            size: {f[:n] for f in fragments for n in range(1, size)}
-            for size, fragments in self._fragments.items()
-        }
-        self._prefixes.setdefault(0, set()).update(
-            w[:n] for w in self._whole_secrets for n in range(1, len(w))
-        )
-        self._min_length = min((*self._fragments, *map(len, self._whole_secrets)), default=maxsize)
-        self._has_secrets = bool(self._whole_secrets or self._fragments)
+        fragments = frozenset().union(*self._fragments.values())
         self._blocks = {
-            int.from_bytes(g[i : i + _BLOCK_SIZE], byteorder)
-            for g in grams
-            for i in range(len(g) - _BLOCK_SIZE + 1)
+            int.from_bytes(fragment[i : i + _BLOCK_SIZE], byteorder)
+            for fragment in fragments
+            for i in range(len(fragment) - _BLOCK_SIZE + 1)
+        }
+        self._prefixes = {
+            part[:n] for part in (*fragments, *self._whole_secrets) for n in range(1, len(part))
         }
 
     def _add_secret(self, secret: str) -> None:
         """Add a secret and its encodings; a public prefix such as `sk-proj-` is not masked."""
-        least = MIN_FRAGMENT if any(c.isdigit() for c in secret) else MIN_WORD_FRAGMENT
+        least = _min_fragment(secret)
         public = _PUBLIC_PREFIX.match(secret)
         prefix = public.group().lower().encode() if public else b""
-        pieces = (secret[i : i + least] for i in range(len(secret) - least + 1))
-        words = {
-            p.lower().encode()
-            for p in pieces
-            if self._keep_words and least < MIN_WORD_FRAGMENT and _WORD.fullmatch(p)
-        }
+        words = self._words_in(secret, least)
+        sizes = {least, MIN_WORD_FRAGMENT} if words else {least}
         for form in _encodings(secret):
             self.max_length = max(self.max_length, len(form))
-            if len(form) < least or (words and len(form) < MIN_WORD_FRAGMENT):
+            if len(form) < max(sizes):
                 self._whole_secrets.append(form)
             known = len(prefix) if form.startswith(prefix) else 0
-            for size in {least, MIN_WORD_FRAGMENT} if words else {least}:
-                fragments = {
-                    form[i : i + size] for i in range(len(form) - size + 1) if i + size > known
-                } - words
-                if fragments:
-                    self._fragments.setdefault(size, set()).update(fragments)
+            for size in sizes:
+                starts = range(max(0, known - size + 1), len(form) - size + 1)
+                self._fragments[size] |= {form[i : i + size] for i in starts} - words
+
+    def _words_in(self, secret: str, least: int) -> set[bytes]:
+        """Return the shortest fragments that may be words, and are not masked by themselves."""
+        if not self._keep_words or least >= MIN_WORD_FRAGMENT:
+            return set()
+        pieces = (secret[i : i + least] for i in range(len(secret) - least + 1))
+        return {piece.lower().encode() for piece in pieces if _WORD.fullmatch(piece)}
 
     def __bool__(self) -> bool:
-        return self._has_secrets
+        return bool(self._whole_secrets or self._fragments)
 
     def __repr__(self) -> str:
         return "Mask(...)"
 
     def __call__(self, text: str) -> str:
         """Return the text with `***` in place of secrets and their fragments."""
-        spans = self._spans(_ascii_lower(text)) if len(text) >= self._min_length else []
-        return _mask_spans(text, MASK, spans) if spans else text
+        spans = self._spans(_ascii_lower(text)) if self else []
+        return _mask_spans(text, MASK, spans)
 
     def mask_bytes(self, data: bytes) -> bytes:
         """Do the same for bytes. JSON stays valid: only its strings and keys are masked."""
-        spans = self._spans(data.lower()) if self._has_secrets else []
+        spans = self._spans(data.lower()) if self else []
         if not spans:
             return data
         try:
@@ -190,31 +185,17 @@ class Mask:
                         last = max(last, start + size)
             yield first, last
 
-    def pending_length(self, data: bytes) -> int:
-        """Return how many characters at the end of a text may be the beginning of a secret that
-        continues in the next part.
+    def final_length(self, text: str) -> int:
+        """Return how many characters of a text that goes on are masked in the same way, whatever
+        follows: the others may belong to a secret that is not complete.
         """
-        tail = data[-self.max_length :].lower()
-        return max((self._pending_length(tail, size) for size in self._prefixes), default=0)
-
-    def _pending_length(self, tail: bytes, size: int) -> int:
-        """Return the same for fragments of one size: the end consists of fragments, or is the
-        beginning of one.
-        """
-        fragments, end = self._fragments.get(size, set()), len(tail)
-        if tail[-size:] in fragments:
-            start = end - size
-            while start > 0 and tail[start - 1 : start - 1 + size] in fragments:
-                start -= 1
-            return end - start
-        return next(
-            (
-                n
-                for n in range(min((size or self.max_length) - 1, end), 0, -1)
-                if tail[-n:] in self._prefixes[size]
-            ),
-            0,
-        )
+        data = _ascii_lower(text)
+        possible_starts = range(max(0, len(data) - self.max_length), len(data))
+        length = next((n for n in possible_starts if data[n:] in self._prefixes), len(data))
+        for start, end in reversed(self._spans(data)):
+            if end >= length:
+                length = min(length, start)
+        return length
 
 
 NO_SECRETS = Mask(())
@@ -233,7 +214,7 @@ class MaskedStream:
         if not self._mask:
             return text
         text = self._buffer + text
-        ready = len(text) - self._mask.pending_length(_ascii_lower(text[-self._mask.max_length :]))
+        ready = self._mask.final_length(text)
         self._buffer = text[ready:]
         return self._mask(text[:ready])
 
@@ -251,12 +232,7 @@ def answer_mask(secrets: Iterable[str | None]) -> Mask:
     """
     given = [s for s in secrets if s]
     return Mask(
-        (
-            s
-            for s in given
-            if len(s) >= (MIN_FRAGMENT if any(c.isdigit() for c in s) else MIN_WORD_FRAGMENT)
-        ),
-        keep_words=True,
+        (secret for secret in given if len(secret) >= _min_fragment(secret)), keep_words=True
     )
 
 
@@ -303,16 +279,12 @@ def secrets_in_fields(value: Any) -> Iterator[str]:
     """
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            secret = (
-                inner.rpartition(" ")[2]
-                if isinstance(inner, str) and "auth" in name.lower()
-                else inner
-            )
-            if not isinstance(secret, str):
-                yield from secrets_in_fields(secret)
-            elif _KEY_NAME.search(name) or (
-                SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(secret)
-            ):
+            if not isinstance(inner, str):
+                yield from secrets_in_fields(inner)
+                continue
+            secret = inner.rpartition(" ")[2] if "auth" in name.lower() else inner
+            is_random = SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(secret)
+            if is_random or _KEY_NAME.search(name):
                 yield secret
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -373,13 +345,24 @@ def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
                 if is_named and len(name) >= MIN_WORD_FRAGMENT:
                     yield name
                 is_named = bool(SECRET_NAME.search(name)) if name else is_named
-                words = [word for word in value.split() if word.lower() not in _SCHEMES]
                 least = MIN_FRAGMENT if is_named else min_length
-                yield from (
-                    word for word in {*words, *re.split(r"[\s=:]+", value)} if len(word) >= least
-                )
-                if is_named and name and len(words) == 1 and min_length < maxsize:
-                    yield words[0]
+                alone = is_named and bool(name) and min_length < maxsize
+                yield from _secret_words(value, least, alone=alone)
+
+
+def _secret_words(value: str, least: int, *, alone: bool) -> Iterator[str]:
+    """Yield the words of a value of at least `least` characters; with `alone` a single one of any
+    length.
+    """
+    words = [word for word in value.split() if word.lower() not in _SCHEMES]
+    yield from (word for word in {*words, *re.split(r"[\s=:]+", value)} if len(word) >= least)
+    if alone and len(words) == 1:
+        yield words[0]
+
+
+def _min_fragment(secret: str) -> int:
+    """Return the length of the shortest fragment of a secret that is masked."""
+    return MIN_FRAGMENT if any(map(str.isdigit, secret)) else MIN_WORD_FRAGMENT
 
 
 def _encodings(secret: str) -> set[bytes]:

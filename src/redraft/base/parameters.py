@@ -18,78 +18,19 @@ from .checks import format_value
 from .jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 from .masking import secrets_in_fields
 
-ROUTING_FIELDS = frozenset(
-    (
-        *(
-            "models",
-            "fallbacks",
-            "fallback_models",
-            "route",
-            "provider",
-            "providers",
-            "preset",
-            "model_list",
-            "engine",
-        ),
-        *("providerOptions", "allowed_model_region"),
-        *(
-            "user_config",
-            "deployment_id",
-            "specific_deployment",
-            "base_model",
-            "context_window_fallback_dict",
-        ),
-        *("custom_llm_provider", "lora_path", "adapter_id", "adapter_source"),
-        *(
-            "api_base",
-            "base_url",
-            "api_version",
-            "api_type",
-            "headers",
-            "extra_headers",
-            "extra_query",
-            "extra_body",
-        ),
-        *(
-            "provider_specific_header",
-            "kv_transfer_params",
-            "bootstrap_host",
-            "bootstrap_port",
-            "data_sources",
-        ),
-        *(
-            "api_key",
-            "api_token",
-            "organization",
-            "litellm_credential_name",
-            "azure_ad_token",
-            "client_id",
-            "client_secret",
-        ),
-        *(
-            "tenant_id",
-            "region_name",
-            "vertex_project",
-            "vertex_location",
-            "vertex_credentials",
-            "langfuse_host",
-        ),
-        *(
-            "aws_access_key_id",
-            "aws_secret_access_key",
-            "aws_session_token",
-            "aws_session_name",
-            "aws_profile_name",
-        ),
-        *(
-            "aws_role_name",
-            "aws_web_identity_token",
-            "aws_sts_endpoint",
-            "aws_region_name",
-            "aws_bedrock_runtime_endpoint",
-        ),
-    )
+_ROUTING = (
+    "models fallbacks fallback_models route provider providers preset model_list engine "
+    "providerOptions allowed_model_region user_config deployment_id specific_deployment "
+    "base_model context_window_fallback_dict custom_llm_provider lora_path adapter_id "
+    "adapter_source api_base base_url api_version api_type headers extra_headers extra_query "
+    "extra_body provider_specific_header kv_transfer_params bootstrap_host bootstrap_port "
+    "data_sources api_key api_token organization litellm_credential_name azure_ad_token "
+    "client_id client_secret tenant_id region_name vertex_project vertex_location "
+    "vertex_credentials langfuse_host aws_access_key_id aws_secret_access_key aws_session_token "
+    "aws_session_name aws_profile_name aws_role_name aws_web_identity_token aws_sts_endpoint "
+    "aws_region_name aws_bedrock_runtime_endpoint "
 )
+ROUTING_FIELDS = frozenset(_ROUTING.split())
 """Fields by which routers, proxies and servers let a client choose the model, the host or the
 credentials.
 """
@@ -101,34 +42,10 @@ MAX_DEPTH = 20
 MAX_CHARS = 20_000  # of all parameters as JSON
 
 _OWN_FIELDS = (
-    *(
-        "messages",
-        "input",
-        "system",
-        "instructions",
-        "prompt",
-        "stream",
-        "stream_options",
-        "n",
-        "best_of",
-    ),
-    *(
-        "response_format",
-        "logprobs",
-        "top_logprobs",
-        "tools",
-        "tool_choice",
-        "functions",
-        "function_call",
-    ),
+    "messages input system instructions prompt stream stream_options n best_of response_format "
+    "logprobs top_logprobs tools tool_choice functions function_call "
 )
-_ANSWER_LENGTH = (
-    "max_completion_tokens",
-    "max_output_tokens",
-    "max_new_tokens",
-    "n_predict",
-    "num_predict",
-)
+_ANSWER_LENGTH = "max_completion_tokens max_output_tokens max_new_tokens n_predict num_predict "
 
 
 def plain_name(name: str) -> str:
@@ -148,9 +65,11 @@ _REFUSED = {
         plain_names((*ROUTING_FIELDS, "model", "mcp_servers", "authorization")),
         "no parameter chooses a model, a host, a key or a header",
     ),
-    **dict.fromkeys(plain_names(_OWN_FIELDS), "it is set for each call and is no parameter"),
     **dict.fromkeys(
-        plain_names(_ANSWER_LENGTH),
+        plain_names(_OWN_FIELDS.split()), "it is set for each call and is no parameter"
+    ),
+    **dict.fromkeys(
+        plain_names(_ANSWER_LENGTH.split()),
         "write max_tokens, which is sent under the name that the endpoint takes",
     ),
 }
@@ -160,18 +79,10 @@ def check_parameters(where: str, value: Any) -> None:
     """Raise ConfigError for anything but a mapping of parameters to values that JSON has; the
     message shows no value.
     """
-    if not isinstance(value, Mapping):
-        raise ConfigError(
-            f'{where} must be parameters by name, such as {{"reasoning_effort": "low"}}, got '
-            f"{format_value(value)}"
-        )
+    expected = 'parameters by name, such as {"reasoning_effort": "low"}'
+    checks.require(isinstance(value, Mapping), where, expected, value)
     for name in value:
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise ConfigError(
-                f"{where}: the name of a parameter is a text, got {format_value(name)}"
-            )
-        if reason := _REFUSED.get(plain_name(name)):
-            raise ConfigError(f"{where}: {format_value(name)}: {reason}")
+        _check_name(where, name)
         _check_sampling(where, name, value[name])
     try:
         text = json.dumps(value, allow_nan=False, default=_plain)
@@ -189,6 +100,13 @@ def check_parameters(where: str, value: Any) -> None:
             f"{where}: a parameter holds no key; keys are read from the environment or the "
             "address of the model"
         )
+
+
+def _check_name(where: str, name: Any) -> None:
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ConfigError(f"{where}: the name of a parameter is a text, got {format_value(name)}")
+    if reason := _REFUSED.get(plain_name(name)):
+        raise ConfigError(f"{where}: {format_value(name)}: {reason}")
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,8 @@ import os
 import selectors
 import signal
 import sys
+
+# exported by asyncio for the authors of event loops, of which `_HidingSelector` is a part
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, thread, wait
@@ -58,18 +60,21 @@ def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], ob
     except RedraftError:
         coroutine.close()
         raise
-    loop_blocked = _loop_is_running()
+    loop_blocked = _get_running_loop() is not None
     runner = _SyncRunner(coroutine, stop_callbacks)
     try:
         with _sigint_handler(runner.interrupt, loop_blocked=loop_blocked):
             result = runner.run_in_thread() if loop_blocked else runner.run_here()
-    except (KeyboardInterrupt, asyncio.CancelledError) as error:
-        if isinstance(error, KeyboardInterrupt) or runner.interrupts:
-            raise _interrupt(runner.result) from None
-        raise
-    if runner.interrupts:
-        raise _interrupt(result)
-    return result
+        if not runner.interrupts:
+            return result
+    except asyncio.CancelledError:
+        if not runner.interrupts:
+            raise
+    except KeyboardInterrupt:
+        pass
+    interrupt = KeyboardInterrupt()
+    attach(interrupt, result=runner.result)
+    raise interrupt
 
 
 def async_to_sync(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -118,14 +123,12 @@ def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return the function that creates an event loop of uvloop; None if that is not installed, or
     descriptors are scarce.
     """
-    if descriptor_limit() < MIN_DESCRIPTORS:
-        return None
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
+    if descriptor_limit() >= MIN_DESCRIPTORS:
+        with suppress(ImportError):
+            from uvloop import new_event_loop
+
+            return new_event_loop
+    return None
 
 
 def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
@@ -190,20 +193,6 @@ def _is_replaced(module: str) -> bool:
 _WORKS_IN_GREENLETS = threads_are_greenlets() and _is_replaced("select")
 
 
-def _loop_is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _interrupt(result: Any) -> KeyboardInterrupt:
-    interrupt = KeyboardInterrupt()
-    attach(interrupt, result=result)
-    return interrupt
-
-
 class _SyncRunner(Generic[T]):
     """Runs one coroutine and counts how often it was interrupted."""
 
@@ -228,15 +217,7 @@ class _SyncRunner(Generic[T]):
         """Run the coroutine in another thread, a daemon, so that one that does not end is
         abandoned.
         """
-        outcome: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(self.run_here())
-            except BaseException as error:  # noqa: BLE001  (raised again by `outcome.result()`)
-                outcome.set_exception(error)
-
-        Thread(target=copy_context().run, args=(run,), name="redraft", daemon=True).start()
+        outcome = submit_to_daemon_thread(partial(copy_context().run, self.run_here))
         while not outcome.done():
             wait([outcome], POLL_INTERVAL)
         return outcome.result()

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -65,54 +65,60 @@ async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords
 
 async def call_in_daemon_thread(function: Callable[[], T]) -> T:
     """Call a function in a thread, which nobody waits for once the caller is cancelled."""
-    result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    _start(partial(_run, copy_context(), function, result))
-    try:
-        return await result
-    finally:
-        # the traceback of its exception has this frame, which would keep both until garbage is
-        # collected
-        del result
+    call = partial(copy_context().run, function)
+    return await asyncio.wrap_future(submit_to_daemon_thread(call))
 
 
 def submit_to_daemon_thread(function: Callable[[], T]) -> Future[T]:
     """Call a function in a thread that nothing waits for, from code without an event loop."""
     future: Future[T] = Future()
-
-    def job() -> Callable[[], object]:
-        _do(future, function)
-        return future.done  # there is nothing to report
-
-    _start(job)
+    try:
+        jobs = _idle_threads.pop()
+    except IndexError:
+        jobs = SimpleQueue()
+        Thread(target=_do_jobs, args=(jobs,), name="redraft-function", daemon=True).start()
+    jobs.put((future, function))
     return future
 
 
-def _run(
-    context: Context, function: Callable[[], T], result: asyncio.Future[T]
-) -> Callable[[], object]:
-    """Call a function; return what passes its result to the event loop."""
-    value, failure = context.run(_outcome, function)
-    try:
-        return partial(
-            result.get_loop().call_soon_threadsafe, partial(_settle, result, value, failure)
-        )
-    finally:
-        del result, failure  # as in `call_in_daemon_thread`
+_Job: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+
+_idle_threads: list[SimpleQueue[_Job]] = []
+"""What the threads that have nothing to do wait for: to start one takes longer than most functions,
+and libraries keep what they need again for each thread.
+"""
 
 
-def _outcome(function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """Return the result of a function, or what it raised."""
+def _do_jobs(jobs: SimpleQueue[_Job]) -> None:
+    """Do one job after another. While there is none, nothing of the last one is kept."""
+    while job := _next_job(jobs):
+        future, report = job[0], _outcome(*job)
+        # before the report, so that what follows from it finds this thread
+        _idle_threads.append(jobs)
+        report(future)
+        del job, future, report
+
+
+def _next_job(jobs: SimpleQueue[_Job]) -> _Job | None:
+    """Wait for the next job of a thread; None if there was none for IDLE_SECONDS."""
+    with suppress(Empty):
+        return jobs.get(timeout=IDLE_SECONDS)
     try:
-        return function(), None
+        _idle_threads.remove(jobs)
+    except ValueError:  # a job is on its way
+        return jobs.get()
+    return None
+
+
+def _outcome(future: Future[T], function: Callable[[], T]) -> Callable[[Future[T]], object]:
+    """Call a function, unless that was cancelled; return what reports its outcome."""
+    if not future.set_running_or_notify_cancel():
+        return Future.done  # there is nothing to report
+    del future  # else the traceback of an exception would hold it, and the exception with it
+    try:
+        return partial(Future.set_result, result=function())
     except BaseException as error:  # noqa: BLE001  (it is raised where the result is awaited)
-        return None, error
-
-
-def _settle(
-    result: asyncio.Future[Any] | Future[Any], value: Any, failure: BaseException | None
-) -> None:
-    if not result.done():
-        result.set_result(value) if failure is None else result.set_exception(failure)
+        return partial(Future.set_exception, exception=error)
 
 
 # ---- threads that live as long as the process
@@ -131,7 +137,7 @@ class LastingThreadPool:
 
     def __init__(self, count: int, name: str) -> None:
         self._count, self._name = count, name
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._lock = Lock()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
@@ -148,63 +154,14 @@ class LastingThreadPool:
 
     def _do_jobs(self) -> None:
         while True:
-            future, function = self._jobs.get()
-            _do(future, function)
-            del future, function  # nothing of the last job is kept while there is none
-
-
-def _do(future: Future[T], function: Callable[[], T]) -> None:
-    """Run a function, unless that was cancelled."""
-    if future.set_running_or_notify_cancel():
-        _settle(future, *_outcome(function))
+            job = self._jobs.get()
+            _outcome(*job)(job[0])
+            del job  # nothing of the last job is kept while there is none
 
 
 @atexit.register
 def _wait_for_submitted() -> None:
     wait(list(_submitted))
-
-
-# ---- threads that are used again: to start one takes longer than most functions
-
-_Job: TypeAlias = Callable[[], Callable[[], object]]
-"""The call of a function; it returns what reports the result to the event loop."""
-
-_idle_threads: list[SimpleQueue[_Job]] = []
-"""What the threads that have nothing to do wait for."""
-
-
-def _start(job: _Job) -> None:
-    """Do a job in a thread that has nothing to do, or in a new one."""
-    try:
-        jobs = _idle_threads.pop()
-    except IndexError:
-        jobs = SimpleQueue()
-        Thread(target=_do_jobs, args=(jobs,), name="redraft-function", daemon=True).start()
-    jobs.put(job)
-
-
-def _do_jobs(jobs: SimpleQueue[_Job]) -> None:
-    """Do one job after another. While there is none, nothing of the last one is kept."""
-    while job := _next_job(jobs):
-        report = job()
-        # before the report, so that what follows from it finds this thread
-        _idle_threads.append(jobs)
-        with suppress(RuntimeError):  # the event loop was closed
-            report()
-        del job, report
-
-
-def _next_job(jobs: SimpleQueue[_Job]) -> _Job | None:
-    """Wait for the next job of a thread; None if there was none for IDLE_SECONDS."""
-    try:
-        return jobs.get(timeout=IDLE_SECONDS)
-    except Empty:
-        pass
-    try:
-        _idle_threads.remove(jobs)
-    except ValueError:  # a job is on its way
-        return jobs.get()
-    return None
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,7 +3,7 @@
 `commands` declares each command in a module of its own: its arguments, options and help. These
 modules are imported one at a time, when a command runs or shows its help, and import nothing slow.
 A command with little to do does it itself; the others import their module of `operations`, which
-imports all that it needs at its top. `redraft.api` and `redraft.runs` do the work.
+imports all that it needs at its top. `redraft.session` and `redraft.runs` do the work.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Converts the arguments of a command to arguments of `redraft.api`, and to settings in a trace's
-header and back.
+"""Converts the arguments of a command to arguments of `redraft.session.api`, and to settings in a
+trace's header and back.
 
 A header contains settings, so that its trace can be resumed, but no secrets: addresses are saved
 without user, password and query.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base import checks
-from ..base.checks import format_value, read_error_message
+from ..base.checks import format_value, install_command, read_error_message
 from ..base.documents import open_regular
 from ..base.jsontext import strict_loads
 from ..errors import ConfigError
@@ -244,8 +244,7 @@ def _archive_samples(path: Path) -> Iterator[dict[str, Any]]:
                 yield inspect_fields(_archive_sample(path, archive, info))
     except NotImplementedError as error:
         raise ConfigError(
-            f"{str(path)!r} needs Zstandard: pip install 'redraft[zstd]', or convert the log to "
-            ".json"
+            f"{str(path)!r} needs Zstandard: {install_command('zstd')}, or convert the log to .json"
         ) from error
     except (
         OSError,

@@ -27,7 +27,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..base.web.access import host_name, is_caused_elsewhere
+from ..base.page_server import host_name, is_caused_elsewhere
 from .config import GatewayConfig
 from .exchange import GatewayError, Wire, WireName
 from .keys import KeyStore

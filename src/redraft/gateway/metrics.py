@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..base.checks import needs_extra
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -42,7 +42,7 @@ class GatewayMetrics:
     def __init__(
         self, models: Iterable[str] = (), queue_length: Callable[[], int] = lambda: 0
     ) -> None:
-        try:
+        with needs_extra("gateway", "redraft serve needs prometheus-client"):
             from prometheus_client import (
                 CollectorRegistry,
                 Counter,
@@ -50,10 +50,6 @@ class GatewayMetrics:
                 Histogram,
                 ProcessCollector,
             )
-        except ImportError as error:
-            raise ConfigError(
-                "redraft serve needs prometheus-client: pip install 'redraft[gateway]'"
-            ) from error
         self.registry = CollectorRegistry()
         self.models = frozenset(models)
         self._label_values: dict[str, set[str]] = {}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..base.checks import needs_extra
 from ..base.log import log
 from ..base.parameters import merge_parameters
 from ..errors import BadResponseError, ConfigError
@@ -110,14 +111,10 @@ def _anthropic_model(served: ServedModel, key: str, proxy: str | None) -> Model:
     """Return a model that speaks Anthropic's protocol, through pydantic-ai. Raises ConfigError if
     that is not installed.
     """
-    try:
+    purpose = f"models.{served.name}: refining with a model of kind 'anthropic' needs an extra"
+    with needs_extra("providers", purpose):
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
-    except ImportError:
-        raise ConfigError(
-            f"models.{served.name}: refining with a model of kind 'anthropic' needs pip install "
-            "'redraft[providers]'"
-        ) from None
     from ..models.pydantic_ai import ProviderModel
 
     # the package adds /v1 to its base URL itself

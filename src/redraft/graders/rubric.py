@@ -223,12 +223,8 @@ class Rubric:
 
         Raises ConfigError if the library that writes TOML is missing.
         """
-        try:
+        with checks.needs_extra("validate", "writing a rubric needs an extra"):
             import tomli_w
-        except ImportError as error:
-            raise ConfigError(
-                "writing a rubric needs an extra: pip install 'redraft[validate]'"
-            ) from error
         data = self.to_data()
         # a multi-line string loses a \r
         text = tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))
@@ -549,10 +545,8 @@ def read_table(
 
 
 def _parse_yaml(text: str) -> Any:
-    try:
+    with checks.needs_extra("yaml", "a YAML rubric needs an extra"):
         import yaml
-    except ImportError as error:
-        raise ConfigError("a YAML rubric needs an extra: pip install 'redraft[yaml]'") from error
     check_yaml(yaml, text)
     try:
         return yaml.safe_load(text)

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from ..base.jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, decode, nesting_depth
+from ..base.jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, nesting_depth
 from ..errors import StoreError
 from ..usage import Usage
 from .records import (
@@ -156,7 +156,7 @@ def value_from_json(text: Any) -> Any:
     if not isinstance(text, str):
         raise StoreError(f"not JSON: it is not text (in {str(text)[:200]})")
     try:
-        data = decode(DECODER, text)
+        data = DECODER.decode(text)
         if (
             len(text) > MAX_DEPTH
             and text.count("[") + text.count("{") > MAX_DEPTH

@@ -12,13 +12,13 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock
 from typing import Any
 from weakref import WeakSet
 
+from ..base.checks import check_extra
 from ..base.jsontext import replace_lone_surrogates
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..protocols import FORMATS, Reply, Request
@@ -27,8 +27,6 @@ from .openai_chat import ExtraBodyTools, complete_body, request_body
 from .openai_responses import ErrorBody, error_from_status, read_reply, shorten
 from .pricing import FREE
 from .sse import StreamAssembler
-
-_INSTALL = "a local: model needs the package xllamacpp: pip install 'redraft[local]'"
 
 
 class LocalModel(ExtraBodyTools):
@@ -61,8 +59,7 @@ class LocalModel(ExtraBodyTools):
         self.path = Path(path).expanduser()
         if not self.path.is_file():
             raise ConfigError(f"local: there is no model file {str(self.path)!r}")
-        if find_spec("xllamacpp") is None:
-            raise ConfigError(_INSTALL)
+        check_extra("local", "a local: model needs the package", "xllamacpp")
         self.name = self.path.stem
         self._server_options = (context * parallel, parallel, threads)
         self._extra = dict(extra_body or {})

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from ..base.checks import install_command
 from ..base.jsontext import replace_lone_surrogates
 from ..base.masking import (
     SECRET_NAME,
@@ -53,7 +54,7 @@ from .openai_responses import (
     shorten,
 )
 
-_INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
+_INSTALL = f"needs pydantic-ai and the vendor's package: {install_command('providers')}"
 IMAGE_DOWNLOADING_MODULES = (
     "pydantic_ai.models.google",
     "pydantic_ai.models.bedrock",

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, Unpack, cast
 
-from ..api import as_tasks, refine_many
 from ..base import checks
 from ..base.sync import async_to_sync
 from ..base.text import pluralize
@@ -31,6 +30,7 @@ from ..plans.quality.lineage import llm_graders, observe
 from ..plans.quality.priors import Priors
 from ..plans.regrading import second_looks
 from ..plans.self_refine import SelfRefine
+from ..session.api import as_tasks, refine_many
 from ..session.options import Options
 from ..session.refinement import TaskInput, open_session, resolve_model
 from ..session.session import Session

@@ -41,7 +41,7 @@ from ..plans.self_refine import full_note
 from ..protocols import Perform, Store
 from ..requirements import parse, reads_file
 from ..requirements.spec import check_foreign_spec
-from ..result import Result, result_or_raise
+from ..result import Result, raise_if_failed
 from ..tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
 from .models import Models
 from .options import (
@@ -104,15 +104,10 @@ class Refinement:
         return Result(trace, error, self.answer, self.plan, self.callback_errors.texts)
 
     def result_or_raise(self, trace: Trace) -> Result[Any]:
-        """Return the result of a finished trace. Raises its error (see `result_or_raise`)."""
-        return result_or_raise(
-            trace,
-            strict_budget=self.session.options.strict_budget,
-            graders=self.roles.traits,
-            answer=self.answer,
-            plan=self.plan,
-            callback_errors=self.callback_errors.texts,
-        )
+        """Return the result of a finished trace. Raises its error (see `raise_if_failed`)."""
+        result = self.result(trace)
+        raise_if_failed(result, self.roles.traits, strict_budget=self.session.options.strict_budget)
+        return result
 
 
 async def prepare_refinement(

@@ -17,6 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from ..base.checks import needs_extra
 from ..base.jsontext import first_duplicate
 from ..errors import ComputeLimitError, ConfigError, StoreError
 from ..workers.pool import run_sync
@@ -39,11 +40,9 @@ def read_batches(name: str) -> Iterator[tuple[int, Any]]:
     Raises ConfigError for a file that cannot be read, StoreError if the temporary file cannot be
     written.
     """
-    try:
+    with needs_extra("parquet", f"{name!r} is Parquet"):
         import_module("pyarrow.parquet")  # the worker needs it
         ipc = import_module("pyarrow.ipc")
-    except ImportError as error:
-        raise ConfigError(f"{name!r} is Parquet: pip install 'redraft[parquet]'") from error
     first, modes = 0, list(READ_MODES)
     with _exchange_file(name) as file:
         while rows := _request_part(name, first, modes, file.name)["rows"]:

@@ -25,7 +25,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self, TypeAlias, cast
 
-from ..base.checks import format_value, read_error_message
+from ..base.checks import format_value, install_command, read_error_message
 from ..base.jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_loads
 from ..errors import ConfigError
 from .parquet import MAX_ROW_BYTES, read_batches
@@ -215,7 +215,7 @@ def import_zstd(name: str) -> Any:
     for library in ZSTD:
         with suppress(ImportError):
             return import_module(library)
-    raise ConfigError(f"{name!r} needs Zstandard: pip install 'redraft[zstd]'")
+    raise ConfigError(f"{name!r} needs Zstandard: {install_command('zstd')}")
 
 
 OPENERS: dict[str, Callable[[str], Any]] = {"": _open_plain, ".gz": _open_gzip, ".zst": _open_zstd}

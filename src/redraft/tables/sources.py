@@ -24,6 +24,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..base import checks
 from ..base.checks import read_error_message
 from ..base.documents import check_yaml, read_small_text
 from ..base.jsontext import strict_loads
@@ -50,7 +51,7 @@ RowReader: TypeAlias = Callable[[OnError], Iterator[Row]]
 
 HUB_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 SAVED_DATASET_FILES = ("dataset_info.json", "dataset_dict.json")
-INSTALL = "pip install 'redraft[datasets]'"
+INSTALL = checks.install_command("datasets")
 MIN_DATASETS_VERSION = 4  # the first version of `datasets` that runs no loading scripts
 _FILE_FORMATS = (
     "arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg "

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category, normalize
 
-from ..errors import ConfigError
+from ..base.checks import needs_extra
 from ..storage.secure_files import AtomicFile
 from .readers import SPREADSHEET_SAFE
 from .spool import RowSpool, json_line, load_line
@@ -165,15 +165,11 @@ class ParquetWriter:
         notify: Callable[[str], object] | None = None,
         types: Mapping[str, type] | None = None,
     ) -> None:
-        try:
+        with needs_extra("parquet", f"{str(path)!r} is Parquet"):
             self._parquet, self._types = (
                 import_module("pyarrow.parquet"),
                 _ColumnTypes(import_module("pyarrow"), types or {}),
             )
-        except ImportError as error:
-            raise ConfigError(
-                f"{str(path)!r} is Parquet: pip install 'redraft[parquet]'"
-            ) from error
         self.durable_rows = 0
         self._notify = notify
         self._draft, self._spool = _open_draft(path)

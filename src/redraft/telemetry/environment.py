@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from ..base.checks import install_command
 from ..base.masking import Mask, secrets_in_environment
 
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
@@ -31,7 +32,7 @@ EXPORTERS = ("otlp", "console", "none")
 END_SECONDS = 2.0  # for what is left when the program ends
 # spans, and events, that wait to be sent; the SDK's own default drops spans of a fast batch
 MAX_QUEUE = 16_384
-EXTRA_HINT = "pip install 'redraft[otel]'"
+EXTRA_HINT = install_command("otel")
 
 
 def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:

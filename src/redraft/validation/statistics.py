@@ -19,6 +19,7 @@ from statistics import NormalDist, fmean
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..base import checks
+from ..base.checks import install_command, needs_extra
 from ..errors import ConfigError
 
 T = TypeVar("T")
@@ -423,17 +424,13 @@ def check_dependencies() -> None:
     for name in ("numpy", "scipy.stats"):
         import_library(name)
     if not hasattr(import_library("scipy.optimize"), "isotonic_regression"):
-        raise ConfigError("calibration needs scipy 1.12 or later: pip install 'redraft[validate]'")
+        raise ConfigError(f"calibration needs scipy 1.12 or later: {install_command('validate')}")
 
 
 def import_library(name: str) -> Any:
     """Return a library of the extra `validate`. Raises ConfigError if it is not installed."""
-    try:
+    with needs_extra("validate", f"this measure needs {name.partition('.')[0]}"):
         return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"this measure needs {name.partition('.')[0]}: pip install 'redraft[validate]'"
-        ) from error
 
 
 def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> float | None:

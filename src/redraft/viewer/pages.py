@@ -22,8 +22,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from ..base.documents import read_small_text
+from ..base.html import Templates
 from ..base.svg import STYLE
-from ..base.web.html import Templates
 from ..errors import ConfigError, RedraftError
 from ..graders.cards import Card, CardStore, format_measure
 from ..loop.records import Candidate

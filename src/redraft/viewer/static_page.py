@@ -10,9 +10,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from ..base.html import html_text
+from ..base.page_server import csp_hash
 from ..base.svg import STYLE
-from ..base.web.access import csp_hash
-from ..base.web.html import html_text
 from ..errors import ConfigError, StoreError
 from ..loop.trace import Trace
 from ..storage import write_atomic

@@ -166,8 +166,7 @@ def _lock_down(setup: dict[str, Any]) -> None:
     for path in setup.get("shown", ()):
         os.stat(path)  # noqa: PTH116  (raises if something hides it; pathlib takes long to import)
     os.chdir(setup["directory"])
-    for name, data in setup.get("files", {}).items():
-        _write_file(name, data)
+    _write_files(setup.get("files", {}))
     limit_resources(setup["resources"])
     if libc:
         _restrict(libc, extensions, setup)
@@ -218,12 +217,12 @@ def _extension(source: str) -> dict[str, Any]:
     return names
 
 
-def _write_file(name: str, data: str) -> None:
-    folder = name.rpartition("/")[0]
-    if folder:
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103  (pathlib takes long to import)
-    with open(name, "wb") as file:  # noqa: PTH123
-        file.write(bytes.fromhex(data))
+def _write_files(files: dict[str, str]) -> None:
+    """Write files, by their paths in the working folder; their content is in hexadecimal digits."""
+    for name, data in files.items():
+        os.makedirs(os.path.dirname(f"./{name}"), exist_ok=True)  # noqa: PTH103, PTH120  (pathlib takes long to import)
+        with open(name, "wb") as file:  # noqa: PTH123
+            file.write(bytes.fromhex(data))
 
 
 def limit_resources(limits: dict[str, int]) -> None:

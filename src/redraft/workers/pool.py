@@ -24,8 +24,6 @@ from threading import Lock, RLock, Timer
 from typing import Any
 from weakref import WeakSet
 
-import orjson
-
 from ..base.threads import LastingThreadPool, run_in_thread
 from ..errors import (
     ComputeLimitError,
@@ -158,7 +156,7 @@ class _Worker:
             )
             _workers.add(self)
         path = [*filter(None, sys.path), str(Path(__file__).parents[2])]
-        self._send(_encode({"path": path, "memory": MEMORY_BYTES, **_restrictions()}))
+        self._send(encode({"path": path, "memory": MEMORY_BYTES, **_restrictions()}))
 
     def load(self, function: str) -> dict[str, Any]:
         """Import a function. Return {}, or the answer with the error of the import. Raises
@@ -166,7 +164,7 @@ class _Worker:
         """
         if function in self.loaded_functions:
             return {}
-        answer = self.execute(_encode({"function": function}), START_TIMEOUT)
+        answer = self.execute(encode({"function": function}), START_TIMEOUT)
         if "error" in answer:
             return answer
         self.loaded_functions.add(function)
@@ -228,13 +226,6 @@ class _WorkerExitedError(Exception):
     """A worker ended before it answered."""
 
 
-def _encode(message: dict[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(message)
-    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
-        return encode(message)
-
-
 @dataclass(eq=False)
 class _Job:
     """One call of a function in a worker."""
@@ -254,7 +245,7 @@ class _Job:
 
     def run(self) -> Any:
         """Return the value. Raises what `run` raises."""
-        job = _encode({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
+        job = encode({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
         idle = _idle_worker(self.name)
         answer = self._run_on(idle, job) if idle else None
         if answer is None and not self.cancelled:

@@ -27,6 +27,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ...base.checks import needs_extra
 from ...base.documents import open_regular
 from ...base.money import format_usd, usd_amount
 from ...base.text import pluralize, strip_control_sequences
@@ -429,12 +430,8 @@ def serve_metrics(port: int, source: Callable[[], Mapping[str, Any]]) -> Iterato
 
     The server has its own threads; `source` is called in the running event loop.
     """
-    try:
+    with needs_extra("metrics", "--metrics needs Prometheus's client"):
         from prometheus_client import CollectorRegistry, start_http_server
-    except ImportError as error:
-        raise ConfigError(
-            "--metrics needs Prometheus's client: pip install 'redraft[metrics]'"
-        ) from error
     registry = CollectorRegistry()
     registry.register(_MetricsCollector(source, asyncio.get_running_loop()))
     try:

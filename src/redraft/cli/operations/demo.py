@@ -22,7 +22,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ...answers.editor import FormEditor, edit_distance
-from ...api import refine
 from ...base.checks import format_value, read_error_message, unknown_name_message
 from ...base.documents import parse_toml, read_small_text
 from ...errors import ConfigError
@@ -31,6 +30,7 @@ from ...models import DiscoveryResult, find_model
 from ...protocols import Check, Edit, Requirement
 from ...requirements import parse
 from ...result import Result, format_score
+from ...session.api import refine
 from ...usage import NO_USAGE
 from ..consent import find_sensitive_settings, rebase_paths
 from ..progress import format_usage

@@ -142,7 +142,7 @@ def _import(arguments: LabelArguments, path: str) -> None:
 
 def _serve(arguments: LabelArguments) -> None:
     check_extra("label")
-    from ...base.web.server import PageServer, browser_page
+    from ...base.page_server import PageServer, browser_page
     from ...viewer.label_pages import LabelPages
 
     question = arguments.label_question

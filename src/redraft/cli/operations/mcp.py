@@ -8,13 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...errors import ConfigError
+from ...base import checks
 from ...graders import as_grader
 from ..errors import OK, handle_sigterm
 from ..grader_code import load_grader
@@ -30,7 +29,6 @@ from ..request import (
 if TYPE_CHECKING:
     from ...mcp_server.workbench import Workbench
 
-INSTALL = "pip install 'redraft[mcp]'"
 HTTP_OPTIONS = ("host", "port", "folder", "allow_host", "insecure")
 
 
@@ -75,9 +73,7 @@ def _check(arguments: McpArguments) -> None:
             raise click.UsageError(f"--{chosen[0].replace('_', '-')} goes with --http")
     if arguments.allow_model and arguments.model in {None, "none"}:
         raise click.UsageError("--allow-model goes with --model, which is the default of calls")
-    for name in ("mcp", "uvicorn"):
-        if find_spec(name) is None:
-            raise ConfigError(f"redraft mcp needs {name}: {INSTALL}")
+    checks.check_extra("mcp", "redraft mcp needs", "mcp", "uvicorn")
 
 
 async def _serve(arguments: McpArguments) -> None:

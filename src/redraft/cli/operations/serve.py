@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...base import checks
 from ...base.sync import run_sync
 from ...errors import ConfigError
 from ...gateway.config import GatewayConfig, default_config, load_config
@@ -24,8 +24,6 @@ from ..output import hide_waits, messages_are_json, notice, warning, write_event
 
 if TYPE_CHECKING:
     from ...gateway.app import Gateway
-
-INSTALL = "pip install 'redraft[gateway]'"
 
 
 @dataclass(frozen=True)
@@ -46,9 +44,8 @@ class ServeOptions:
 
 def check_gateway_extra(command: str) -> None:
     """Raise ConfigError unless the libraries of the gateway are installed."""
-    for name in ("starlette", "uvicorn", "prometheus_client"):
-        if find_spec(name) is None:
-            raise ConfigError(f"redraft {command} needs {name.replace('_', '-')}: {INSTALL}")
+    libraries = ("starlette", "uvicorn", "prometheus_client")
+    checks.check_extra("gateway", f"redraft {command} needs", *libraries)
 
 
 def serve_gateway(options: ServeOptions) -> None:

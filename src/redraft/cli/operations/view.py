@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+from ...base import checks
 from ...errors import ConfigError
 from ...storage import write_atomic
 from ...viewer.run_library import RunEntry, RunLibrary
 from ..output import check_output, notice
 from ..stored_runs import SUFFIX, find_run
 
-INSTALL = "pip install 'redraft[view]'"
-
 
 def check_extra(command: str) -> None:
     """Raise ConfigError unless the libraries of the page are installed."""
-    for name in ("jinja2", "starlette", "uvicorn"):
-        if find_spec(name) is None:
-            raise ConfigError(f"redraft {command} needs {name}: {INSTALL}")
+    checks.check_extra("view", f"redraft {command} needs", "jinja2", "starlette", "uvicorn")
 
 
 def open_library(run: str | None, journal: str | None) -> tuple[RunLibrary, str | None]:
@@ -49,7 +45,7 @@ def entry_named(library: RunLibrary, name: str | None) -> RunEntry | None:
 def serve_runs(run: str | None, journal: str | None, port: int, *, browser: bool) -> None:
     """Serve the pages until Ctrl-C."""
     check_extra("view")
-    from ...base.web.server import PageServer, browser_page
+    from ...base.page_server import PageServer, browser_page
     from ...viewer.pages import STYLES, ViewerPages
 
     with ExitStack() as stack:

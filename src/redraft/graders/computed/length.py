@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from ...base import checks
+from ...base.checks import needs_extra
 from ...base.own_code import fingerprint_name
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
@@ -103,12 +104,8 @@ def _count_tokens(text: str) -> int:
 
 @cache
 def _encoding() -> Any:
-    try:
+    with needs_extra("tokens", "length in tokens needs an extra"):
         import bpe_openai
-    except ImportError as error:
-        raise ConfigError(
-            "length in tokens needs an extra: pip install 'redraft[tokens]'"
-        ) from error
     return bpe_openai.get_encoding(ENCODING)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, cast
 
 from ...base import checks
+from ...base.checks import check_extra
 from ...base.own_code import fingerprint_name
-from ...errors import ComputeLimitError, ConfigError
+from ...errors import ComputeLimitError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...protocols import JudgeClient
@@ -137,8 +137,7 @@ class Math:
 
     def check_environment(self) -> None:
         """Raise ConfigError if the extra is missing."""
-        if find_spec("math_verify") is None:
-            raise ConfigError("math needs an extra: pip install 'redraft[math]'")
+        check_extra("math", "math needs", "math_verify")
 
     async def _equals(self, answer: str, expected: str) -> bool | None:
         """Return whether two expressions are equal as mathematics; None if that takes too long.

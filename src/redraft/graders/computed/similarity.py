@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ...base import checks
+from ...base.checks import needs_extra
 from ...base.own_code import fingerprint_name
-from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...protocols import JudgeClient
@@ -166,10 +166,8 @@ class Chrf(_Overlap):
 
 
 def _import_sacrebleu() -> Any:
-    try:
+    with needs_extra("overlap", "bleu and chrf need an extra"):
         from sacrebleu import metrics
-    except ImportError as error:
-        raise ConfigError("bleu and chrf need an extra: pip install 'redraft[overlap]'") from error
     return metrics
 
 

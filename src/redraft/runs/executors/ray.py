@@ -18,6 +18,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
+from ...base.checks import needs_extra
 from ...errors import ConfigError
 from .shard_protocol import AssignedRow, Chunk, Quota, ShardJob, ShardStatus, StopOrder
 from .shard_worker import ShardWorker
@@ -29,10 +30,8 @@ STORE = 256 * 2**20  # bytes of memory for stored rows; Ray moves more to disk
 
 def import_ray() -> Any:
     """Return the module `ray`. Raises ConfigError."""
-    try:
+    with needs_extra("ray", "engine 'ray' needs Ray"):
         import ray
-    except ImportError as error:
-        raise ConfigError("engine 'ray' needs Ray: pip install 'redraft[ray]'") from error
     return ray
 
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
+from ...base.checks import install_command
 from ...errors import ConfigError
 from ..execution import Execution
 from ..limits import Limits
@@ -33,7 +34,7 @@ def ruff_version() -> str:
     try:
         return metadata.version("ruff")
     except metadata.PackageNotFoundError:
-        raise ConfigError("ruff is not installed: pip install 'redraft[code]'") from None
+        raise ConfigError(f"ruff is not installed: {install_command('code')}") from None
 
 
 def findings(

@@ -1,5 +1,6 @@
-"""Who may read and write a local page: `AccessControl`, an ASGI middleware around the whole
-application.
+"""A server of local pages on 127.0.0.1 for one user: an address with a secret, a browser that is
+shown it, and `AccessControl`, an ASGI middleware around the whole application, which decides who
+reads and writes. It does not know what is shown. Needs `redraft[view]`.
 
 The secret is a random token, the first part of every path. It is no cookie, because browsers send
 the cookies of 127.0.0.1 to every port of it, so that other users of the machine could collect them
@@ -15,18 +16,32 @@ with a server of their own. Besides the token:
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import socket
+import threading
+import webbrowser
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+from ..errors import ConfigError
+
+HOST = "127.0.0.1"
+SHUTDOWN_SECONDS = 2
+HOST_NAME = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 READ_METHODS = {"GET", "HEAD"}
 HEADERS = {
     "Cache-Control": "no-store",
@@ -43,7 +58,7 @@ def host_name(host: str) -> str:
     """Return the name in a Host header or an origin's authority: in lower case, without the port;
     "" if it is malformed.
     """
-    match = HOST.fullmatch(host.lower())
+    match = HOST_NAME.fullmatch(host.lower())
     return match["name"] if match else ""
 
 
@@ -107,9 +122,9 @@ class AccessControl:
         """Return the reply to a request that is refused; None for one that is not."""
         headers = Headers(scope=scope)
         ports = ("", ":80") if self.port == 80 else (f":{self.port}",)
-        hosts = {name + port for name in ("127.0.0.1", "localhost") for port in ports}
+        hosts = {name + port for name in (HOST, "localhost") for port in ports}
         if headers.get("host") not in hosts:
-            return PlainTextResponse("This server answers to 127.0.0.1 only.", 421)
+            return PlainTextResponse(f"This server answers to {HOST} only.", 421)
         token = scope["path"].removeprefix("/").partition("/")[0]
         if not compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode()):
             return PlainTextResponse("Open the whole address that Redraft printed.", 404)
@@ -132,3 +147,87 @@ def _is_own_request(method: str, headers: Headers, origins: set[str]) -> bool:
         )
         return not is_caused_elsewhere(site) or is_link
     return method == "POST" and origin in origins and site in {None, "same-origin"}
+
+
+class PageServer:
+    """Listens on a port of 127.0.0.1 (0: any free one). Raises ConfigError for a port that cannot
+    be had.
+
+    `url` is the address with the secret; `run` serves until Ctrl-C, SIGTERM or `stop`.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.token = secrets.token_urlsafe(24)
+        # with the protocol named, asyncio sends small replies at once (TCP_NODELAY)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        if os.name == "posix":
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((HOST, port))
+            self._socket.listen()
+        except OSError as error:
+            self._socket.close()
+            raise ConfigError(
+                f"--port {port}: {HOST}:{port} cannot be served: {error.strerror or error}"
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+        self._server: uvicorn.Server | None = None
+
+    @property
+    def root(self) -> str:
+        """The first part of every path: a slash and the token."""
+        return f"/{self.token}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}{self.root}/"
+
+    def run(
+        self, app: ASGIApp, styles: Iterable[str] = (), on_start: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve an application whose paths begin with `root`. `styles`: as in `AccessControl`."""
+        guarded = AccessControl(app, self.token, self.port, tuple(styles))
+        config = uvicorn.Config(
+            guarded,
+            http="h11",  # which limits the size of headers
+            lifespan="off",
+            ws="none",
+            access_log=False,
+            log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+        # from before the address is known
+        with suppress(KeyboardInterrupt), self._server.capture_signals():
+            on_start()
+            self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Make `run` return soon. Any thread may call it."""
+        if self._server:
+            self._server.should_exit = True
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._socket.close()
+
+
+@contextmanager
+def browser_page(url: str) -> Iterator[None]:
+    """Show an address in the user's browser within the context.
+
+    The browser is started with a private file that leads to the address: other users of the machine
+    can read the arguments of its process. It is started in a thread, because a browser that runs in
+    the terminal ends when its user leaves it.
+    """
+    with TemporaryDirectory(prefix="redraft-") as folder:
+        page = Path(folder) / "open.html"
+        page.touch(mode=0o600)
+        page.write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}">',
+            encoding="utf-8",
+        )
+        threading.Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
+        yield

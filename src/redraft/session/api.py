@@ -9,15 +9,16 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar, Unpack, overload
 
-from .base.checks import invalid_argument
-from .base.sync import async_to_sync
-from .errors import ConfigError, RedraftError, attach
-from .loop.engine import cancel_and_wait
-from .loop.task import Task
-from .loop.trace import Trace
-from .result import Result
-from .session.options import Options
-from .session.refinement import (
+from ..base.checks import invalid_argument
+from ..base.sync import async_to_sync
+from ..errors import ConfigError, RedraftError, attach
+from ..loop.engine import cancel_and_wait
+from ..loop.task import Task
+from ..loop.trace import Trace
+from ..result import Result
+from ..settings import Settings
+from .options import Options
+from .refinement import (
     Refinement,
     RefinementRun,
     TaskInput,
@@ -27,7 +28,6 @@ from .session.refinement import (
     open_session,
     prepare_refinement,
 )
-from .settings import Settings
 
 T = TypeVar("T")
 
