@@ -13,8 +13,8 @@ from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...protocols import JudgeClient
-from ...requirements import length
 from ...requirements.spec import Range, format_count, parse_range
+from ...requirements.text_spans import count_words
 from .base import compute, score_feedback, with_limit
 
 ENCODING = "o200k_base"
@@ -112,4 +112,8 @@ def _encoding() -> Any:
     return bpe_openai.get_encoding(ENCODING)
 
 
-COUNTS: dict[str, Callable[[str], int]] = {**length.COUNTS, "tokens": _count_tokens}
+COUNTS: dict[str, Callable[[str], int]] = {
+    "words": count_words,
+    "characters": lambda text: len(text.strip()),
+    "tokens": _count_tokens,
+}
