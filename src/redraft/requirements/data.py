@@ -523,18 +523,12 @@ def _constraints(schema: Any, depth: int) -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema if isinstance(schema, bool) else {}
-    constraints: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in VALUE_KEYWORDS:
-            constraints[key] = value
-        elif depth and key in SCHEMA_KEYWORDS:
-            constraints[key] = (
-                [_constraints(each, depth - 1) for each in value]
-                if isinstance(value, list)
-                else _constraints(value, depth - 1)
-            )
-        elif depth and key in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+    constraints = {key: value for key, value in schema.items() if key in VALUE_KEYWORDS}
+    for key, value in schema.items() if depth else ():
+        if key in SCHEMA_KEYWORDS + SCHEMA_LIST_KEYWORDS and isinstance(value, list):
             constraints[key] = [_constraints(each, depth - 1) for each in value]
-        elif depth and key in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
+        elif key in SCHEMA_KEYWORDS:
+            constraints[key] = _constraints(value, depth - 1)
+        elif key in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
             constraints[key] = {name: _constraints(each, depth - 1) for name, each in value.items()}
     return constraints

@@ -11,9 +11,9 @@ from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
-from .base import compute, context_of, preview, score_feedback, with_limit
+from ..base import check_needs
+from .base import ComputedGrader, preview, score_feedback
 
 # characters times characters that are searched with tolerance; then only exact quotes count
 MAX_FUZZY_COST = 20_000_000
@@ -27,9 +27,8 @@ _SENTENCE = re.compile(r"[^.!?\n\u3002]*[.!?\n\u3002]?(?:[ \t]*\[[^\[\]\n]{1,60}
 
 
 @fingerprint_name("citations")
-@with_limit
 @dataclass(frozen=True)
-class Citations:
+class Citations(ComputedGrader):
     """The share of different citations in the answer that the context supports; 0 for an answer
     that cites nothing.
 
@@ -45,19 +44,16 @@ class Citations:
     tolerance: float = 0.0
     name: str = "citations"
 
-    model_free = True
     needs = ("context",)
 
     def __post_init__(self) -> None:
         checks.whole_number("min_words", self.min_words, 1, 1000)
         checks.number("tolerance", self.tolerance, 0, 0.5)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a task without context."""
-        answer, context = candidate.text, context_of(task, self.name)
-        return await compute(len(answer) + len(context), self._check, answer, context)
-
-    def _check(self, answer: str, context: str) -> Feedback:
+        check_needs(self.name, self.needs, task)
+        answer, context = candidate.text, str(task.context)
         citations = {
             **dict(self._check_quotes(answer, context)),
             **dict(_check_labels(answer, passages(context))),

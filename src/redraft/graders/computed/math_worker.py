@@ -76,21 +76,17 @@ def _compare(compare: Any, answer: str, expected: str) -> bool | None:
 
 
 def _parse_or_none(text: str) -> Any:
-    try:
-        return _parse_expression(text)
-    except Exception:  # noqa: BLE001  (the parser raises anything)
-        return None
-
-
-def _parse_expression(text: str) -> Any:
     from latex2sympy2_extended import NormalizationConfig, latex2sympy  # type: ignore[import-untyped]
 
     config = NormalizationConfig(
         basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none"
     )
-    return latex2sympy(
-        _as_latex(text), is_real=True, convert_degrees=False, normalization_config=config
-    )
+    try:
+        return latex2sympy(
+            _as_latex(text), is_real=True, convert_degrees=False, normalization_config=config
+        )
+    except Exception:  # noqa: BLE001  (the parser raises anything)
+        return None
 
 
 def _as_latex(text: str) -> str:

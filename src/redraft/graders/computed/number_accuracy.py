@@ -13,17 +13,15 @@ from ...base.threads import THREAD_THRESHOLD
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
 from .answers import Number, numbers
-from .base import compute, reference_of, score_feedback, with_limit
+from .base import ComputedGrader, reference_of, score_feedback
 
 MAX_REFERENCE_NUMBERS = 1000
 
 
 @fingerprint_name("number_accuracy")
-@with_limit
 @dataclass(frozen=True)
-class NumberAccuracy:
+class NumberAccuracy(ComputedGrader):
     """The share of the numbers in the reference that the answer gives.
 
     Each number of the answer counts for one number of the reference at most. With `order`, they
@@ -44,7 +42,6 @@ class NumberAccuracy:
     relative: float = 1e-6
     name: str = "number_accuracy"
 
-    model_free = True
     needs = ("reference",)
 
     def __post_init__(self) -> None:
@@ -60,13 +57,6 @@ class NumberAccuracy:
         if len(text := task.reference or "") < THREAD_THRESHOLD:
             self._expected_numbers(text)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError for a reference with too few or too many
-        numbers.
-        """
-        answer, reference = candidate.text, reference_of(task, self.name)
-        return await compute(len(answer) + len(reference), self._compare, answer, reference)
-
     def _expected_numbers(self, reference: str) -> list[Number]:
         expected = numbers(reference)
         if not 1 <= len(expected) <= MAX_REFERENCE_NUMBERS:
@@ -76,8 +66,12 @@ class NumberAccuracy:
             )
         return expected
 
-    def _compare(self, answer: str, reference: str) -> Feedback:
-        expected, actual = self._expected_numbers(reference), numbers(answer)
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
+        """Return a score from 0 to 1. Raises ConfigError for a reference with too few or too many
+        numbers.
+        """
+        expected = self._expected_numbers(reference_of(task, self.name))
+        actual = numbers(candidate.text)
         matches = self._match_masks(expected, actual)
         right = longest_common_subsequence(matches) if self.order else maximum_matching(matches)
         total = len(expected) if self.extra else max(len(expected), len(actual))

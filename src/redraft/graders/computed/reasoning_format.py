@@ -16,9 +16,8 @@ from ...base.own_code import fingerprint_name
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...models.reasoning import TAG_NAMES
-from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from .base import binary_feedback, reasoning_form_of, with_limit
+from .base import ComputedGrader, binary_feedback, reasoning_form_of
 from .tool_calls import parse_call
 
 TAG_NAME = re.compile(r"[A-Za-z][\w-]{0,63}", re.ASCII)
@@ -36,9 +35,8 @@ class FormatFault(ValueError):
 
 
 @fingerprint_name("reasoning_format")
-@with_limit
 @dataclass(frozen=True)
-class ReasoningFormat:
+class ReasoningFormat(ComputedGrader):
     """1 if the reply is reasoning between tags and then an answer, else 0.
 
     The reasoning stands once, at the beginning, between <think> and </think> (or the tags named by
@@ -58,8 +56,6 @@ class ReasoningFormat:
     tool_calls: bool = False
     name: str = "reasoning_format"
 
-    model_free = True
-
     def __post_init__(self) -> None:
         checks.flag("tool_calls", self.tool_calls)
         for name in ("think", "answer"):
@@ -73,7 +69,7 @@ class ReasoningFormat:
         """Whether it grades candidates that call tools."""
         return self.tool_calls
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return 1 or 0."""
         try:
             self._check_answer(self._text_after_reasoning(candidate), candidate)
