@@ -318,14 +318,13 @@ def _validator(schema: str) -> Any:
         check_references(value)
     except ConfigError:
         raise
-    except SchemaError as error:
-        raise ConfigError(
-            f"the schema is not valid: {error.json_path}: {error.message[:200]}"
-        ) from None
     except Exception as error:  # noqa: BLE001  (the library raises anything for a value that is not a schema)
-        raise ConfigError(
-            f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}"
-        ) from None
+        reason = (
+            f"{error.json_path}: {error.message[:200]}"
+            if isinstance(error, SchemaError)
+            else f"{type(error).__name__}: {str(error)[:200]}"
+        )
+        raise ConfigError(f"the schema is not valid: {reason}") from None
     if '"patternProperties"' in schema:
         raise ConfigError(
             "patternProperties is not supported: its patterns would run without a time limit"

@@ -251,7 +251,10 @@ class TextsRequirement(OwnRequirement):
 
     @property
     def argument(self) -> str:
-        return texts_spec(self.texts, self.separator)
+        return self.separator.join(
+            _bare_or_quoted(text, lambda a: parse_texts(a, self.separator), (text,))
+            for text in self.texts
+        )
 
 
 @dataclass(frozen=True)
@@ -267,7 +270,8 @@ class TextCountRequirement(CountRequirement):
 
     @property
     def argument(self) -> str:
-        return text_count_spec(self.text, self.count)
+        written = _bare_or_quoted(self.text, parse_text_count, (self.text, Range(1)))
+        return written if self.count == Range(1) else written + self.count.comparison
 
 
 # ---- specs
@@ -382,19 +386,6 @@ def _bare_or_quoted(text: str, parse: Callable[[str], object], expected: object)
 def text_spec(text: str) -> str:
     """Return what `parse_text` reads as `text`."""
     return _bare_or_quoted(text, parse_text, text)
-
-
-def texts_spec(texts: tuple[str, ...], separator: str) -> str:
-    """Return what `parse_texts` reads as `texts`."""
-    return separator.join(
-        _bare_or_quoted(t, lambda a: parse_texts(a, separator), (t,)) for t in texts
-    )
-
-
-def text_count_spec(text: str, count: Range) -> str:
-    """Return what `parse_text_count` reads as these two."""
-    written = _bare_or_quoted(text, parse_text_count, (text, Range(1)))
-    return written if count == Range(1) else written + count.comparison
 
 
 def is_encodable(text: str) -> bool:

@@ -247,25 +247,14 @@ def _is_alternative(text: str, prompt: str) -> bool:
 
 _OPENER_KEYS = frozenset(map(_normalise, OPENERS))
 _SINGLE_WORD_KEYS = frozenset(map(_normalise, SINGLE_WORD_OPENERS))
-_MAX_OPENER_WORDS = max(len(key.split()) for key in _OPENER_KEYS)
+_OPENER_SEQUENCE = re.compile(rf"(?:(?:{'|'.join(sorted(_OPENER_KEYS))})(?: |\Z))+")
 
 
 def _only_openers(text: str, *, colon: bool) -> bool:
     """Return whether the words are a sequence of openers and nothing else."""
-    words = text.split()
-    if not words:
-        return False
-    if len(words) == 1 and not colon:
+    if " " not in text and not colon:
         return text in _SINGLE_WORD_KEYS
-    ends = {0}  # word positions at which a sequence of openers may end
-    for start in range(len(words)):
-        if start in ends:
-            ends |= {
-                end
-                for end in range(start + 1, start + 1 + _MAX_OPENER_WORDS)
-                if " ".join(words[start:end]) in _OPENER_KEYS
-            }
-    return len(words) in ends
+    return _OPENER_SEQUENCE.fullmatch(text) is not None
 
 
 @fingerprint_name("answered")

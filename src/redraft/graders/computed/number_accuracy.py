@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 
 from ...base import checks
 from ...base.own_code import fingerprint_name
@@ -99,37 +100,28 @@ class NumberAccuracy(ComputedGrader):
         """Return for each expected number a bit mask of the positions of the numbers in the answer
         that equal it.
         """
-        as_read = _Positions((value, n) for n, (value, _) in enumerate(actual))
-        in_percent = _Positions(
+        as_read = sorted((value, n) for n, (value, _) in enumerate(actual))
+        in_percent = sorted(
             (value * 100, n) for n, (value, percent) in enumerate(actual) if percent
         )
-        as_share = _Positions(
+        as_share = sorted(
             (value / 100, n) for n, (value, percent) in enumerate(actual) if not percent
         )
         masks: dict[Number, int] = {}
         for value, percent in dict.fromkeys(expected):
             tolerance = max(Fraction(self.absolute), Fraction(self.relative) * abs(value))
             low, high = value - tolerance, value + tolerance
-            masks[value, percent] = as_read.mask(low, high) | (
-                as_share if percent else in_percent
-            ).mask(low, high)
+            scaled = as_share if percent else in_percent
+            masks[value, percent] = _mask(as_read, low, high) | _mask(scaled, low, high)
         return [masks[number] for number in expected]
 
 
-class _Positions:
-    """Values with their positions, sorted by value."""
-
-    def __init__(self, items: Iterable[tuple[Fraction, int]]) -> None:
-        self._items = sorted(items)
-        self._values = [value for value, _ in self._items]
-
-    def mask(self, low: Fraction, high: Fraction) -> int:
-        """Return a bit mask of the positions of the values from `low` to `high`."""
-        positions = self._items[bisect_left(self._values, low) : bisect_right(self._values, high)]
-        bits = bytearray(max((n for _, n in positions), default=-1) // 8 + 1)
-        for _, n in positions:
-            bits[n // 8] |= 1 << n % 8
-        return int.from_bytes(bits, "little")
+def _mask(items: Sequence[tuple[Fraction, int]], low: Fraction, high: Fraction) -> int:
+    """Return a bit mask of the positions of the values from `low` to `high` among sorted pairs of
+    value and position.
+    """
+    first = bisect_left(items, low, key=itemgetter(0))
+    return sum(1 << n for _, n in items[first : bisect_right(items, high, key=itemgetter(0))])
 
 
 def longest_common_subsequence(masks: Sequence[int]) -> int:
