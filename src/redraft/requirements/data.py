@@ -212,13 +212,9 @@ class JsonSchema(OwnRequirement):
                 continue
             if edit.note:
                 yield edit
-            if fitted != value or _sorted_json(fitted) != _sorted_json(value):
+            if canonical_json(fitted) != canonical_json(value):  # True is no 1 there
                 notes = filter(None, (edit.note, "fitted the values to the schema"))
                 yield Edit(dump_like(fitted, text), " and ".join(notes), lossy=True)
-
-
-def _sorted_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def coerce_to_schema(value: Any, schema: Any) -> Any:

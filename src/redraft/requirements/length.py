@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -39,7 +39,11 @@ class Length(CountRequirement):
         return format_count(count, self.noun) + self.note
 
     def remove(self, text: str, surplus: int) -> Iterator[Edit]:
-        return shorten(text, surplus, self.count_in)
+        """Drop enough sentences, for several choices of sentences."""
+        spans = texts.removable_spans(text)
+        sizes = [max(1, self.count_in(text[start:end])) for start, end in spans]
+        for chosen in dict.fromkeys(map(tuple, _drop_candidates(sizes, surplus))):
+            yield from drop_sentences(text, [spans[i] for i in chosen])
 
 
 @requirement("words", "how many words (a Chinese character or a kana is a word)", "words:80-200")
@@ -90,7 +94,23 @@ class Paragraphs(Length):
         yield from _split_paragraphs(text, missing)
 
     def remove(self, text: str, surplus: int) -> Iterator[Edit]:
-        return _join_paragraphs(text, surplus)
+        """Join neighbouring paragraphs: the shortest pairs, the last, the first."""
+        pairs = list(pairwise(texts.paragraphs(text)))
+        prose = [
+            i
+            for i, pair in enumerate(pairs)
+            if not any(_BLOCK_START.match(text[slice(*span)]) for span in pair)
+        ]
+        by_size = sorted(prose, key=lambda i: (pairs[i][1][1] - pairs[i][0][0], -i))
+        for order in (by_size, prose[::-1], prose):
+            if len(order) >= surplus:
+                yield _fill_gaps(
+                    text, [(pairs[i][0][1], pairs[i][1][0]) for i in order[:surplus]], " "
+                )
+        gaps = [(a[1], b[0]) for a, b in pairs]
+        if len(gaps) >= surplus:
+            for chosen in (gaps[-surplus:], gaps[:surplus]):
+                yield _fill_gaps(text, chosen, texts.line_ending(text))
 
 
 @requirement("characters", "how many characters", "characters:<280")
@@ -104,16 +124,6 @@ class Characters(Length):
 
 
 # ---- repairs: drop sentences
-
-
-def shorten(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[Edit]:
-    """Yield the text without enough sentences to lose `surplus` by `measure`, for several choices
-    of sentences.
-    """
-    spans = texts.removable_spans(text)
-    sizes = [max(1, measure(text[start:end])) for start, end in spans]
-    for chosen in dict.fromkeys(map(tuple, _drop_candidates(sizes, surplus))):
-        yield from drop_sentences(text, [spans[i] for i in chosen])
 
 
 def _drop_candidates(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
@@ -155,27 +165,6 @@ def drop_sentences(text: str, spans: Sequence[Span]) -> Iterator[Edit]:
 
 
 # ---- repairs: join and split paragraphs
-
-
-def _join_paragraphs(text: str, surplus: int) -> Iterator[Edit]:
-    """Yield the text with neighbouring paragraphs joined: the shortest pairs, the last, the
-    first.
-    """
-    spans = texts.paragraphs(text)
-    pairs = list(pairwise(spans))
-    prose = [
-        i
-        for i, pair in enumerate(pairs)
-        if not any(_BLOCK_START.match(text[slice(*span)]) for span in pair)
-    ]
-    by_size = sorted(prose, key=lambda i: (pairs[i][1][1] - pairs[i][0][0], -i))
-    for order in (by_size, prose[::-1], prose):
-        if len(order) >= surplus:
-            yield _fill_gaps(text, [(pairs[i][0][1], pairs[i][1][0]) for i in order[:surplus]], " ")
-    gaps = [(a[1], b[0]) for a, b in pairs]
-    if len(gaps) >= surplus:
-        for chosen in (gaps[-surplus:], gaps[:surplus]):
-            yield _fill_gaps(text, chosen, texts.line_ending(text))
 
 
 def _fill_gaps(text: str, gaps: Sequence[Span], glue: str) -> Edit:

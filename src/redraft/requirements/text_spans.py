@@ -53,6 +53,11 @@ def words(text: str) -> list[Span]:
     return [match.span() for match in _word_pattern().finditer(text)]
 
 
+def folded_words(text: str) -> list[str]:
+    """Return the `words`, ignoring case."""
+    return [text[start:end].casefold() for start, end in words(text)]
+
+
 def count_words(text: str) -> int:
     """Return how many `words` there are."""
     return len(_word_pattern().findall(text))

@@ -11,7 +11,7 @@ from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...requirements import text_spans as texts
+from ...requirements.text_spans import folded_words
 from ..base import check_needs
 from .base import ComputedGrader, preview, score_feedback
 
@@ -95,7 +95,7 @@ class Citations(ComputedGrader):
 
 def _normalise(text: str) -> str:
     """Return the words in lower case with single spaces."""
-    return " ".join(text[a:b].casefold() for a, b in texts.words(text))
+    return " ".join(folded_words(text))
 
 
 def _fuzzy_contains(quote: str, plain: str, tolerance: float) -> bool:
@@ -109,7 +109,7 @@ def passages(context: str) -> Mapping[str, set[str]]:
     words_by_label: dict[str, set[str]] = {}
     pieces = _MARKER.split(context)
     for label, passage in zip(pieces[1::2], pieces[2::2], strict=True):
-        words_by_label.setdefault(label.strip(), set()).update(words(passage))
+        words_by_label.setdefault(label.strip(), set()).update(folded_words(passage))
     return words_by_label
 
 
@@ -125,18 +125,13 @@ def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterato
         if not counted:
             continue
         bare = _MARKER.sub(" ", sentence)
-        content = Counter(content_words([bare[a:b].casefold() for a, b in texts.words(bare)]))
+        content = Counter(content_words(folded_words(bare)))
         sentence_shown = " ".join(bare.split())[:200]
         for label in dict.fromkeys(counted):
             supported = sum(
                 content[word] for word in content.keys() & passage_words.get(label, set())
             )
             yield f"{sentence_shown} [{label}]", bool(content) and supported * 2 >= content.total()
-
-
-def words(text: str) -> set[str]:
-    """Return the different words of a text, in lower case."""
-    return {text[a:b].casefold() for a, b in texts.words(text)}
 
 
 def content_words(tokens: list[str]) -> list[str]:

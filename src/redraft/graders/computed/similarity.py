@@ -220,7 +220,7 @@ class TokenF1(_Overlap):
 
     def _tokens(self, text: str) -> list[str]:
         if self.tokens == "words":
-            return [text[a:b].casefold() for a, b in texts.words(text)]
+            return texts.folded_words(text)
         if self.tokens == "squad":
             text = _ARTICLE.sub(" ", text.lower().translate(_ASCII_PUNCTUATION))
         return text.split()

@@ -240,8 +240,7 @@ class Repetition(ComputedGrader):
 
 
 def _words(text: str) -> Iterator[str]:
-    for start, end in texts.words(text):
-        word = text[start:end].casefold()
+    for word in texts.folded_words(text):
         step = len(word) if len(word) <= MAX_WORD_CHARS else 3
         yield from (word[i : i + step] for i in range(0, len(word), step))
 
