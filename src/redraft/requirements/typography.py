@@ -138,15 +138,11 @@ class NoCommas(OwnRequirement):
 
 
 def _comma_replacement(match: re.Match[str]) -> str:
-    around = (
-        match.string[max(0, match.start() - 1) : match.start()],
-        match.string[match.end() : match.end() + 1],
-    )
-    if match[0] in _EAST_ASIAN_COMMAS:
-        return " "
-    digits = all(map(str.isdigit, around)) and all(around)
-    joined = all(map(str.isalnum, around)) and all(around)
-    return " " if joined and not digits else ""
+    text, (start, end) = match.string, match.span()
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    joined = before.isalnum() and after.isalnum()
+    digits = before.isdigit() and after.isdigit()
+    return " " if match[0] in _EAST_ASIAN_COMMAS or (joined and not digits) else ""
 
 
 _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
@@ -276,6 +272,7 @@ def _emphasise(text: str, spans: Sequence[Span], missing: int, noun: str) -> Ite
 
 
 _TITLE_MARKS = "#*_\"'\u201c\u201d <>"
+_MARKED_LINE = re.compile(r"[#<]|\*\*.*\*\*\Z")
 _TITLE_LABEL = re.compile(r"(?:title|subject)[ \t]*:[ \t]*", re.IGNORECASE)
 
 
@@ -307,14 +304,13 @@ def _title_text(line: str) -> str:
 
 def _title_from_line(line: str, *, first: bool) -> str:
     """Return the title in a line, without marks; "" if it is not a title."""
-    label = _TITLE_LABEL.match(line.strip(_TITLE_MARKS))
-    marked = line.startswith(("#", "<")) or (line.startswith("**") and line.endswith("**")) or label
-    name = _TITLE_LABEL.sub("", line.strip(_TITLE_MARKS), count=1).strip(_TITLE_MARKS)
-    short = len(name) <= 100 and not name.endswith((".", ",", ":", ";", "!"))
-    plain_first = (
-        first and short and len(name.split()) <= 12 and not line.startswith(("-", "*", "|", "["))
-    )
-    return name if name and short and (marked or plain_first) else ""
+    bare = line.strip(_TITLE_MARKS)
+    name = _TITLE_LABEL.sub("", bare, count=1).strip(_TITLE_MARKS)
+    if not name or len(name) > 100 or name.endswith((".", ",", ":", ";", "!")):
+        return ""
+    is_plain = len(name.split()) <= 12 and not line.startswith(("-", "*", "|", "["))
+    is_marked = _MARKED_LINE.match(line) or _TITLE_LABEL.match(bare)
+    return name if is_marked or (first and is_plain) else ""
 
 
 @requirement("postscript", "a postscript with this marker", "postscript:P.S.")

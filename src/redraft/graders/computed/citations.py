@@ -122,8 +122,6 @@ def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterato
         counted = [
             label for label in labels if label in passage_words or (has_numbers and label.isdigit())
         ]
-        if not counted:
-            continue
         bare = _MARKER.sub(" ", sentence)
         content = Counter(content_words(folded_words(bare)))
         sentence_shown = " ".join(bare.split())[:200]

@@ -95,7 +95,7 @@ class Math:
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return 1, 0 or None."""
         task, candidate = await with_composed_texts(task, candidate)
-        expected = await self._run(final_answer, reference_of(task, self.name))
+        expected = ", ".join(await self._run(final_answers, reference_of(task, self.name)))
         if letter := _LETTER.fullmatch(without_style(expected)):
             letters = await self._run(_named_choices, candidate.text, expected, letter[1].upper())
             return _choice_feedback(letters, letter[1].upper())
@@ -181,13 +181,6 @@ def _choice_feedback(letters: list[str], letter: str) -> Feedback:
         f"the choice is {letters[0]}, which is {'right' if ok else 'wrong'}",
         CHECK_ANSWER_ACTION,
     )
-
-
-def final_answer(text: str) -> str:
-    """Return the final expression of a text, of several marked ones the list; "" if there is
-    none.
-    """
-    return ", ".join(final_answers(text))
 
 
 def final_answers(text: str) -> list[str]:
@@ -277,7 +270,7 @@ def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
         or _has_prose(expected)
     ):
         return False
-    a, b = (_as_number(text) for text in (answer, expected))
+    a, b = _as_number(answer), _as_number(expected)
     if a is not None and b is not None:
         return bool(a == b) or (abs(a - b) <= abs(b) / 10**6 and ("." in answer or "." in expected))
     return None
