@@ -278,18 +278,12 @@ class NumberedSections(TextCountRequirement):
         named = [span for span, _ in _headings(text)] or _label_lines(text)
         for chosen in (named, named[1:]):
             if len(chosen) in self.count:
-                changes = [
-                    (_name_start(text, a), f"{self.text} {n}: ")
-                    for n, (a, _) in enumerate(chosen, 1)
-                ]
-                edited = texts.apply_changes(text, [(at, at, new) for at, new in changes])
-                yield Edit(edited, f"numbered {format_count(len(chosen), 'section')}")
-
-
-def _name_start(text: str, at: int) -> int:
-    while text[at] in "#* \t":
-        at += 1
-    return at
+                names = [b - len(text[a:b].lstrip("#* \t")) for a, b in chosen]
+                changes = [(at, at, f"{self.text} {n}: ") for n, at in enumerate(names, 1)]
+                yield Edit(
+                    texts.apply_changes(text, changes),
+                    f"numbered {format_count(len(chosen), 'section')}",
+                )
 
 
 @requirement("parts", "how many different parts, with a separator between them", "parts:2:******")

@@ -528,10 +528,13 @@ async def check_with_limit(requirement: Requirement, text: str) -> Check:
         return requirement.check(text)
     if cost <= IN_PROCESS:
         return await run_in_thread(requirement.check, text)
-    failure = f"{short_spec(requirement.spec)} could not be checked"
     return Check(
         **await run(
-            _check_in_worker, requirement.spec, text, failure_text=failure, text_length=len(text)
+            _check_in_worker,
+            requirement.spec,
+            text,
+            failure_text=f"{short_spec(requirement.spec)} could not be checked",
+            text_length=len(text),
         )
     )
 

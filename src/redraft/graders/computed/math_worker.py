@@ -18,18 +18,16 @@ from functools import cache
 from typing import Any, NoReturn
 
 
-def prepare() -> None:
-    """Load the libraries; called once in a worker, before its first job."""
-    _load_comparer()
-
-
 def equal_as_mathematics(answer: str, expected: str) -> bool | None:
     """Return whether an answer equals a reference as mathematics; None if that is unknown."""
-    return _compare(_load_comparer(), answer, expected)
+    return _compare(prepare(), answer, expected)
 
 
 @cache
-def _load_comparer() -> Any:
+def prepare() -> Any:
+    """Load the libraries, and return the function that compares; called in a worker before its
+    first job.
+    """
     from sympy.parsing import sympy_parser  # type: ignore[import-untyped]
 
     sympy_parser.parse_expr = _parse_plain

@@ -111,7 +111,7 @@ class ToolCalls(_CallGrader):
             return _parse_calls(calls, arguments=self.arguments)
         if not expected and not _CALL_HINT.search(candidate.text):
             return []
-        return _calls_in_text(candidate.text, arguments=self.arguments)
+        return _parse_calls(_find_json(candidate.text), arguments=self.arguments)
 
     def share(self, made: Sequence[CallKey], expected: Sequence[CallKey]) -> float:
         if self.mode == "subset":
@@ -142,7 +142,7 @@ class _TrajectoryCalls(_CallGrader):
             *(call.as_message_part() for call in candidate.tool_calls),
         ]
         if not calls and _CALL_HINT.search(candidate.text):
-            return _calls_in_text(candidate.text, arguments=self.arguments)
+            return _parse_calls(_find_json(candidate.text), arguments=self.arguments)
         return [_call_key(call, arguments=self.arguments) for call in calls]
 
 
@@ -277,13 +277,6 @@ def parse_call(value: Any, *, arguments: bool) -> CallKey:
         return name, ""
     values = value.get("arguments", value.get("parameters")) or {}
     return name, canonical_json(parse_json(values) if isinstance(values, str) else values)
-
-
-def _calls_in_text(text: str, *, arguments: bool) -> list[CallKey]:
-    """Return the calls in a text: the whole text, its only code fence, or its tags. Raises
-    ValueError.
-    """
-    return _parse_calls(_find_json(text), arguments=arguments)
 
 
 def _unexpected_calls_hint(made: Sequence[CallKey], expected: Sequence[CallKey]) -> str:
