@@ -75,9 +75,9 @@ async def test_units_of_length():
 
 async def test_missing_extra_for_tokens_is_named(monkeypatch):
     """The error gives the command that installs the extra."""
-    from redraft.graders.computed import length
+    from redraft.graders.computed import text_quality
 
-    length._encoding.cache_clear()
+    text_quality._encoding.cache_clear()
     monkeypatch.setitem(sys.modules, "bpe_openai", None)
     with pytest.raises(ConfigError, match=r"redraft\[tokens\]"):
         await grade("length:tokens=5", "x")

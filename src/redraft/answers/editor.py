@@ -17,7 +17,7 @@ from ..base.own_code import fingerprint_name, is_own
 from ..base.threads import run_in_thread
 from ..errors import ComputeLimitError
 from ..protocols import Check, Edit, Requirement
-from ..requirements.spec import kinds, parse_cached, repair_cost
+from ..requirements.spec import kinds, parse, repair_cost
 from ..workers.pool import IN_PROCESS, run
 
 REQUIREMENT_ERRORS = (
@@ -150,7 +150,7 @@ def prepare() -> None:
 
 
 def _repair(settings: dict[str, Any], text: str, specs: list[str]) -> dict[str, Any] | None:
-    edit = FormEditor(**settings).repair(text, [parse_cached(spec) for spec in specs])
+    edit = FormEditor(**settings).repair(text, [parse(spec, files=False) for spec in specs])
     return asdict(edit) if edit else None
 
 

@@ -13,7 +13,7 @@ import click
 
 from ..answers.forms import CODE_PREFIX
 from ..errors import ConfigError
-from ..requirements.data import JsonSchema, json_schema
+from ..requirements.data import JsonSchema
 from .user_code import load_code, parse_code_name
 
 FORM = "--answer is code:LANGUAGE, or MODULE:CLASS or FILE.py:CLASS"
@@ -41,8 +41,6 @@ def canonical_schema(schema: str) -> str:
     Raises ConfigError.
     """
     try:
-        requirement = json_schema(schema.strip())
+        return JsonSchema.parse(schema.strip()).schema
     except ConfigError as error:
         raise ConfigError(f"--schema: {error}") from None
-    assert isinstance(requirement, JsonSchema)
-    return requirement.schema

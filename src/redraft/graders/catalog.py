@@ -289,7 +289,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     computed_entry(
         "length",
         "the length in words, characters or tokens: 1 in a range, gradually less outside",
-        lazy_factory("length", "GradedLength"),
+        lazy_factory("text_quality", "GradedLength"),
         example="length:words=80-200",
     ),
     computed_entry(
@@ -373,20 +373,20 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     computed_entry(
         "tool_call_order",
         "the share of expected tool calls that the trajectory makes in the expected order",
-        lazy_factory("trajectory", "ToolCallOrder"),
+        lazy_factory("tool_calls", "ToolCallOrder"),
         "messages reference metadata",
     ),
     computed_entry(
         "tool_call_precision",
         "the share of the trajectory's tool calls that are expected",
-        lazy_factory("trajectory", "ToolCallPrecision"),
+        lazy_factory("tool_calls", "ToolCallPrecision"),
         "messages reference metadata",
         "tool_call_precision:arguments=false",
     ),
     computed_entry(
         "tool_call_recall",
         "the share of expected tool calls that the trajectory makes",
-        lazy_factory("trajectory", "ToolCallRecall"),
+        lazy_factory("tool_calls", "ToolCallRecall"),
         "messages reference metadata",
         "tool_call_recall:scope=steps",
     ),

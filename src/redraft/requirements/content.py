@@ -10,9 +10,9 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, Self
 
 from ..base.text import compose_nfc
 from ..errors import ComputeLimitError, ConfigError
@@ -22,18 +22,13 @@ from .length import drop_sentences
 from .spec import (
     NO_OCCURRENCES,
     PATTERN_TIMEOUT,
+    OwnRequirement,
     Range,
-    bare_or_quoted,
+    TextCountRequirement,
+    TextRequirement,
+    TextsRequirement,
     format_count,
-    no_argument,
-    parse_text,
-    parse_text_count,
-    parse_texts,
-    register_kind,
     requirement,
-    text_count_spec,
-    text_spec,
-    texts_spec,
 )
 from .text_spans import Span
 
@@ -64,51 +59,61 @@ def _uses_spaces(char: str) -> bool:
     )
 
 
-@requirement
-class Contains:
-    """The number of occurrences of a text, ignoring case; `whole_word`: as a word of its own, not
-    inside another.
+class _Occurrences(TextCountRequirement):
+    """How often a text occurs, ignoring case. Sentences with it are dropped if it occurs too often;
+    none is added.
     """
 
-    text: str
-    count: Range = field(default_factory=lambda: Range(1))
-    whole_word: bool = False
-
-    @property
-    def spec(self) -> str:
-        return f"{'contains_word' if self.whole_word else 'contains'}:{text_count_spec(self.text, self.count)}"  # noqa: E501
+    what = ""
 
     @property
     def demand(self) -> str:
-        times = "" if self.count == Range(1) else f" {_times_text(self.count)}"
-        return f"contains {'the word ' if self.whole_word else ''}{self.text!r}{times}"
+        times = "time" if self.count == Range(1, 1) else "times"
+        how_often = "never" if self.count.maximum == 0 else f"{self.count.description} {times}"
+        return f"{self.what}{self.text!r} {how_often}"
 
-    def check(self, text: str) -> Check:
-        count = sum(1 for _ in _pattern(self.text, whole_word=self.whole_word).finditer(text))
-        return Check(
-            count in self.count,
-            f"{self.text!r} occurs {format_count(count, 'time')}",
-            self.count.nearness(count),
-        )
+    def count_in(self, text: str) -> int:
+        return len(self.spans(text))
+
+    def measurement(self, count: int) -> str:
+        return f"{self.text!r} occurs {format_count(count, 'time')}"
+
+    def edits(self, text: str) -> Iterator[Edit]:
+        spans = self.spans(text)
+        if self.count.surplus(len(spans)):
+            yield from _drop_occurrences(text, spans, self.count)
+
+    def spans(self, text: str) -> list[Span]:
+        """Return where it occurs."""
+        return [m.span() for m in _pattern(self.text, whole_word=False).finditer(text)]
+
+
+@requirement(
+    "contains", "a text, ignoring case, even inside a word; optionally how often", "contains:war>=8"
+)
+class Contains(_Occurrences):
+    what = "contains "
+
+    @property
+    def demand(self) -> str:
+        return f"{self.what}{self.text!r}" if self.count == Range(1) else super().demand
 
     @property
     def editable(self) -> bool:
         """Only too many occurrences can be repaired."""
         return self.count.maximum is not None
 
-    def repairs(self, text: str) -> Iterator[Edit]:
-        """Drop sentences with the text if there are too many occurrences; never add any."""
-        spots = [m.span() for m in _pattern(self.text, whole_word=self.whole_word).finditer(text)]
-        if self.count.surplus(len(spots)):
-            yield from _drop_occurrences(text, spots, self.count)
 
+@requirement(
+    "contains_word",
+    "a word or phrase, not inside another word; optionally how often",
+    "contains_word:peace=2-4",
+)
+class ContainsWord(Contains):
+    what = "contains the word "
 
-def _times_text(count: Range) -> str:
-    return (
-        "never"
-        if count.maximum == 0
-        else f"{count.description} {'time' if count == Range(1, 1) else 'times'}"
-    )
+    def spans(self, text: str) -> list[Span]:
+        return [m.span() for m in _pattern(self.text, whole_word=True).finditer(text)]
 
 
 def _drop_occurrences(text: str, spots: Sequence[Span], count: Range) -> Iterator[Edit]:
@@ -139,88 +144,51 @@ def _sentences_with(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
     ]
 
 
-@register_kind(
-    "contains", "a text, ignoring case, even inside a word; optionally how often", "contains:war>=8"
-)
-def contains(argument: str) -> Contains:
-    return Contains(*parse_text_count(argument))
-
-
-@register_kind(
-    "contains_word",
-    "a word or phrase, not inside another word; optionally how often",
-    "contains_word:peace=2-4",
-)
-def contains_word(argument: str) -> Contains:
-    return Contains(*parse_text_count(argument), whole_word=True)
-
-
-@requirement
-class ContainsNone:
+@requirement("contains_none", "none of these words or phrases", "contains_none:very,in conclusion")
+class ContainsNone(TextsRequirement):
     """None of these words or phrases occurs, ignoring case; inside another word they do not
     count.
     """
 
-    phrases: tuple[str, ...]
-
-    @property
-    def spec(self) -> str:
-        return f"contains_none:{texts_spec(self.phrases, ',')}"
-
     @property
     def demand(self) -> str:
-        return f"contains none of {', '.join(map(repr, self.phrases))}"
+        return f"contains none of {', '.join(map(repr, self.texts))}"
 
     @property
     def needs_thread(self) -> bool:
         """Whether the list is long: every phrase is searched for by itself."""
-        return len(self.phrases) > MAX_PHRASES_AT_ONCE
+        return len(self.texts) > MAX_PHRASES_AT_ONCE
 
-    def check(self, text: str) -> Check:
-        present = [each for each in self.phrases if _pattern(each, whole_word=True).search(text)]
+    def measure(self, text: str) -> Check:
+        present = [each for each in self.texts if _pattern(each, whole_word=True).search(text)]
         measured = (
             f"contains {', '.join(map(repr, present))}" if present else "contains none of them"
         )
-        return Check(not present, measured, NO_OCCURRENCES.nearness(len(present)))
+        return NO_OCCURRENCES.check(len(present), measured)
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         spots = sorted(
-            m.span()
-            for each in self.phrases
-            for m in _pattern(each, whole_word=True).finditer(text)
+            m.span() for each in self.texts for m in _pattern(each, whole_word=True).finditer(text)
         )
         among = texts.SpanIndex(texts.merge_spans(spots))
         chosen = [span for span in texts.removable_spans(text) if among.overlaps(span)]
         yield from drop_sentences(text, chosen)
 
 
-@register_kind(
-    "contains_none", "none of these words or phrases", "contains_none:very,in conclusion"
-)
-def contains_none(argument: str) -> ContainsNone:
-    return ContainsNone(parse_texts(argument, ","))
-
-
-@requirement
-class StartsWith:
+@requirement("starts_with", "how it begins, ignoring case", "starts_with:Dear Ms. Lee")
+class StartsWith(TextRequirement):
     """The text begins with another, ignoring case and leading white space."""
-
-    text: str
-
-    @property
-    def spec(self) -> str:
-        return f"starts_with:{text_spec(self.text)}"
 
     @property
     def demand(self) -> str:
         return f"starts with {self.text!r}"
 
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         start = text.strip()
         ok = start.lower().startswith(self.text.strip().lower())
         return Check(ok, f"starts with {start[: max(20, min(len(self.text), 80))]!r}")
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Cut what precedes it, mend a beginning that is similar, or insert it."""
         wanted = self.text.strip()
         match = _pattern(wanted, whole_word=False).search(text)
@@ -249,31 +217,20 @@ def _near_match_end(text: str, beginning: str) -> int:
     return end if score >= MIN_SIMILARITY else 0
 
 
-@register_kind("starts_with", "how it begins, ignoring case", "starts_with:Dear Ms. Lee")
-def starts_with(argument: str) -> StartsWith:
-    return StartsWith(parse_text(argument))
-
-
-@requirement
-class EndsWith:
+@requirement("ends_with", "how it ends, ignoring case", "ends_with:Yours, Ann")
+class EndsWith(TextRequirement):
     """The text ends with another, ignoring case, trailing white space and double quotes."""
-
-    text: str
-
-    @property
-    def spec(self) -> str:
-        return f"ends_with:{text_spec(self.text)}"
 
     @property
     def demand(self) -> str:
         return f"ends with {self.text!r}"
 
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         end = text.strip().strip('"').strip()
         ok = end.lower().endswith(self.text.strip().lower())
         return Check(ok, f"ends with {end[-max(20, min(len(self.text), 80)) :]!r}")
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Cut what follows its last occurrence, or add it at the end."""
         wanted = self.text.strip()
         body = text.rstrip()
@@ -289,37 +246,28 @@ class EndsWith:
                 yield Edit(body + gap + wanted + quoted, f"added {_abbreviate(wanted)} at the end")
 
 
-@register_kind("ends_with", "how it ends, ignoring case", "ends_with:Yours, Ann")
-def ends_with(argument: str) -> EndsWith:
-    return EndsWith(parse_text(argument))
-
-
-@requirement
-class OneOf:
+@requirement("one_of", "one of these texts, exactly as spelt", "one_of:Yes.|No.|Maybe.")
+class OneOf(TextsRequirement):
     """One of these texts occurs, spelt exactly like this."""
 
-    options: tuple[str, ...]
-
-    @property
-    def spec(self) -> str:
-        return f"one_of:{texts_spec(self.options, '|')}"
+    separator = "|"
 
     @property
     def demand(self) -> str:
-        return f"says one of {', '.join(map(repr, self.options))}"
+        return f"says one of {', '.join(map(repr, self.texts))}"
 
-    def check(self, text: str) -> Check:
-        present = [option for option in self.options if option in text]
+    def measure(self, text: str) -> Check:
+        present = [option for option in self.texts if option in text]
         return Check(
             bool(present),
             f"says {', '.join(map(repr, present))}" if present else "says none of them",
         )
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Correct the case and closing mark of the only option that occurs otherwise."""
         near = [
             (match, option)
-            for option in self.options
+            for option in self.texts
             if (match := _loose_pattern(option).search(text))
         ]
         if len(near) == 1:
@@ -335,76 +283,41 @@ def _loose_pattern(option: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){words}(?!\w)[.!?]?", re.IGNORECASE)
 
 
-@register_kind("one_of", "one of these texts, exactly as spelt", "one_of:Yes.|No.|Maybe.")
-def one_of(argument: str) -> OneOf:
-    return OneOf(parse_texts(argument, "|"))
-
-
-@requirement
-class Letters:
+@requirement("letters", "how often one letter occurs, ignoring case", "letters:e<10")
+class Letters(_Occurrences):
     """The number of occurrences of one letter (or any character), ignoring case."""
 
-    letter: str
-    count: Range
+    what = "the letter "
 
-    @property
-    def spec(self) -> str:
-        return f"letters:{text_count_spec(self.letter, self.count)}"
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        made = super().parse(argument)
+        if len(compose_nfc(made.text)) != 1:
+            raise ConfigError(f"it counts one letter, got {made.text!r}")
+        return made
 
-    @property
-    def demand(self) -> str:
-        return f"the letter {self.letter!r} {_times_text(self.count)}"
-
-    def check(self, text: str) -> Check:
-        count = text.lower().count(self.letter.lower())
-        return Check(
-            count in self.count,
-            f"{self.letter!r} occurs {format_count(count, 'time')}",
-            self.count.nearness(count),
-        )
-
-    def repairs(self, text: str) -> Iterator[Edit]:
-        """Drop sentences with the letter if there are too many."""
-        spots = [m.span() for m in _pattern(self.letter, whole_word=False).finditer(text)]
-        if self.count.surplus(len(spots)):
-            yield from _drop_occurrences(text, spots, self.count)
-
-
-@register_kind("letters", "how often one letter occurs, ignoring case", "letters:e<10")
-def letters(argument: str) -> Letters:
-    letter, count = parse_text_count(argument)
-    if len(compose_nfc(letter)) != 1:
-        raise ConfigError(f"it counts one letter, got {letter!r}")
-    return Letters(letter, count)
+    def count_in(self, text: str) -> int:
+        return text.lower().count(self.text.lower())
 
 
 _SENTENCE_EDGE = re.compile(r"[\W_]+")
 
 
-@requirement
-class NoDuplicateSentences:
+@requirement("no_duplicate_sentences", "no sentence occurs twice", "no_duplicate_sentences")
+class NoDuplicateSentences(OwnRequirement):
     """No sentence of two or more words occurs twice, ignoring case, spacing and punctuation."""
 
-    @property
-    def spec(self) -> str:
-        return "no_duplicate_sentences"
+    wanted = "no sentence twice"
 
-    @property
-    def demand(self) -> str:
-        return "no sentence twice"
-
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         seen = Counter(
             filter(None, (_normalise(text[slice(*span)]) for span in texts.pieces(text)))
         )
         repeats = sum(count - 1 for count in seen.values())
-        return Check(
-            not repeats and bool(text.strip()),
-            format_count(repeats, "repeated sentence"),
-            NO_OCCURRENCES.nearness(repeats),
-        )
+        check = NO_OCCURRENCES.check(repeats, format_count(repeats, "repeated sentence"))
+        return check if text.strip() else replace(check, ok=False)
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         seen: set[str] = set()
         repeats = []
         free = set(texts.removable_spans(text))
@@ -423,14 +336,11 @@ def _normalise(sentence: str) -> str:
     return plain if " " in plain or not plain.isascii() else ""
 
 
-@register_kind("no_duplicate_sentences", "no sentence occurs twice", "no_duplicate_sentences")
-def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
-    no_argument(argument)
-    return NoDuplicateSentences()
-
-
-@requirement
-class RegexMatch:
+@requirement(
+    "regex", "a pattern of the `regex` library matches somewhere", r"regex:\d{4}-\d{2}-\d{2}"
+)
+@dataclass(frozen=True)
+class RegexMatch(TextRequirement):
     """A regular expression (of the `regex` library) matches somewhere. If the search takes too
     long, the result is unknown.
 
@@ -438,25 +348,22 @@ class RegexMatch:
     if Unicode has it.
     """
 
-    pattern: str
+    editable = False
+    needs_thread = True  # for the pattern of a user
 
     def __post_init__(self) -> None:
-        _compile_pattern(compose_nfc(self.pattern))
-
-    @property
-    def spec(self) -> str:
-        return f"regex:{bare_or_quoted(self.pattern, parse_text, self.pattern)}"
+        _compile_pattern(compose_nfc(self.text))
 
     @property
     def demand(self) -> str:
-        return f"matches {self.pattern!r}"
+        return f"matches {self.text!r}"
 
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         """Search for the pattern. Raises ComputeLimitError if that takes longer than half a second,
         or too much memory.
         """
         try:
-            match = _compile_pattern(self.pattern).search(text, timeout=PATTERN_TIMEOUT)
+            match = _compile_pattern(self.text).search(text, timeout=PATTERN_TIMEOUT)
         except (TimeoutError, RecursionError, MemoryError) as error:
             limit = (
                 f"within {PATTERN_TIMEOUT:g} s"
@@ -464,16 +371,9 @@ class RegexMatch:
                 else "without nesting too deep"
             )
             raise ComputeLimitError(
-                f"regex:{self.pattern} could not be checked {limit} ({len(text):,} characters)"
+                f"regex:{self.text} could not be checked {limit} ({len(text):,} characters)"
             ) from None
         return Check(bool(match), "matches" if match else "does not match")
-
-    editable: ClassVar[bool] = False
-    needs_thread: ClassVar[bool] = True  # for the pattern of a user
-
-    def repairs(self, text: str) -> Iterator[Edit]:
-        del text
-        return iter(())
 
 
 @lru_cache(maxsize=256)
@@ -486,10 +386,3 @@ def _compile_pattern(pattern: str) -> Any:
         return regex.compile(pattern)
     except (regex.error, OverflowError, RecursionError, ValueError, KeyError, IndexError) as error:
         raise ConfigError(f"{pattern!r} is not a pattern of the regex library: {error}") from None
-
-
-@register_kind(
-    "regex", "a pattern of the `regex` library matches somewhere", r"regex:\d{4}-\d{2}-\d{2}"
-)
-def regex_match(argument: str) -> RegexMatch:
-    return RegexMatch(parse_text(argument))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from math import inf
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, Self
 
 from ..base.checks import read_error_message
 from ..base.documents import read_small_text
@@ -26,14 +27,7 @@ from ..base.text import compose_nfc
 from ..errors import ComputeLimitError, ConfigError
 from ..protocols import Check, Edit
 from .schema_references import check_references
-from .spec import (
-    PATTERN_TIMEOUT,
-    compose_texts,
-    is_encodable,
-    no_argument,
-    register_kind,
-    requirement,
-)
+from .spec import PATTERN_TIMEOUT, OwnRequirement, compose_texts, is_encodable, requirement
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
 SCHEMA_VALUES_PER_CHAR = (
@@ -60,19 +54,13 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
-@requirement
-class JsonText:
+@requirement("json", "the whole text is JSON (a code fence around it is allowed)", "json")
+class JsonText(OwnRequirement):
     """The whole text is JSON, bare or in a code fence."""
 
-    @property
-    def spec(self) -> str:
-        return "json"
+    wanted = "the whole text is JSON"
 
-    @property
-    def demand(self) -> str:
-        return "the whole text is JSON"
-
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         try:
             parse_json(text)
         except ValueError as error:
@@ -82,7 +70,7 @@ class JsonText:
             not command, f"the backslash of {command} is not doubled" if command else "parses"
         )
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Double single backslashes, or remove the text around the JSON; only if neither is enough,
         repair its syntax.
         """
@@ -138,91 +126,80 @@ def dump_like(value: Any, original: str) -> str:
     return plain if is_encodable(plain) else json.dumps(value, indent=indent)
 
 
-@register_kind("json", "the whole text is JSON (a code fence around it is allowed)", "json")
-def as_json(argument: str) -> JsonText:
-    no_argument(argument)
-    return JsonText()
-
-
-@requirement
-class JsonSchema:
+@requirement(
+    "json_schema",
+    "JSON that follows a schema, from a file or inline",
+    'json_schema:{"type":"object"}',
+    reads_files=True,
+)
+@dataclass(frozen=True)
+class JsonSchema(OwnRequirement):
     """The whole text is JSON that follows a JSON schema; `schema` is the schema as canonical
     JSON.
     """
 
     schema: str
 
+    needs_thread = True  # for the patterns of the schema
+
     def __post_init__(self) -> None:
         _validator(self.schema)
 
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        """Return the requirement of a schema or, if it does not begin with a brace, of the file
+        that holds it.
+        """
+        return cls(_parse_schema(argument))
+
     @property
-    def spec(self) -> str:
-        return f"json_schema:{self.schema}"
+    def argument(self) -> str:
+        return self.schema
 
     @property
     def demand(self) -> str:
         return f"JSON that follows the schema {schema_outline(json.loads(self.schema))}"
 
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         """Check the schema. Raises ComputeLimitError if its patterns together take longer than half
         a second.
         """
         if not (parsed := JsonText().check(text)).ok:
             return parsed
         try:
-            fault = self.find_error(parse_json(text))
+            errors = self.find_errors(parse_json(text))
         except TimeoutError:
             message = (
                 f"the patterns of {self.spec[:100]} could not be checked within "
                 f"{PATTERN_TIMEOUT:g} s ({len(text):,} characters)"
             )
             raise ComputeLimitError(message) from None
-        return Check(not fault, fault or "follows the schema")
-
-    needs_thread: ClassVar[bool] = True  # for the patterns of the schema
+        return Check(not errors, errors[0] if errors else "follows the schema")
 
     def check_cost(self, text: str) -> float:
         size = _expanded_size(self.schema)
         return size + len(text) * max(1.0, size / SCHEMA_VALUES_PER_CHAR)
 
-    def find_error(self, value: Any) -> str:
-        """Return what is wrong with a value, and where; "" if nothing is. Raises TimeoutError if
-        its patterns take too long.
+    def find_errors(self, value: Any, limit: int | None = None) -> list[str]:
+        """Return what is wrong with a value, and where: the first errors or, without a limit, the
+        most relevant one. Raises TimeoutError if the patterns take too long.
         """
         from jsonschema.exceptions import best_match
 
-        return next(
-            iter(self._errors(value, lambda errors: filter(None, [best_match(errors)]))), ""
-        )
-
-    def find_errors(self, value: Any, limit: int) -> list[str]:
-        """Return the first errors, each as `find_error` does. Raises TimeoutError if the patterns
-        take too long.
-        """
-        return self._errors(value, lambda errors: islice(errors, limit))
-
-    def _errors(self, value: Any, choose: Callable[[Iterator[Any]], Iterable[Any]]) -> list[str]:
         _pattern_deadline.set(monotonic() + PATTERN_TIMEOUT)
         try:
-            return [
-                f"{e.json_path}: {e.message[:200]}"
-                for e in choose(
-                    _validator(compose_nfc(self.schema)).iter_errors(compose_texts(value))
-                )
-            ]
+            errors = _validator(compose_nfc(self.schema)).iter_errors(compose_texts(value))
+            chosen = islice(errors, limit) if limit else filter(None, [best_match(errors)])
+            return [f"{error.json_path}: {error.message[:200]}" for error in chosen]
         except (RecursionError, OverflowError):
             return ["cannot be measured: it is nested too deep, or a number is too large"]
         except (TimeoutError, MemoryError):
             raise
         except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema accepts)
-            return [
-                (
-                    f"cannot be measured: the schema cannot be followed: {type(other).__name__}: "
-                    f"{str(other)[:200]}"
-                )
-            ]
+            reason = f"{type(other).__name__}: {str(other)[:200]}"
+            return [f"cannot be measured: the schema cannot be followed: {reason}"]
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Repair as for JSON; then convert values to the right type, and remove forbidden
         properties.
         """
@@ -235,13 +212,9 @@ class JsonSchema:
                 continue
             if edit.note:
                 yield edit
-            if fitted != value or _sorted_json(fitted) != _sorted_json(value):
+            if canonical_json(fitted) != canonical_json(value):  # True is no 1 there
                 notes = filter(None, (edit.note, "fitted the values to the schema"))
                 yield Edit(dump_like(fitted, text), " and ".join(notes), lossy=True)
-
-
-def _sorted_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def coerce_to_schema(value: Any, schema: Any) -> Any:
@@ -278,21 +251,18 @@ def _coerce_leaf(value: Any, json_type: Any) -> Any:
     return value
 
 
-@register_kind(
-    "json_schema",
-    "JSON that follows a schema, from a file or inline",
-    'json_schema:{"type":"object"}',
-    reads_files=True,
-)
-def json_schema(argument: str) -> JsonSchema:
+def _parse_schema(argument: str) -> str:
+    """Return a schema as canonical JSON, from what follows the colon of a spec. Raises
+    ConfigError.
+    """
     if not argument:
         raise ConfigError("it needs a JSON schema, or a file that holds one, after the colon")
     inline = argument.startswith("{")
-    source, where = (
-        (argument, "the schema")
-        if inline
-        else (_read_schema_file(argument), f"the schema file {argument!r}")
-    )
+    where = "the schema" if inline else f"the schema file {argument!r}"
+    try:
+        source = argument if inline else read_small_text(argument)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{where} cannot be read: {read_error_message(error)}") from None
     try:
         schema = strict_loads(source)
         written = canonical_json(schema, finite=True)
@@ -313,16 +283,7 @@ def json_schema(argument: str) -> JsonSchema:
             f"{where} is not valid: $.$schema: it must be a text, got "
             f"{json.dumps(schema['$schema'])[:80]}"
         )
-    return JsonSchema(written)
-
-
-def _read_schema_file(path: str) -> str:
-    try:
-        return read_small_text(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"the schema file {path!r} cannot be read: {read_error_message(error)}"
-        ) from None
+    return written
 
 
 def canonical_json(schema: Any, *, finite: bool = False) -> str:
@@ -353,14 +314,13 @@ def _validator(schema: str) -> Any:
         check_references(value)
     except ConfigError:
         raise
-    except SchemaError as error:
-        raise ConfigError(
-            f"the schema is not valid: {error.json_path}: {error.message[:200]}"
-        ) from None
     except Exception as error:  # noqa: BLE001  (the library raises anything for a value that is not a schema)
-        raise ConfigError(
-            f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}"
-        ) from None
+        reason = (
+            f"{error.json_path}: {error.message[:200]}"
+            if isinstance(error, SchemaError)
+            else f"{type(error).__name__}: {str(error)[:200]}"
+        )
+        raise ConfigError(f"the schema is not valid: {reason}") from None
     if '"patternProperties"' in schema:
         raise ConfigError(
             "patternProperties is not supported: its patterns would run without a time limit"
@@ -428,58 +388,44 @@ def _normalise_numbers(value: Any) -> Any:
 @lru_cache(maxsize=64)
 def _expanded_size(schema: str) -> float:
     """Return the number of values in the schema with every reference expanded; infinite for a
-    cycle.
+    cycle. The target of a reference is counted once and added for each reference to it.
     """
+    root = json.loads(schema)
+    # infinite while a reference is followed: reaching it again is a cycle
+    sizes: dict[str, float] = {"#": inf}
+
+    def node_size(node: Any) -> float:
+        if isinstance(node, list):
+            return 1 + sum(map(node_size, node))
+        if not isinstance(node, dict):
+            return 1
+        if not UNBOUNDED_KEYWORDS.isdisjoint(node) or ("$id" in node and node is not root):
+            return inf
+        size = 1 + sum(map(node_size, node.values()))
+        if not isinstance(reference := node.get("$ref"), str):
+            return size
+        if reference not in sizes:
+            sizes[reference] = inf
+            sizes[reference] = node_size(_resolve_pointer(root, reference))
+        return size + sizes[reference]
+
     try:
-        return _SchemaSize(json.loads(schema)).size()
+        return node_size(root)
     except RecursionError:
         return inf
 
 
-class _SchemaSize:
-    """Counts the values of a schema. The target of a reference is counted once and added for each
-    reference to it.
+def _resolve_pointer(root: Any, reference: str) -> Any:
+    """Return the target of a pointer within the schema; for any other reference, something of
+    infinite size.
     """
-
-    def __init__(self, schema: Any) -> None:
-        self._root = schema
-        # infinite while a reference is followed: reaching it again is a cycle
-        self._sizes: dict[str, float] = {"#": inf}
-
-    def size(self) -> float:
-        return self._node_size(self._root)
-
-    def _node_size(self, node: Any) -> float:
-        if isinstance(node, list):
-            return 1 + sum(map(self._node_size, node))
-        if not isinstance(node, dict):
-            return 1
-        if not UNBOUNDED_KEYWORDS.isdisjoint(node) or ("$id" in node and node is not self._root):
-            return inf
-        reference = node.get("$ref")
-        return (
-            1
-            + sum(map(self._node_size, node.values()))
-            + (self._reference_size(reference) if isinstance(reference, str) else 0)
-        )
-
-    def _reference_size(self, reference: str) -> float:
-        if reference not in self._sizes:
-            self._sizes[reference] = inf
-            self._sizes[reference] = self._node_size(self._resolve_pointer(reference))
-        return self._sizes[reference]
-
-    def _resolve_pointer(self, reference: str) -> Any:
-        """Return the target of a pointer within the schema; for any other reference, something of
-        infinite size.
-        """
-        node = self._root
-        for step in reference.removeprefix("#/").split("/"):
-            name = step.replace("~1", "/").replace("~0", "~")
-            if not isinstance(node, dict) or name not in node:
-                return dict.fromkeys(UNBOUNDED_KEYWORDS)
-            node = node[name]
-        return node
+    node = root
+    for step in reference.removeprefix("#/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, dict) or name not in node:
+            return dict.fromkeys(UNBOUNDED_KEYWORDS)
+        node = node[name]
+    return node
 
 
 UNBOUNDED_KEYWORDS = frozenset(
@@ -572,18 +518,12 @@ def _constraints(schema: Any, depth: int) -> Any:
     """
     if not isinstance(schema, Mapping):
         return schema if isinstance(schema, bool) else {}
-    constraints: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in VALUE_KEYWORDS:
-            constraints[key] = value
-        elif depth and key in SCHEMA_KEYWORDS:
-            constraints[key] = (
-                [_constraints(each, depth - 1) for each in value]
-                if isinstance(value, list)
-                else _constraints(value, depth - 1)
-            )
-        elif depth and key in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
+    constraints = {key: value for key, value in schema.items() if key in VALUE_KEYWORDS}
+    for key, value in schema.items() if depth else ():
+        if key in SCHEMA_KEYWORDS + SCHEMA_LIST_KEYWORDS and isinstance(value, list):
             constraints[key] = [_constraints(each, depth - 1) for each in value]
-        elif depth and key in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
+        elif key in SCHEMA_KEYWORDS:
+            constraints[key] = _constraints(value, depth - 1)
+        elif key in SCHEMA_MAP_KEYWORDS and isinstance(value, Mapping):
             constraints[key] = {name: _constraints(each, depth - 1) for name, each in value.items()}
     return constraints

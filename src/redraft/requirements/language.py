@@ -7,16 +7,15 @@ recognised. Neither can be repaired without a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, Self
 
 from ..base.checks import closest_names
 from ..errors import ConfigError
-from ..protocols import Check, Edit
+from ..protocols import Check
 from . import text_spans as texts
-from .spec import register_kind, requirement
+from .spec import TextRequirement, requirement
 
 MIN_SHARE = 0.5  # of the letters
 MAX_DETECTION_CHARS = 20_000  # used to guess the language
@@ -55,56 +54,45 @@ OWN_SCRIPT = {
 }
 
 
-@requirement
-class Script:
+@requirement("script", "the script of most letters", "script:cyrillic")
+class Script(TextRequirement):
     """At least half of the letters outside code and URLs are of this script."""
 
-    name: str
+    editable = False
 
-    def __post_init__(self) -> None:
-        if self.name not in SCRIPTS:
-            near = closest_names(self.name, SCRIPTS)
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        name = argument.lower()
+        if name not in SCRIPTS:
+            near = closest_names(name, SCRIPTS)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             raise ConfigError(
-                f"unknown script {self.name[:50]!r}: {hint}the scripts are {', '.join(SCRIPTS)}"
+                f"unknown script {name[:50]!r}: {hint}the scripts are {', '.join(SCRIPTS)}"
             )
-
-    @property
-    def spec(self) -> str:
-        return f"script:{self.name}"
+        return cls(name)
 
     @property
     def demand(self) -> str:
-        return f"written in {self.name} script"
+        return f"written in {self.text} script"
 
-    def check(self, text: str) -> Check:
-        share = script_share(_prose(text), self.name)
+    def measure(self, text: str) -> Check:
+        share = script_share(_prose(text), self.text)
         if share is None:
             return Check(ok=False, measurement="no letters")
-        return Check(share >= MIN_SHARE, f"{share:.0%} of the letters are {self.name}", share)
-
-    editable: ClassVar[bool] = False
-
-    def repairs(self, text: str) -> Iterator[Edit]:
-        del text
-        return iter(())
+        return Check(share >= MIN_SHARE, f"{share:.0%} of the letters are {self.text}", share)
 
 
 def _prose(text: str) -> str:
     """Return the text without code and URLs; the whole text if nothing else has a letter."""
-    pieces, last = [], 0
-    for start, end in texts.protected_spans(text):
-        pieces.append(text[last:start])
-        last = end
-    prose = " ".join([*pieces, text[last:]])
+    gaps = texts.gaps_between(text, texts.protected_spans(text))
+    prose = " ".join(text[start:end] for start, end in gaps)
     return prose if any(map(str.isalpha, prose)) else text
 
 
 def script_share(text: str, name: str) -> float | None:
     """Return the share of the letters that are of a script; None without letters."""
-    letters, script_letters = _letters(), _letters(name)
-    count = sum(1 for _ in letters.finditer(text))
-    return sum(1 for _ in script_letters.finditer(text)) / count if count else None
+    count = len(_letters().findall(text))
+    return len(_letters(name).findall(text)) / count if count else None
 
 
 @cache
@@ -114,57 +102,45 @@ def _letters(name: str = "") -> Any:
     return regex.compile(rf"(?V1)[\p{{L}}&&[{SCRIPTS[name]}]]" if name else r"\p{L}")
 
 
-@register_kind("script", "the script of most letters", "script:cyrillic")
-def script(argument: str) -> Script:
-    return Script(argument.lower())
-
-
-@requirement
-class Language:
+@requirement("language", "the language, by its two-letter code", "language:ko")
+class Language(TextRequirement):
     """The text is in a language, given by its ISO 639-1 code. It is guessed: short texts may be
     misjudged.
     """
 
-    code: str
+    editable = False
+    needs_thread = True  # for the detection, which takes milliseconds
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        code = argument.lower()
         known = {*_detectable_codes(), *OWN_SCRIPT}
-        if self.code not in known:
+        if code not in known:
             more = (
                 ""
                 if _detectable_codes()
                 else "; install redraft[language] for languages that share a script"
             )
             raise ConfigError(
-                f"unknown language {self.code[:50]!r}; known: {', '.join(sorted(known))}{more}"
+                f"unknown language {code[:50]!r}; known: {', '.join(sorted(known))}{more}"
             )
-
-    @property
-    def spec(self) -> str:
-        return f"language:{self.code}"
+        return cls(code)
 
     @property
     def demand(self) -> str:
-        return f"written in the language {self.code!r}"
+        return f"written in the language {self.text!r}"
 
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         prose = _prose(text)[:MAX_DETECTION_CHARS]
         if not any(map(str.isalpha, prose)):
             return Check(ok=False, measurement="no letters")
-        if self.code not in _detectable_codes():
-            return Script(OWN_SCRIPT[self.code]).check(text)
+        if self.text not in _detectable_codes():
+            return Script(OWN_SCRIPT[self.text]).measure(text)
         code = _detect_language(prose)
         return Check(
-            code == self.code,
+            code == self.text,
             f"the language looks like {code!r}" if code else "the language is not recognised",
         )
-
-    editable: ClassVar[bool] = False
-    needs_thread: ClassVar[bool] = True  # for the detection, which takes milliseconds
-
-    def repairs(self, text: str) -> Iterator[Edit]:
-        del text
-        return iter(())
 
 
 @cache
@@ -199,8 +175,3 @@ def _detect_language(text: str) -> str | None:
         return str(detector.detect()).partition("-")[0]
     except failed:
         return None
-
-
-@register_kind("language", "the language, by its two-letter code", "language:ko")
-def language_requirement(argument: str) -> Language:
-    return Language(argument.lower())

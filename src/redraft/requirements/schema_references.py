@@ -16,22 +16,17 @@ def check_references(schema: Mapping[str, Any]) -> None:
     """Raise ConfigError for a reference that leads nowhere, or out of the schema, with its path and
     the reason.
     """
-    for node, keyword, error in _broken_references(schema):
-        reference = node[keyword][:100]
-        if _leads_outside(error):
-            why = (
-                f"{reference!r} is outside the schema, and nothing is fetched: copy it to $defs "
-                "and refer to '#/$defs/NAME'"
-            )
-        else:
-            why = f"there is no {reference!r} in the schema"
-        raise ConfigError(f"the schema is not valid: {_path_of(node, schema)}.{keyword}: {why}")
-
-
-def _leads_outside(error: Exception) -> bool:
     from referencing.exceptions import Unresolvable
 
-    return type(error) is Unresolvable  # what leads nowhere raises a subclass
+    for node, keyword, error in _broken_references(schema):
+        reference = node[keyword][:100]
+        why = (
+            f"{reference!r} is outside the schema, and nothing is fetched: copy it to $defs and "
+            "refer to '#/$defs/NAME'"
+            if type(error) is Unresolvable  # what leads nowhere raises a subclass
+            else f"there is no {reference!r} in the schema"
+        )
+        raise ConfigError(f"the schema is not valid: {_path_of(node, schema)}.{keyword}: {why}")
 
 
 def _broken_references(

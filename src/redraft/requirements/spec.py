@@ -1,35 +1,36 @@
-"""Specs of requirements: the registry of kinds, and what their arguments may hold: texts, counts
-and ranges.
+"""Requirements of Redraft: what they share, the registry of their kinds, and what their specs may
+hold: texts, counts and ranges.
 
-A spec is a kind, a colon and an argument: `parse("words:80-200")`. Every kind registers its parser
-with `register_kind`; this module only names the modules that have them. A text in a spec is written
-as it is, or as a JSON string if it would be misread.
+A spec is a kind, a colon and an argument: `parse("words:80-200")`. A class declares its kind with
+`@requirement` and derives the rest, from the parser of the argument to the wording of a check, from
+the base class for what follows the colon: nothing, a count, a text, several texts, or a text and a
+count. This module only names the modules that have the kinds. A text in a spec is written as it is,
+or as a JSON string if it would be misread.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache, wraps
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 from ..base import checks
 from ..base.own_code import is_own
 from ..base.text import compose_nfc
 from ..base.threads import run_in_thread
 from ..errors import ConfigError
-from ..protocols import Check, Requirement
+from ..protocols import Check, Edit, Requirement
 from ..workers.pool import IN_PROCESS, run
 from .text_spans import change_unprotected
 
 Parser: TypeAlias = Callable[[str], Requirement]
-R = TypeVar("R")
-T = TypeVar("T")
+Own = TypeVar("Own", bound="OwnRequirement")
 
-_COUNT = re.compile(r"(?:(>=|<=|=|<|>)([0-9]{1,9})|=([0-9]{1,9})-([0-9]{1,9}))\Z")
+_COUNT = re.compile(r"(?:(?:>=|<=|=|<|>)[0-9]{1,9}|=[0-9]{1,9}-[0-9]{1,9})\Z")
 _DECODER = json.JSONDecoder(strict=False)
 PATTERN_TIMEOUT = 0.5  # seconds that the search for a regular expression of the user may take
 
@@ -45,7 +46,7 @@ class RequirementKind(NamedTuple):
 
 # of the kinds, in the order of the lists of them
 _MODULES = ("length", "content", "data", "language", "layout", "typography")
-_registered: list[tuple[str, RequirementKind]] = []  # with their names
+_registered: list[tuple[str, str, RequirementKind]] = []  # with their modules and names
 
 
 def kinds() -> Mapping[str, RequirementKind]:
@@ -64,9 +65,8 @@ def _kinds_when(count: int) -> Mapping[str, RequirementKind]:
     for module in _MODULES:
         import_module(f".{module}", __package__)
     places = {f"{__package__}.{module}": place for place, module in enumerate(_MODULES)}
-    return dict(
-        sorted([*_registered], key=lambda each: places.get(each[1].parser.__module__, len(places)))
-    )
+    ordered = sorted([*_registered], key=lambda each: places.get(each[0], len(places)))
+    return {name: kind for _, name, kind in ordered}
 
 
 def register_kind(
@@ -77,43 +77,84 @@ def register_kind(
     """
 
     def register(parser: Parser) -> Parser:
-        _registered.append((name, RequirementKind(parser, help, example, reads_files)))
+        kind = RequirementKind(parser, help, example, reads_files)
+        _registered.append((parser.__module__, name, kind))
         return parser
 
     return register
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def requirement(kind: type[T]) -> type[T]:
-    """Return a class as a frozen dataclass whose `check` and `repairs` compare texts in the
-    composed form of Unicode.
-
-    They get the text in that form (for repairs, code and URLs stay as they are), and so are the
-    texts among the object's fields.
+def requirement(
+    name: str, help: str, example: str, *, reads_files: bool = False
+) -> Callable[[type[Own]], type[Own]]:
+    """Return a decorator that registers the parser of a class of Redraft, as `register_kind`
+    does.
     """
-    made: Any = dataclass(frozen=True, slots=True)(kind)
-    made.check = _with_composed_texts(made.check, compose_nfc)
-    made.repairs = _with_composed_texts(
-        made.repairs, lambda text: change_unprotected(text, compose_nfc)
-    )
-    return cast("type[T]", made)
+
+    def register(cls: type[Own]) -> type[Own]:
+        cls.kind = name
+        kind = RequirementKind(cls.parse, help, example, reads_files)
+        _registered.append((cls.__module__, name, kind))
+        return cls
+
+    return register
 
 
-def _with_composed_texts(
-    method: Callable[[Any, str], R], compose: Callable[[str], str]
-) -> Callable[[Any, str], R]:
-    @wraps(method)
-    def call(self: Any, text: str) -> R:
-        return method(_with_composed_fields(self), text if text.isascii() else compose(text))
-
-    return call
+# ---- what the requirements of Redraft share
 
 
-@lru_cache(maxsize=256)
-def _with_composed_fields(made: Any) -> Any:
-    return replace(
-        made, **{each.name: compose_texts(getattr(made, each.name)) for each in fields(made)}
-    )
+@dataclass(frozen=True)
+class OwnRequirement:
+    """A requirement of Redraft. This one has nothing after the colon of its spec, and demands what
+    is `wanted`.
+
+    Texts are compared in the composed form of Unicode: `measure` and `edits` get the text in that
+    form (for edits, code and URLs stay as they are), and so are the texts among their object's
+    fields.
+    """
+
+    kind: ClassVar[str]
+    wanted: ClassVar[str]
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        """Return the requirement with this argument. Raises ConfigError."""
+        if argument:
+            raise ConfigError(f"it takes nothing after the colon, got {argument!r}")
+        return cls()
+
+    @property
+    def argument(self) -> str:
+        """What `parse` reads as this requirement."""
+        return ""
+
+    @property
+    def spec(self) -> str:
+        return f"{self.kind}:{self.argument}" if self.argument else self.kind
+
+    @property
+    def demand(self) -> str:
+        return self.wanted
+
+    def check(self, text: str) -> Check:
+        return _with_composed_fields(self).measure(compose_nfc(text))
+
+    def repairs(self, text: str) -> Iterable[Edit]:
+        composed = text if text.isascii() else change_unprotected(text, compose_nfc)
+        return _with_composed_fields(self).edits(composed)
+
+    def measure(self, text: str) -> Check:
+        """Return the check of a text."""
+        raise NotImplementedError
+
+    def edits(self, text: str) -> Iterable[Edit]:
+        """Yield changed texts that may meet the requirement."""
+        del text
+        return ()
+
+
+def _with_composed_fields(made: Own) -> Own:
+    return replace(made, **{name: compose_texts(value) for name, value in vars(made).items()})
 
 
 def compose_texts(value: Any) -> Any:
@@ -127,21 +168,143 @@ def compose_texts(value: Any) -> Any:
     return compose_nfc(value) if isinstance(value, str) else value
 
 
+@dataclass(frozen=True)
+class RangeRequirement(OwnRequirement):
+    """A requirement with a range after the colon."""
+
+    count: Range
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        return cls(parse_range(argument))
+
+    @property
+    def argument(self) -> str:
+        return str(self.count)
+
+
+class CountRequirement(RangeRequirement):
+    """How many things of some sort a text has. A measurement calls one of them `noun`."""
+
+    noun: ClassVar[str]
+
+    @property
+    def demand(self) -> str:
+        return f"{self.count.description} {self.wanted}"
+
+    def measure(self, text: str) -> Check:
+        count = self.count_in(text)
+        return self.count.check(count, self.measurement(count))
+
+    def count_in(self, text: str) -> int:
+        """Return how many there are."""
+        raise NotImplementedError
+
+    def measurement(self, count: int) -> str:
+        """Return in words how many there are."""
+        return format_count(count, self.noun)
+
+    def edits(self, text: str) -> Iterator[Edit]:
+        count = self.count_in(text)
+        if missing := self.count.shortfall(count):
+            yield from self.add(text, missing)
+        elif surplus := self.count.surplus(count):
+            yield from self.remove(text, surplus)
+
+    def add(self, text: str, missing: int) -> Iterable[Edit]:
+        """Yield the text with so many more."""
+        del text, missing
+        return ()
+
+    def remove(self, text: str, surplus: int) -> Iterable[Edit]:
+        """Yield the text with so many fewer."""
+        del text, surplus
+        return ()
+
+
+@dataclass(frozen=True)
+class TextRequirement(OwnRequirement):
+    """A requirement with a text after the colon."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        return cls(parse_text(argument))
+
+    @property
+    def argument(self) -> str:
+        return text_spec(self.text)
+
+
+@dataclass(frozen=True)
+class TextsRequirement(OwnRequirement):
+    """A requirement with texts after the colon, between separators."""
+
+    texts: tuple[str, ...]
+
+    separator: ClassVar[str] = ","
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        return cls(parse_texts(argument, cls.separator))
+
+    @property
+    def argument(self) -> str:
+        return self.separator.join(
+            _bare_or_quoted(text, lambda a: parse_texts(a, self.separator), (text,))
+            for text in self.texts
+        )
+
+
+@dataclass(frozen=True)
+class TextCountRequirement(CountRequirement):
+    """How often a text has something that is named after the colon, before the count."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, argument: str) -> Self:
+        text, count = parse_text_count(argument)
+        return cls(count, text)
+
+    @property
+    def argument(self) -> str:
+        written = _bare_or_quoted(self.text, parse_text_count, (self.text, Range(1)))
+        return written if self.count == Range(1) else written + self.count.comparison
+
+
+# ---- specs
+
+
 def parse(spec: str, *, files: bool = True) -> Requirement:
     """Return the requirement that `spec` stands for.
 
     Raises ConfigError with the value, what is allowed, and the nearest names. With `files=False` no
     spec reads a file: use that for untrusted specs.
     """
+    shown = checks.format_value(spec)
     if not isinstance(spec, str):
-        raise ConfigError(
-            f"a requirement is a spec such as 'words:80-200', got {checks.format_value(spec)}"
-        )
+        raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {shown}")
     name, _, argument = spec.partition(":")
     name = name.strip()
-    if name not in kinds():
-        raise ConfigError(_unknown_kind_message(spec, name))
-    return _build_requirement(kinds()[name], spec, argument.strip(), files=files)
+    kind = kinds().get(name)
+    if kind is None:
+        hint = ' (a requirement is KIND:VALUE, such as "words:80-200")' if ":" not in spec else ""
+        raise ConfigError(
+            checks.unknown_name_message(
+                "requirement", name, kinds(), "redraft graders", full_value=spec
+            )
+            + hint
+        )
+    if not files and reads_file(spec):
+        raise ConfigError(
+            f"requirement {shown} would read a file, which is not allowed here; give it inline"
+        )
+    try:
+        return kind.parser(argument.strip())
+    except ConfigError as error:
+        raise ConfigError(f"requirement {shown}: {error} (for example {kind.example!r})") from None
 
 
 def reads_file(spec: str) -> bool:
@@ -151,36 +314,11 @@ def reads_file(spec: str) -> bool:
     return kind is not None and kind.reads_files and bool(argument) and not argument.startswith("{")
 
 
-def _build_requirement(
-    kind: RequirementKind, spec: str, argument: str, *, files: bool
-) -> Requirement:
-    if not files and reads_file(spec):
-        raise ConfigError(
-            f"requirement {checks.format_value(spec)} would read a file, which is not allowed "
-            "here; give it inline"
-        )
-    try:
-        return kind.parser(argument)
-    except ConfigError as error:
-        raise ConfigError(
-            f"requirement {checks.format_value(spec)}: {error} (for example {kind.example!r})"
-        ) from None
-
-
-def _unknown_kind_message(spec: str, name: str) -> str:
-    hint = ' (a requirement is KIND:VALUE, such as "words:80-200")' if ":" not in spec else ""
-    return (
-        checks.unknown_name_message(
-            "requirement", name, kinds(), "redraft graders", full_value=spec
-        )
-        + hint
-    )
-
-
-def no_argument(argument: str) -> None:
-    """Raise ConfigError if there is an argument."""
-    if argument:
-        raise ConfigError(f"it takes nothing after the colon, got {argument!r}")
+def check_foreign_spec(spec: str) -> None:
+    """Raise ConfigError unless `spec` is a requirement that reads no file. For specs from data
+    sets.
+    """
+    parse(spec, files=False)
 
 
 def parse_text(argument: str) -> str:
@@ -212,24 +350,16 @@ def parse_text_count(argument: str) -> tuple[str, Range]:
     ends like this is quoted.
     """
     if argument.startswith('"'):
-        text, rest = _split_text(argument, "")
-        match = _COUNT.match(rest)
-        if rest and not match:
-            raise ConfigError(f"{rest!r} is not a count; allowed: >=8, <=8, >8, <8, =8, =2-8")
+        text, count = _split_text(argument, "")
+        if count and not _COUNT.match(count):
+            raise ConfigError(f"{count!r} is not a count; allowed: >=8, <=8, >8, <8, =8, =2-8")
     else:
         match = _COUNT.search(argument)
-        text = argument[: match.start()].rstrip() if match else argument
+        count = match[0] if match else ""
+        text = argument.removesuffix(count).rstrip() if count else argument
     if not text.strip():
         raise ConfigError("it needs a text after the colon")
-    return text, _range_from_match(match) if match else Range(1)
-
-
-def _range_from_match(match: re.Match[str]) -> Range:
-    return (
-        range_from_operator(match[1], int(match[2]))
-        if match[1]
-        else Range(int(match[3]), int(match[4]))
-    )
+    return text, parse_range(count.removeprefix("=")) if count else Range(1)
 
 
 def _split_text(argument: str, separator: str) -> tuple[str, str]:
@@ -243,7 +373,7 @@ def _split_text(argument: str, separator: str) -> tuple[str, str]:
     return text, argument[end:].lstrip()
 
 
-def bare_or_quoted(text: str, parse: Callable[[str], object], expected: object) -> str:
+def _bare_or_quoted(text: str, parse: Callable[[str], object], expected: object) -> str:
     """Return the text as it is if parsing it gives `expected`, else as a JSON string."""
     try:
         if text == text.strip() and is_encodable(text) and parse(text) == expected:
@@ -255,20 +385,7 @@ def bare_or_quoted(text: str, parse: Callable[[str], object], expected: object) 
 
 def text_spec(text: str) -> str:
     """Return what `parse_text` reads as `text`."""
-    return bare_or_quoted(text, parse_text, text)
-
-
-def texts_spec(texts: tuple[str, ...], separator: str) -> str:
-    """Return what `parse_texts` reads as `texts`."""
-    return separator.join(
-        bare_or_quoted(t, lambda a: parse_texts(a, separator), (t,)) for t in texts
-    )
-
-
-def text_count_spec(text: str, count: Range) -> str:
-    """Return what `parse_text_count` reads as these two."""
-    written = bare_or_quoted(text, parse_text_count, (text, Range(1)))
-    return written if count == Range(1) else written + count.comparison
+    return _bare_or_quoted(text, parse_text, text)
 
 
 def is_encodable(text: str) -> bool:
@@ -278,23 +395,6 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-MAX_CACHED_CHARS = 1000  # characters of a spec that `check_foreign_spec` remembers
-
-
-def check_foreign_spec(spec: str) -> None:
-    """Raise ConfigError unless `spec` is a requirement that reads no file. For specs from data
-    sets, where many rows repeat one.
-    """
-    (_check_cached if len(spec) <= MAX_CACHED_CHARS else _check)(spec)
-
-
-def _check(spec: str) -> None:
-    parse(spec, files=False)
-
-
-_check_cached = lru_cache(maxsize=4096)(_check)
 
 
 # ---- ranges of counts
@@ -357,13 +457,16 @@ class Range:
             return f"exactly {self.minimum}" if self.minimum else "no"
         return f"{self.minimum} to {self.maximum}" if self.minimum else f"at most {self.maximum}"
 
-    def nearness(self, count: float) -> float:
-        """Return 1 for a count in the range, else the ratio of the smaller to the larger of the
-        count and the bound.
+    def check(self, count: float, measurement: str) -> Check:
+        """Return the check of a count, measured in these words. Its nearness is 1 for a count in
+        the range, else the ratio of the smaller to the larger of the count and the bound.
         """
         if count < self.minimum:
-            return (max(count, 0) + 1) / (self.minimum + 1)
-        return 1.0 if count in self else ((self.maximum or 0) + 1) / (count + 1)
+            return Check(
+                ok=False, measurement=measurement, nearness=(max(count, 0) + 1) / (self.minimum + 1)
+            )
+        ok = count in self
+        return Check(ok, measurement, 1.0 if ok else ((self.maximum or 0) + 1) / (count + 1))
 
     def surplus(self, count: int) -> int:
         """Return by how many `count` exceeds the range."""
@@ -381,7 +484,7 @@ def parse_range(argument: str) -> Range:
     """Return the range that a spec's argument stands for. Raises ConfigError for anything else."""
     argument = argument.strip()
     if compared := _COMPARISON.fullmatch(argument):
-        return range_from_operator(compared[1], int(compared[2]))
+        return _range_from_operator(compared[1], int(compared[2]))
     between = _FROM_TO.fullmatch(argument)
     if not between or not (between[1] or between[3]):
         raise ConfigError(f"{argument!r} is not a range; allowed: {ALLOWED_FORMS}")
@@ -391,23 +494,17 @@ def parse_range(argument: str) -> Range:
     return Range(least, int(between[3]) if between[3] else None)
 
 
-def range_from_operator(operator: str, bound: int) -> Range:
-    """Return the counts that compare with `bound` as the operator says."""
+def _range_from_operator(operator: str, bound: int) -> Range:
     if operator == "<" and bound == 0:
         raise ConfigError(f"no count is less than 0; allowed: {ALLOWED_FORMS}")
-    ranges = {
-        ">=": lambda: Range(bound),
-        ">": lambda: Range(bound + 1),
-        "<=": lambda: Range(0, bound),
-        "<": lambda: Range(0, bound - 1),
-        "=": lambda: Range(bound, bound),
-    }
-    return ranges[operator]()
+    least = {">=": bound, ">": bound + 1, "=": bound}
+    most = {"<=": bound, "<": bound - 1, "=": bound}
+    return Range(least.get(operator, 0), most.get(operator))
 
 
-def format_count(count: int, one: str, many: str | None = None) -> str:
+def format_count(count: int, noun: str) -> str:
     """Return a count with its noun: "1 word", "112 words"."""
-    return f"{count:d} {one}" if count == 1 else f"{count:d} {many or one + 's'}"
+    return f"{count:d} {noun if count == 1 else f'{noun}s'}"
 
 
 # ---- checks with a time limit
@@ -431,10 +528,13 @@ async def check_with_limit(requirement: Requirement, text: str) -> Check:
         return requirement.check(text)
     if cost <= IN_PROCESS:
         return await run_in_thread(requirement.check, text)
-    failure = f"{short_spec(requirement.spec)} could not be checked"
     return Check(
         **await run(
-            _check_in_worker, requirement.spec, text, failure_text=failure, text_length=len(text)
+            _check_in_worker,
+            requirement.spec,
+            text,
+            failure_text=f"{short_spec(requirement.spec)} could not be checked",
+            text_length=len(text),
         )
     )
 
@@ -445,7 +545,7 @@ def prepare() -> None:
 
 
 def _check_in_worker(spec: str, text: str) -> dict[str, Any]:
-    return asdict(parse_cached(spec).check(text))
+    return asdict(parse(spec, files=False).check(text))
 
 
 def check_cost(requirement: Requirement, text: str) -> float:
@@ -464,11 +564,3 @@ def repair_cost(requirements: Sequence[Requirement], text: str) -> float:
 def short_spec(spec: str) -> str:
     """Return a spec as messages show it."""
     return spec if len(spec) <= 100 else f"{spec[:97]}..."
-
-
-@lru_cache(maxsize=256)
-def parse_cached(spec: str) -> Requirement:
-    """Return the requirement of a spec that Redraft wrote. It reads no file: a schema is part of
-    the spec.
-    """
-    return parse(spec, files=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -36,9 +36,6 @@ _ITEM_BREAK = re.compile(r"(?<![\r\n])[\r\n]++(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))
 _NUMBERING = re.compile(
     r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z"
 )
-_ASCII_WORDS = bytes.maketrans(
-    bytes(range(128)), bytes(ord("a" if re.match(r"\w", chr(code)) else " ") for code in range(128))
-)
 
 
 @cache
@@ -56,10 +53,13 @@ def words(text: str) -> list[Span]:
     return [match.span() for match in _word_pattern().finditer(text)]
 
 
+def folded_words(text: str) -> list[str]:
+    """Return the `words`, ignoring case."""
+    return [text[start:end].casefold() for start, end in words(text)]
+
+
 def count_words(text: str) -> int:
     """Return how many `words` there are."""
-    if text.isascii():
-        return len(text.encode().translate(_ASCII_WORDS).split())
     return len(_word_pattern().findall(text))
 
 
@@ -72,9 +72,8 @@ def paragraphs(text: str) -> list[Span]:
     """Return the paragraphs: empty lines separate them (a line of spaces does not), except inside a
     fenced block.
     """
-    fenced = SpanIndex(fenced_blocks(text))
-    breaks = [m.span() for m in _BREAK.finditer(text) if not fenced.overlaps(m.span())]
-    return _spans_between(text, breaks)
+    breaks = matches_outside(_BREAK, text, fenced_blocks(text))
+    return _spans_between(text, [m.span() for m in breaks])
 
 
 def sentences(text: str) -> list[Span]:
@@ -94,17 +93,14 @@ def pieces(text: str) -> list[Span]:
 
 def _split_at(text: str, breaks: re.Pattern[str]) -> list[Span]:
     cuts = {(end, end) for end in _sentence_ends(text)} | {m.span() for m in breaks.finditer(text)}
-    return _spans_with_words(text, _spans_between(text, merge_spans(sorted(cuts))))
+    spans = _spans_between(text, merge_spans(sorted(cuts)))
+    return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
 
 
 def _sentence_ends(text: str) -> list[int]:
     protected = SpanIndex(protected_spans(text))
     ends = (m for m in _END.finditer(text) if not protected.overlaps((m.end() - 1, m.end())))
     return [m.end() for m in ends if not _sentence_continues(text, m)]
-
-
-def _spans_with_words(text: str, spans: list[Span]) -> list[Span]:
-    return [(start, end) for start, end in spans if any(map(str.isalnum, text[start:end]))]
 
 
 def _sentence_continues(text: str, match: re.Match[str]) -> bool:
@@ -116,12 +112,16 @@ def _sentence_continues(text: str, match: re.Match[str]) -> bool:
     )
 
 
-def _spans_between(
-    text: str, cuts: Sequence[Span], start: int = 0, end: int | None = None
-) -> list[Span]:
-    edges = [start, *(edge for cut in cuts for edge in cut), len(text) if end is None else end]
-    trimmed = (trim_span(text, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True))
+def _spans_between(text: str, cuts: Sequence[Span]) -> list[Span]:
+    """Return what is not blank between the cuts, without white space at its ends."""
+    trimmed = (trim_span(text, a, b) for a, b in gaps_between(text, cuts))
     return [(a, b) for a, b in trimmed if a < b]
+
+
+def gaps_between(text: str, spans: Sequence[Span]) -> Iterator[Span]:
+    """Yield what is before, between and after spans."""
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    return zip(edges[::2], edges[1::2], strict=True)
 
 
 def trim_span(text: str, start: int, end: int) -> Span:
@@ -146,12 +146,8 @@ def fenced_blocks(text: str) -> list[Span]:
 def protected_spans(text: str) -> list[Span]:
     """Return the spans that no repair may change: code fences, inline code and URLs, in order."""
     blocks = fenced_blocks(text)
-    fenced = SpanIndex(blocks)
     small = sorted(
-        m.span()
-        for pattern in (_INLINE_CODE, _URL)
-        for m in pattern.finditer(text)
-        if not fenced.overlaps(m.span())
+        m.span() for pattern in (_INLINE_CODE, _URL) for m in matches_outside(pattern, text, blocks)
     )
     return sorted(blocks + merge_spans(small))
 
@@ -180,6 +176,14 @@ class SpanIndex:
         return index < len(self._starts) and self._starts[index] < span[1]
 
 
+def matches_outside(
+    pattern: re.Pattern[str], text: str, spans: Sequence[Span]
+) -> list[re.Match[str]]:
+    """Return the matches of a pattern that overlap none of the sorted, disjoint spans."""
+    index = SpanIndex(spans)
+    return [match for match in pattern.finditer(text) if not index.overlaps(match.span())]
+
+
 def preserves_protected(text: str, new_text: str) -> bool:
     """Return whether an edited text contains every protected span of the original."""
     return all(text[start:end] in new_text for start, end in protected_spans(text))
@@ -189,11 +193,9 @@ def change_unprotected(
     text: str, change: Callable[[str], str], excluded: Sequence[Span] | None = None
 ) -> str:
     """Return the text with `change` applied between the protected spans."""
-    pieces, last = [], 0
-    for start, end in protected_spans(text) if excluded is None else excluded:
-        pieces += [change(text[last:start]), text[start:end]]
-        last = end
-    return "".join([*pieces, change(text[last:])])
+    protected = protected_spans(text) if excluded is None else excluded
+    gaps = gaps_between(text, protected)
+    return apply_changes(text, [(a, b, change(text[a:b])) for a, b in gaps])
 
 
 def removable_spans(text: str) -> list[Span]:
@@ -211,39 +213,31 @@ def remove_spans(text: str, spans: Iterable[Span]) -> str:
     """Return the text without these spans; of the white space around each, the side with more line
     breaks stays.
     """
-    pieces, last = [], 0
-    for before, start, end, after in _removal_ranges(text, spans):
-        gap = _remaining_gap(
-            text[before:start], text[end:after], first=before == 0, last=after == len(text)
-        )
-        pieces += [text[last:before], gap]
-        last = after
-    return "".join([*pieces, text[last:]])
-
-
-def _removal_ranges(text: str, spans: Iterable[Span]) -> list[tuple[int, int, int, int]]:
-    """Return each span with the white space around it, as (before, start, end, after); neighbours
-    are merged.
-    """
-    holes: list[tuple[int, int, int, int]] = []
+    holes: list[
+        tuple[int, int, int, int]
+    ] = []  # with the white space around: before, start, end, after
     for start, end in sorted(spans):
-        after = end
+        before, after = whitespace_start(text, start), end
         while after < len(text) and text[after].isspace():
             after += 1
         if holes and holes[-1][3] >= start:
             holes[-1] = (*holes[-1][:2], end, after)
-            continue
-        before = start
-        while before and text[before - 1].isspace():
-            before -= 1
-        holes.append((before, start, end, after))
-    return holes
+        else:
+            holes.append((before, start, end, after))
+    return apply_changes(text, [(hole[0], hole[3], _remaining_gap(text, *hole)) for hole in holes])
 
 
-def _remaining_gap(before: str, after: str, *, first: bool, last: bool) -> str:
-    if first or last:
-        return before if first else after
-    return after if after.count("\n") > before.count("\n") else before
+def whitespace_start(text: str, at: int, minimum: int = 0) -> int:
+    """Return where the white space begins that ends at a position."""
+    while at > minimum and text[at - 1].isspace():
+        at -= 1
+    return at
+
+
+def _remaining_gap(text: str, before: int, start: int, end: int, after: int) -> str:
+    leading, trailing = text[before:start], text[end:after]
+    is_last, has_more_lines = after == len(text), trailing.count("\n") > leading.count("\n")
+    return trailing if before and (is_last or has_more_lines) else leading
 
 
 def apply_changes(text: str, changes: Iterable[tuple[int, int, str]]) -> str:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import ClassVar
 
 from ..protocols import Check, Edit
 from . import text_spans as texts
 from .spec import (
     NO_OCCURRENCES,
-    Range,
+    CountRequirement,
+    OwnRequirement,
+    TextRequirement,
     format_count,
-    no_argument,
-    parse_range,
-    parse_text,
-    register_kind,
     requirement,
-    text_spec,
 )
 from .text_spans import Span
 
@@ -31,127 +30,87 @@ from .text_spans import Span
 _TOKEN = re.compile(r"\w+(?:[-./&]\w+)*")
 
 
-@requirement
-class LetterCase:
-    """All letters with a case are "lowercase" or "uppercase". A text without such letters does not
-    meet it.
-    """
+class _LetterCase(OwnRequirement):
+    """All letters with a case are in one case. A text without such letters does not meet it."""
 
-    case: str
+    wrong_letter: ClassVar[str]
 
-    @property
-    def spec(self) -> str:
-        return self.case
-
-    @property
-    def demand(self) -> str:
-        return "all in lower case" if self.case == "lowercase" else "all in capital letters"
-
-    def check(self, text: str) -> Check:
-        wrong = sum(map(str.isupper if self.case == "lowercase" else str.islower, text))
-        ok = text.islower() if self.case == "lowercase" else text.isupper()
-        if not ok and not wrong:
+    def measure(self, text: str) -> Check:
+        is_lower = self.kind == "lowercase"
+        wrong = sum(map(str.isupper if is_lower else str.islower, text))
+        if not wrong and not (text.islower() if is_lower else text.isupper()):
             return Check(ok=False, measurement="no letter with a case")
-        return Check(
-            ok,
-            format_count(wrong, "capital letter" if self.case == "lowercase" else "small letter"),
-            NO_OCCURRENCES.nearness(wrong),
-        )
+        return NO_OCCURRENCES.check(wrong, format_count(wrong, self.wrong_letter))
 
-    def repairs(self, text: str) -> Iterator[Edit]:
-        change = str.lower if self.case == "lowercase" else str.upper
+    def edits(self, text: str) -> Iterator[Edit]:
+        change = str.lower if self.kind == "lowercase" else str.upper
         changed = texts.change_unprotected(text, change)
         if changed != text:
-            yield Edit(changed, f"changed to {self.case}", lossy=True)
+            yield Edit(changed, f"changed to {self.kind}", lossy=True)
 
 
-@register_kind("lowercase", "no capital letter", "lowercase")
-def lowercase(argument: str) -> LetterCase:
-    no_argument(argument)
-    return LetterCase("lowercase")
+@requirement("lowercase", "no capital letter", "lowercase")
+class Lowercase(_LetterCase):
+    wanted = "all in lower case"
+    wrong_letter = "capital letter"
 
 
-@register_kind("uppercase", "no small letter", "uppercase")
-def uppercase(argument: str) -> LetterCase:
-    no_argument(argument)
-    return LetterCase("uppercase")
+@requirement("uppercase", "no small letter", "uppercase")
+class Uppercase(_LetterCase):
+    wanted = "all in capital letters"
+    wrong_letter = "small letter"
 
 
-@requirement
-class CapitalWords:
+@requirement("capital_words", "how many words are all in capital letters", "capital_words:<10")
+class CapitalWords(CountRequirement):
     """The number of words all in capital letters. "I", "A" and "U.S." are such words; "X-RAY" and
     "AND/OR" are one each.
     """
 
-    count: Range
+    wanted = "words in capital letters"
 
-    @property
-    def spec(self) -> str:
-        return f"capital_words:{self.count}"
+    def count_in(self, text: str) -> int:
+        return len(_capitals(text))
 
-    @property
-    def demand(self) -> str:
-        return f"{self.count.description} words in capital letters"
+    def measurement(self, count: int) -> str:
+        return f"{format_count(count, 'word')} in capital letters"
 
-    def check(self, text: str) -> Check:
-        count = len(_capitals(text))
-        return Check(
-            count in self.count,
-            format_count(count, "word in capital letters", "words in capital letters"),
-            self.count.nearness(count),
+    def add(self, text: str, missing: int) -> Iterator[Edit]:
+        """Put the longest words, or the first long ones, in capitals."""
+        small = texts.unprotected_spans(
+            text, (m.span() for m in _TOKEN.finditer(text) if not m[0].isupper() and m[0].isalpha())
         )
+        by_size = sorted(small, key=lambda span: (span[0] - span[1], span[0]))
+        long = [span for span in small if span[1] - span[0] > 4]
+        for chosen in (by_size[:missing], long[:missing]):
+            if len(chosen) == missing:
+                yield Edit(
+                    texts.apply_changes(text, [(a, b, text[a:b].upper()) for a, b in chosen]),
+                    f"put {format_count(missing, 'word')} in capitals",
+                    lossy=True,
+                )
 
-    def repairs(self, text: str) -> Iterator[Edit]:
-        spans = _capitals(text)
-        if surplus := self.count.surplus(len(spans)):
-            yield from _lowercase_words(text, spans, surplus)
-        elif missing := self.count.shortfall(len(spans)):
-            yield from _uppercase_words(text, missing)
-
-
-def _capitals(text: str) -> list[Span]:
-    return [m.span() for m in _TOKEN.finditer(text) if m[0].isupper()]
-
-
-def _lowercase_words(text: str, spans: list[Span], surplus: int) -> Iterator[Edit]:
-    """Yield the text with the last or first surplus words (never I or A) in small letters;
-    sentences keep a capital.
-    """
-    long = [span for span in texts.unprotected_spans(text, spans) if span[1] - span[0] > 1]
-    if len(long) < surplus:
-        return
-    opening = {start for start, _ in texts.pieces(text)}
-    for chosen in (long[-surplus:], long[:surplus]):
-        changes = [
-            (a, b, text[a:b].capitalize() if a in opening else text[a:b].lower()) for a, b in chosen
-        ]
-        yield Edit(
-            texts.apply_changes(text, changes),
-            f"took {format_count(surplus, 'word')} out of capitals",
-            lossy=True,
-        )
-
-
-def _uppercase_words(text: str, missing: int) -> Iterator[Edit]:
-    """Yield the text with the longest words, or the first long ones, in capitals."""
-    small = texts.unprotected_spans(
-        text, (m.span() for m in _TOKEN.finditer(text) if not m[0].isupper() and m[0].isalpha())
-    )
-    by_size = sorted(small, key=lambda span: (span[0] - span[1], span[0]))
-    long = [span for span in small if span[1] - span[0] > 4]
-    for chosen in (by_size[:missing], long[:missing]):
-        if len(chosen) == missing:
-            changes = [(a, b, text[a:b].upper()) for a, b in chosen]
+    def remove(self, text: str, surplus: int) -> Iterator[Edit]:
+        """Put the last or first words (never I or A) in small letters; sentences keep a capital."""
+        free = texts.unprotected_spans(text, _capitals(text))
+        long = [(a, b) for a, b in free if b - a > 1]
+        if len(long) < surplus:
+            return
+        opening = {start for start, _ in texts.pieces(text)}
+        for chosen in (long[-surplus:], long[:surplus]):
+            changes = [
+                (a, b, text[a:b].capitalize() if a in opening else text[a:b].lower())
+                for a, b in chosen
+            ]
             yield Edit(
                 texts.apply_changes(text, changes),
-                f"put {format_count(missing, 'word')} in capitals",
+                f"took {format_count(surplus, 'word')} out of capitals",
                 lossy=True,
             )
 
 
-@register_kind("capital_words", "how many words are all in capital letters", "capital_words:<10")
-def capital_words(argument: str) -> CapitalWords:
-    return CapitalWords(parse_range(argument))
+def _capitals(text: str) -> list[Span]:
+    return [m.span() for m in _TOKEN.finditer(text) if m[0].isupper()]
 
 
 # ---- punctuation and markup
@@ -161,67 +120,41 @@ _COMMA = re.compile(r"[,\uff0c\u3001\u060c]")
 _EAST_ASIAN_COMMAS = "\uff0c\u3001"
 
 
-@requirement
-class NoCommas:
+@requirement("no_commas", "no comma anywhere", "no_commas")
+class NoCommas(OwnRequirement):
     """No comma, of any script."""
 
-    @property
-    def spec(self) -> str:
-        return "no_commas"
+    wanted = "no commas"
 
-    @property
-    def demand(self) -> str:
-        return "no commas"
-
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         count = len(_COMMA.findall(text))
-        return Check(not count, format_count(count, "comma"), NO_OCCURRENCES.nearness(count))
+        return NO_OCCURRENCES.check(count, format_count(count, "comma"))
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Remove them: 1,000 becomes 1000; between words a space replaces the comma."""
-        changed = texts.change_unprotected(text, _remove_commas)
+        changed = texts.change_unprotected(text, partial(_COMMA.sub, _comma_replacement))
         if removed := len(_COMMA.findall(text)) - len(_COMMA.findall(changed)):
             yield Edit(changed, f"removed {format_count(removed, 'comma')}")
 
 
-def _remove_commas(piece: str) -> str:
-    return _COMMA.sub(_comma_replacement, piece)
-
-
 def _comma_replacement(match: re.Match[str]) -> str:
-    around = (
-        match.string[max(0, match.start() - 1) : match.start()],
-        match.string[match.end() : match.end() + 1],
-    )
-    if match[0] in _EAST_ASIAN_COMMAS:
-        return " "
-    digits = all(map(str.isdigit, around)) and all(around)
-    joined = all(map(str.isalnum, around)) and all(around)
-    return " " if joined and not digits else ""
-
-
-@register_kind("no_commas", "no comma anywhere", "no_commas")
-def no_commas(argument: str) -> NoCommas:
-    no_argument(argument)
-    return NoCommas()
+    text, (start, end) = match.string, match.span()
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    joined = before.isalnum() and after.isalnum()
+    digits = before.isdigit() and after.isdigit()
+    return " " if match[0] in _EAST_ASIAN_COMMAS or (joined and not digits) else ""
 
 
 _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
 
 
-@requirement
-class QuotedText:
+@requirement("quoted", 'the whole text in double quotation marks (")', "quoted")
+class QuotedText(OwnRequirement):
     """The whole text is in double quotation marks (")."""
 
-    @property
-    def spec(self) -> str:
-        return "quoted"
+    wanted = "the whole text in double quotation marks"
 
-    @property
-    def demand(self) -> str:
-        return "the whole text in double quotation marks"
-
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         body = text.strip()
         ok = len(body) > 1 and body[0] == body[-1] == '"'
         return Check(
@@ -229,7 +162,7 @@ class QuotedText:
             "in quotation marks" if ok else f"starts with {body[:1]!r} and ends with {body[-1:]!r}",
         )
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         start, end = texts.trim_span(text, 0, len(text))
         if start < end:
             yield Edit(
@@ -241,54 +174,35 @@ class QuotedText:
                 yield Edit(f'{text[:start]}"{inner}"{text[end:]}', "completed its quotation marks")
 
 
-@register_kind("quoted", 'the whole text in double quotation marks (")', "quoted")
-def quoted_text(argument: str) -> QuotedText:
-    no_argument(argument)
-    return QuotedText()
-
-
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\]")
 _OTHER_PLACEHOLDER = re.compile(
     r"\{\{?[ \t]*(\w[\w '-]{0,40})[ \t]*\}?\}|(?<!<)<([A-Z][\w '-]{0,40})>(?!>)"
 )
 
 
-@requirement
-class Placeholders:
+@requirement("placeholders", "how many placeholders such as [name]", "placeholders:3-")
+class Placeholders(CountRequirement):
     """The number of placeholders in square brackets, such as [name]."""
 
-    count: Range
+    noun = "placeholder"
+    wanted = "placeholders such as [name]"
 
-    @property
-    def spec(self) -> str:
-        return f"placeholders:{self.count}"
+    def count_in(self, text: str) -> int:
+        return len(_PLACEHOLDER.findall(text))
 
-    @property
-    def demand(self) -> str:
-        return f"{self.count.description} placeholders such as [name]"
-
-    def check(self, text: str) -> Check:
-        count = len(_PLACEHOLDER.findall(text))
-        return Check(
-            count in self.count, format_count(count, "placeholder"), self.count.nearness(count)
-        )
-
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def add(self, text: str, missing: int) -> Iterator[Edit]:
         """Write {name}, {{name}} and <Name> as [name]."""
+        del missing
         changed = texts.change_unprotected(
-            text, lambda piece: _OTHER_PLACEHOLDER.sub(lambda m: f"[{m[1] or m[2]}]", piece)
+            text, partial(_OTHER_PLACEHOLDER.sub, lambda m: f"[{m[1] or m[2]}]")
         )
-        if changed != text and self.count.shortfall(len(_PLACEHOLDER.findall(text))):
+        if changed != text:
             yield Edit(changed, "wrote placeholders in square brackets")
-
-
-@register_kind("placeholders", "how many placeholders such as [name]", "placeholders:3-")
-def placeholders(argument: str) -> Placeholders:
-    return Placeholders(parse_range(argument))
 
 
 _SINGLE = re.compile(r"\*[^\n*]*\*")
 _DOUBLE = re.compile(r"\*\*[^\n*]*\*\*")
+_EMPHASIS = re.compile(r"\*\*([^\n*]+)\*\*|\*([^\n*]+)\*")
 _OTHER_EMPHASIS = re.compile(
     r"(?<![\w_])(__?)(?=[^\s_])([^_\n]{1,200})(?<=[^\s_])\1(?![\w_])|<(b|i|em|strong|mark)>([^<\n]{1,200})</\3>"
 )
@@ -300,53 +214,42 @@ _HEADING = re.compile(
 )
 
 
-@requirement
-class Highlights:
+@requirement(
+    "highlights", "how many emphasised passages, *like this* or **like this**", "highlights:2-"
+)
+class Highlights(CountRequirement):
     """The number of emphasised passages, *like this* or **like this**, each within a line."""
 
-    count: Range
+    noun = "highlighted passage"
+    wanted = "highlighted passages (*like this* or **like this**)"
 
-    @property
-    def spec(self) -> str:
-        return f"highlights:{self.count}"
+    def count_in(self, text: str) -> int:
+        passages = [each.strip("*") for each in _SINGLE.findall(text)]
+        passages += [each[2:-2] for each in _DOUBLE.findall(text)]
+        return sum(bool(passage.strip()) for passage in passages)
 
-    @property
-    def demand(self) -> str:
-        return f"{self.count.description} highlighted passages (*like this* or **like this**)"
-
-    def check(self, text: str) -> Check:
-        count = _highlights(text)
-        return Check(
-            count in self.count,
-            format_count(count, "highlighted passage"),
-            self.count.nearness(count),
+    def add(self, text: str, missing: int) -> Iterator[Edit]:
+        """Emphasise labels, headings, then sentences."""
+        changed = texts.change_unprotected(
+            text, partial(_OTHER_EMPHASIS.sub, lambda m: f"**{m[2] or m[4]}**")
         )
+        if changed != text:
+            yield Edit(changed, "wrote emphasis with asterisks")
+        labels = [m.span(2) for pattern in (_HEADING, _LABEL) for m in pattern.finditer(text)]
+        by_size = sorted(_plain_sentences(text), key=lambda span: (span[1] - span[0], span[0]))
+        yield from _emphasise(text, labels, missing, "labels")
+        yield from _emphasise(text, by_size, missing, "sentences")
+        yield from _emphasise(text, labels + by_size, missing, "labels and sentences")
 
-    def repairs(self, text: str) -> Iterator[Edit]:
-        """Emphasise labels, headings, then sentences; or remove the emphasis from the last ones."""
-        count = _highlights(text)
-        if missing := self.count.shortfall(count):
-            yield from _add_highlights(text, missing)
-        elif surplus := self.count.surplus(count):
-            yield from _remove_highlights(text, surplus)
-
-
-def _highlights(text: str) -> int:
-    single = sum(bool(each.strip("*").strip()) for each in _SINGLE.findall(text))
-    return single + sum(bool(each[2:-2].strip()) for each in _DOUBLE.findall(text))
-
-
-def _add_highlights(text: str, missing: int) -> Iterator[Edit]:
-    changed = texts.change_unprotected(
-        text, lambda piece: _OTHER_EMPHASIS.sub(lambda m: f"**{m[2] or m[4]}**", piece)
-    )
-    if changed != text:
-        yield Edit(changed, "wrote emphasis with asterisks")
-    labels = [m.span(2) for pattern in (_HEADING, _LABEL) for m in pattern.finditer(text)]
-    yield from _emphasise(text, labels, missing, "labels")
-    by_size = sorted(_plain_sentences(text), key=lambda span: (span[1] - span[0], span[0]))
-    yield from _emphasise(text, by_size, missing, "sentences")
-    yield from _emphasise(text, labels + by_size, missing, "labels and sentences")
+    def remove(self, text: str, surplus: int) -> Iterator[Edit]:
+        """Remove the emphasis from the last ones."""
+        matches = texts.matches_outside(_EMPHASIS, text, texts.protected_spans(text))
+        if changes := [(*m.span(), m[1] or m[2]) for m in matches[-surplus:]]:
+            yield Edit(
+                texts.apply_changes(text, changes),
+                f"removed the emphasis from {len(changes)}",
+                lossy=True,
+            )
 
 
 def _plain_sentences(text: str) -> list[Span]:
@@ -368,52 +271,26 @@ def _emphasise(text: str, spans: Sequence[Span], missing: int, noun: str) -> Ite
         yield Edit(texts.apply_changes(text, changes), f"highlighted {missing} {noun}")
 
 
-def _remove_highlights(text: str, surplus: int) -> Iterator[Edit]:
-    protected = texts.SpanIndex(texts.protected_spans(text))
-    both = re.compile(r"\*\*([^\n*]+)\*\*|\*([^\n*]+)\*")
-    matches = [m for m in both.finditer(text) if not protected.overlaps(m.span())]
-    changes = [(*m.span(), m[1] or m[2]) for m in matches[-surplus:]]
-    if changes:
-        yield Edit(
-            texts.apply_changes(text, changes),
-            f"removed the emphasis from {len(changes)}",
-            lossy=True,
-        )
-
-
-@register_kind(
-    "highlights", "how many emphasised passages, *like this* or **like this**", "highlights:2-"
-)
-def highlights(argument: str) -> Highlights:
-    return Highlights(parse_range(argument))
-
-
 _TITLE_MARKS = "#*_\"'\u201c\u201d <>"
+_MARKED_LINE = re.compile(r"[#<]|\*\*.*\*\*\Z")
 _TITLE_LABEL = re.compile(r"(?:title|subject)[ \t]*:[ \t]*", re.IGNORECASE)
 
 
-@requirement
-class Title:
+@requirement("title", "a title in double angle brackets, <<like this>>", "title")
+class Title(OwnRequirement):
     """A title in double angle brackets: <<like this>>."""
 
-    @property
-    def spec(self) -> str:
-        return "title"
+    wanted = "a title in double angle brackets, <<like this>>"
 
-    @property
-    def demand(self) -> str:
-        return "a title in double angle brackets, <<like this>>"
-
-    def check(self, text: str) -> Check:
+    def measure(self, text: str) -> Check:
         title = next(filter(None, map(_title_text, text.split("\n"))), "")
         return Check(bool(title), f"the title {title[:80]!r}" if title else "no <<title>>")
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Wrap a heading, or a short first line that is not a sentence."""
         for index, span in enumerate(texts.unprotected_spans(text, texts.lines(text[:4000])[:12])):
-            line = text[slice(*texts.trim_span(text, *span))]
-            if name := _title_from_line(line, first=index == 0):
-                start, end = texts.trim_span(text, *span)
+            start, end = texts.trim_span(text, *span)
+            if name := _title_from_line(text[start:end], first=index == 0):
                 yield Edit(
                     texts.apply_changes(text, [(start, end, f"<<{name}>>")]),
                     f"wrapped the title {name!r}",
@@ -427,65 +304,45 @@ def _title_text(line: str) -> str:
 
 def _title_from_line(line: str, *, first: bool) -> str:
     """Return the title in a line, without marks; "" if it is not a title."""
-    label = _TITLE_LABEL.match(line.strip(_TITLE_MARKS))
-    marked = line.startswith(("#", "<")) or (line.startswith("**") and line.endswith("**")) or label
-    name = _TITLE_LABEL.sub("", line.strip(_TITLE_MARKS), count=1).strip(_TITLE_MARKS)
-    short = len(name) <= 100 and not name.endswith((".", ",", ":", ";", "!"))
-    plain_first = (
-        first and short and len(name.split()) <= 12 and not line.startswith(("-", "*", "|", "["))
-    )
-    return name if name and short and (marked or plain_first) else ""
+    bare = line.strip(_TITLE_MARKS)
+    name = _TITLE_LABEL.sub("", bare, count=1).strip(_TITLE_MARKS)
+    if not name or len(name) > 100 or name.endswith((".", ",", ":", ";", "!")):
+        return ""
+    is_plain = len(name.split()) <= 12 and not line.startswith(("-", "*", "|", "["))
+    is_marked = _MARKED_LINE.match(line) or _TITLE_LABEL.match(bare)
+    return name if is_marked or (first and is_plain) else ""
 
 
-@register_kind("title", "a title in double angle brackets, <<like this>>", "title")
-def title(argument: str) -> Title:
-    no_argument(argument)
-    return Title()
-
-
-@requirement
-class Postscript:
+@requirement("postscript", "a postscript with this marker", "postscript:P.S.")
+class Postscript(TextRequirement):
     """A postscript that begins with a marker such as P.S. or P.P.S., ignoring case and spacing."""
-
-    marker: str
-
-    @property
-    def spec(self) -> str:
-        return f"postscript:{text_spec(self.marker)}"
 
     @property
     def demand(self) -> str:
-        return f"a postscript that begins with {self.marker!r}"
+        return f"a postscript that begins with {self.text!r}"
 
-    def check(self, text: str) -> Check:
-        match = self._pattern().search(text)
-        return Check(
-            bool(match), f"a postscript {self.marker!r}" if match else "no such postscript"
-        )
+    def measure(self, text: str) -> Check:
+        found = self._pattern().search(text)
+        return Check(bool(found), f"a postscript {self.text!r}" if found else "no such postscript")
 
     def _pattern(self) -> re.Pattern[str]:
-        letters = self.marker.replace(" ", "").rstrip(".").split(".")
+        letters = self.text.replace(" ", "").rstrip(".").split(".")
         if letters in (["P", "S"], ["P", "P", "S"]):
             return re.compile(
                 r"(?<![\w.])" + r"\.\s?".join(letters) + (r"\." if len(letters) == 2 else ""),
                 re.IGNORECASE,
             )
-        return re.compile(re.escape(self.marker.strip()), re.IGNORECASE)
+        return re.compile(re.escape(self.text.strip()), re.IGNORECASE)
 
-    def repairs(self, text: str) -> Iterator[Edit]:
+    def edits(self, text: str) -> Iterator[Edit]:
         """Write the last PS, P.S or "Postscript:" at the start of a line as the marker."""
         matches = list(_POSTSCRIPT.finditer(text))
         if matches:
-            changed = texts.apply_changes(text, [(*matches[-1].span(1), self.marker.strip())])
-            yield Edit(changed, f"wrote {matches[-1][1]!r} as {self.marker!r}")
+            changed = texts.apply_changes(text, [(*matches[-1].span(1), self.text.strip())])
+            yield Edit(changed, f"wrote {matches[-1][1]!r} as {self.text!r}")
 
 
 _POSTSCRIPT = re.compile(
     r"^[ \t]*[*_]{0,2}((?:(?:p\.?[ \t]?){1,2}s\b\.?|post[ -]?script)(?:[ \t]?:)?)(?=[ \t*_])",
     re.IGNORECASE | re.MULTILINE,
 )
-
-
-@register_kind("postscript", "a postscript with this marker", "postscript:P.S.")
-def postscript(argument: str) -> Postscript:
-    return Postscript(parse_text(argument))

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from functools import wraps
 from importlib import import_module
 from math import isfinite
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from ...base import checks
-from ...base.own_code import is_own, removed_settings
+from ...base.own_code import fingerprint_name, is_own, removed_settings
 from ...base.text import compose_nfc
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
@@ -29,16 +38,120 @@ from ..base import check_needs
 from ..traits import traits_of
 
 
+@fingerprint_name("computed_grader")
+class ComputedGrader:
+    """A grader that asks no model. `assess` gets the answer, the reference and the context in the
+    composed form of Unicode.
+
+    It is called at once for short texts, in a thread for longer ones, and in a worker process for
+    long ones; that of a user's subclass never in a worker, and so without a limit.
+    """
+
+    name: str
+
+    model_free = True
+    package: ClassVar[str] = ""  # that `assess` loads
+
+    def __post_init__(self) -> None:
+        """Check the options that have a choice."""
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                checks.one_of(name, vars(self)[name], get_args(hint))
+
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        """Return the feedback. Raises ConfigError for a task that it cannot grade."""
+        size = _text_size(task, candidate)
+        reads_metadata = traits_of(self).reads_metadata
+        if size <= IN_PROCESS or not is_own(type(self)):
+            if reads_metadata:  # of any size
+                return await asyncio.to_thread(self.assess_composed, task, candidate)
+            return await compute(size, self.assess_composed, task, candidate, package=self.package)
+        sent = Candidate(
+            0,
+            candidate.text,
+            tool_calls=candidate.tool_calls,
+            reasoning_form=reasoning_form_of(candidate),
+        )
+        feedback: Feedback = unpack(
+            Feedback,
+            await run(
+                _assess_in_worker,
+                type(self).__module__,
+                type(self).__qualname__,
+                dict(vars(self)),
+                pack(task if reads_metadata else replace(task, metadata={})),
+                pack(sent),
+                failure_text=f"{self.name} could not be computed",
+                text_length=size,
+            ),
+        )
+        return feedback
+
+    def assess_composed(self, task: Task, candidate: Candidate) -> Feedback:
+        """Call `assess` with composed texts."""
+        return self.assess(*_compose(task, candidate))
+
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
+        """Return the feedback on an answer. Raises ConfigError for a task that it cannot grade."""
+        raise NotImplementedError
+
+
+def _assess_in_worker(
+    module: str,
+    name: str,
+    settings: dict[str, Any],
+    task: dict[str, Any],
+    candidate: dict[str, Any],
+) -> dict[str, Any]:
+    grader: ComputedGrader = getattr(import_module(module), name)(**settings)
+    return pack(grader.assess_composed(unpack(Task, task), unpack(Candidate, candidate)))
+
+
+_used_packages = {""}
+R = TypeVar("R")
+
+
+async def compute(size: int, function: Callable[..., R], *arguments: Any, package: str = "") -> R:
+    """Call a function that reads texts of `size` characters together: at once if they are short,
+    else in a thread.
+
+    For functions that take some 10 ms at most for any texts of `AT_ONCE` characters
+    (bench/hostile_text.py). `package` is one that the function loads when it is first called, which
+    can take a second: until that is done, it is called in a thread.
+    """
+    if size <= AT_ONCE and package in _used_packages:
+        return function(*arguments)
+    result = await asyncio.to_thread(function, *arguments)
+    _used_packages.add(package)
+    return result
+
+
+async def with_composed_texts(task: Task, candidate: Candidate) -> tuple[Task, Candidate]:
+    """Return both with the answer, the reference and the context in the composed form of
+    Unicode.
+    """
+    return await compute(_text_size(task, candidate), _compose, task, candidate)
+
+
+def _text_size(task: Task, candidate: Candidate) -> int:
+    return len(candidate.display_text) + len(task.reference or "") + len(task.context or "")
+
+
+def _compose(task: Task, candidate: Candidate) -> tuple[Task, Candidate]:
+    if all(map(str.isascii, (candidate.text, task.reference or "", task.context or ""))):
+        return task, candidate
+    composed = replace(
+        task,
+        reference=None if task.reference is None else compose_nfc(task.reference),
+        context=None if task.context is None else compose_nfc(task.context),
+    )
+    return composed, replace(candidate, text=compose_nfc(candidate.text))
+
+
 def reference_of(task: Task, grader: str) -> str:
     """Return the reference. Raises ConfigError if the task has none."""
     check_needs(grader, ("reference",), task)
     return str(task.reference)
-
-
-def context_of(task: Task, grader: str) -> str:
-    """Return the context. Raises ConfigError if the task has none."""
-    check_needs(grader, ("context",), task)
-    return str(task.context)
 
 
 def binary_feedback(ok: bool, reason: str, action: str) -> Feedback:  # noqa: FBT001
@@ -67,116 +180,6 @@ def preview(text: str, limit: int = 80) -> str:
     return repr(line if len(line) <= limit else f"{line[: limit - 3]}...")
 
 
-# ---- time limits
-
-
-G = TypeVar("G", bound=type)
-R = TypeVar("R")
-
-
-_used_packages = {""}
-
-
-async def compute(size: int, function: Callable[..., R], *arguments: Any, package: str = "") -> R:
-    """Call a function that reads texts of `size` characters together: at once if they are short,
-    else in a thread.
-
-    For functions that take some 10 ms at most for any texts of `AT_ONCE` characters
-    (bench/hostile_text.py). `package` is one that the function loads when it is first called, which
-    can take a second: until that is done, it is called in a thread.
-    """
-    if size <= AT_ONCE and package in _used_packages:
-        return function(*arguments)
-    result = await asyncio.to_thread(function, *arguments)
-    _used_packages.add(package)
-    return result
-
-
-def with_composed_texts(kind: G) -> G:
-    """Return the class with a `grade` method that gets answer, reference and context in the
-    composed form of Unicode.
-    """
-    grade = kind.grade  # type: ignore[attr-defined]
-
-    @wraps(grade)
-    async def composed_grade(
-        self: Any, task: Task, candidate: Candidate, ask: JudgeClient
-    ) -> Feedback:
-        texts = candidate.text, task.reference or "", task.context or ""
-        if not all(map(str.isascii, texts)):
-            task, candidate = await compute(sum(map(len, texts)), _compose_texts, task, candidate)
-        return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
-
-    kind.grade = composed_grade  # type: ignore[attr-defined]
-    return kind
-
-
-def _compose_texts(task: Task, candidate: Candidate) -> tuple[Task, Candidate]:
-    composed = replace(
-        task,
-        reference=None if task.reference is None else compose_nfc(task.reference),
-        context=None if task.context is None else compose_nfc(task.context),
-    )
-    return composed, replace(candidate, text=compose_nfc(candidate.text))
-
-
-def with_limit(kind: G) -> G:
-    """Return the class with a `grade` method that composes texts, and grades long ones in a worker
-    process.
-
-    A user's subclass grades in this process, without a limit.
-    """
-    grade = with_composed_texts(kind).grade  # type: ignore[attr-defined]
-
-    @wraps(grade)
-    async def limited_grade(
-        self: Any, task: Task, candidate: Candidate, ask: JudgeClient
-    ) -> Feedback:
-        size = len(candidate.display_text) + len(task.reference or "") + len(task.context or "")
-        if size <= IN_PROCESS or not is_own(type(self)):
-            return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
-        packed_task = pack(task if traits_of(self).reads_metadata else replace(task, metadata={}))
-        settings = {f.name: getattr(self, f.name) for f in fields(self)}
-        failure = f"{self.name} could not be computed"
-        packed_candidate = pack(
-            Candidate(
-                0,
-                candidate.text,
-                tool_calls=candidate.tool_calls,
-                reasoning_form=reasoning_form_of(candidate),
-            )
-        )
-        arguments = (
-            type(self).__module__,
-            type(self).__qualname__,
-            settings,
-            packed_task,
-            packed_candidate,
-        )
-        feedback: Feedback = unpack(
-            Feedback,
-            await run(_grade_in_worker, *arguments, failure_text=failure, text_length=size),
-        )
-        return feedback
-
-    kind.grade = limited_grade  # type: ignore[attr-defined]
-    return kind
-
-
-def _grade_in_worker(
-    module: str,
-    name: str,
-    settings: dict[str, Any],
-    task: dict[str, Any],
-    candidate: dict[str, Any],
-) -> dict[str, Any]:
-    kind = getattr(import_module(module), name)
-    grade = kind.grade.__wrapped__
-    return pack(
-        asyncio.run(grade(kind(**settings), unpack(Task, task), unpack(Candidate, candidate), None))
-    )
-
-
 # ---- options
 
 
@@ -184,13 +187,56 @@ T = TypeVar("T")
 SEPARATOR = "|"  # between the texts of one value
 
 
+class _Format(NamedTuple):
+    """How a value of some type is written in the name of a grader."""
+
+    hint: str
+    parse: Callable[[str], Any]  # raises KeyError or ValueError
+
+
+def _read_flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _read_texts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(SEPARATOR) if part.strip())
+
+
+def _read_finite(text: str) -> float:
+    if not isfinite(value := float(text)):
+        raise ValueError
+    return value
+
+
+_FORMATS: Mapping[Any, _Format] = {
+    bool: _Format("true|false", _read_flag),
+    int: _Format("a whole number", int),
+    float: _Format("a number", _read_finite),
+    str: _Format("TEXT", str),
+    tuple[str, ...]: _Format(f"A{SEPARATOR}B{SEPARATOR}C", _read_texts),
+}
+
+
+def _format_of(hint: Any) -> _Format | None:
+    """Return how a value of this type is written: a choice, a text, a number, a flag, or several
+    texts; None for any other type.
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _format_of(next(part for part in parts if part is not type(None)))
+    if origin is Literal:
+        choices = {str(choice): choice for choice in parts}
+        return _Format("|".join(choices), choices.__getitem__)
+    return _FORMATS.get(hint)
+
+
 def parse_options(cls: type[T], argument: str) -> T:
     """Return an instance with the options in `argument` ("" for none). Raises ConfigError naming
     what is allowed.
     """
     hints = get_type_hints(cls)
-    options = {f.name: hints[f.name] for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
-    allowed = {name: hint for name, hint in options.items() if _is_text_option(hint)}
+    options = {f.name: _format_of(hints[f.name]) for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
+    allowed = {name: written for name, written in options.items() if written}
     pairs = argument.split(",") if argument.strip() else []
     for key in (pair.partition("=")[0].strip() for pair in pairs):
         if key in options and key not in allowed:
@@ -202,69 +248,17 @@ def parse_options(cls: type[T], argument: str) -> T:
     return cls(**dict(_parse_option(pair, allowed) for pair in pairs))
 
 
-def _is_text_option(hint: Any) -> bool:
-    """Whether a value of this type can be written in a name: a choice, a text, a number, a flag, or
-    several texts.
-    """
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return _is_text_option(next(part for part in parts if part is not type(None)))
-    if origin is tuple:
-        return parts[:1] == (str,)
-    return origin is Literal or hint in (bool, int, float, str)
-
-
-def _parse_option(pair: str, allowed: dict[str, Any]) -> tuple[str, Any]:
+def _parse_option(pair: str, allowed: Mapping[str, _Format]) -> tuple[str, Any]:
     key, equals, value = (part.strip() for part in pair.partition("="))
     if not equals or key not in allowed:
         near = checks.closest_names(key, allowed, 1)
-        hint = f"did you mean {near[0]}={_format_hint(allowed[near[0]])}? " if near else ""
-        known = (
-            ", ".join(f"{name}={_format_hint(hint)}" for name, hint in allowed.items()) or "none"
-        )
+        hint = f"did you mean {near[0]}={allowed[near[0]].hint}? " if near else ""
+        known = ", ".join(f"{name}={written.hint}" for name, written in allowed.items()) or "none"
         raise ConfigError(
             f"{checks.format_value(pair.strip())} is not an option; {hint}there are: {known}"
         )
-    return key, _parse_value(key, value, allowed[key])
-
-
-def _parse_value(key: str, text: str, hint: Any) -> Any:
-    origin = get_origin(hint)
-    if origin is Literal:
-        return _parse_choice(key, text, {str(choice): choice for choice in get_args(hint)})
-    if origin in (Union, types.UnionType):
-        return _parse_value(
-            key, text, next(part for part in get_args(hint) if part is not type(None))
-        )
-    if origin is tuple:
-        return tuple(part.strip() for part in text.split(SEPARATOR) if part.strip())
-    if hint is bool:
-        return _parse_choice(key, text.lower(), {"true": True, "false": False})
-    return text if hint is str else _parse_number(key, text, hint)
-
-
-def _parse_choice(key: str, text: str, choices: dict[str, Any]) -> Any:
-    if text not in choices:
-        raise ConfigError(f"{key} must be {' or '.join(choices)}, got {text!r}")
-    return choices[text]
-
-
-def _parse_number(key: str, text: str, kind: Callable[[str], Any]) -> Any:
     try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not isfinite(value):
-        raise ConfigError(f"{key} must be {_format_hint(kind)}, got {text!r}")
-    return value
-
-
-def _format_hint(hint: Any) -> str:
-    """Return in words how a value of this type is written."""
-    if get_origin(hint) is Literal:
-        return "|".join(map(str, get_args(hint)))
-    if get_origin(hint) in (Union, types.UnionType):
-        return _format_hint(get_args(hint)[0])
-    if get_origin(hint) is tuple:
-        return f"A{SEPARATOR}B{SEPARATOR}C"
-    return {bool: "true|false", int: "a whole number", float: "a number"}.get(hint, "TEXT")
+        return key, allowed[key].parse(value)
+    except (KeyError, ValueError):
+        wanted = allowed[key].hint.replace("|", " or ")
+        raise ConfigError(f"{key} must be {wanted}, got {value!r}") from None

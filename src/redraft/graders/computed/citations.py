@@ -11,9 +11,9 @@ from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
-from ...requirements import text_spans as texts
-from .base import compute, context_of, preview, score_feedback, with_limit
+from ...requirements.text_spans import folded_words
+from ..base import check_needs
+from .base import ComputedGrader, preview, score_feedback
 
 # characters times characters that are searched with tolerance; then only exact quotes count
 MAX_FUZZY_COST = 20_000_000
@@ -27,9 +27,8 @@ _SENTENCE = re.compile(r"[^.!?\n\u3002]*[.!?\n\u3002]?(?:[ \t]*\[[^\[\]\n]{1,60}
 
 
 @fingerprint_name("citations")
-@with_limit
 @dataclass(frozen=True)
-class Citations:
+class Citations(ComputedGrader):
     """The share of different citations in the answer that the context supports; 0 for an answer
     that cites nothing.
 
@@ -45,19 +44,16 @@ class Citations:
     tolerance: float = 0.0
     name: str = "citations"
 
-    model_free = True
     needs = ("context",)
 
     def __post_init__(self) -> None:
         checks.whole_number("min_words", self.min_words, 1, 1000)
         checks.number("tolerance", self.tolerance, 0, 0.5)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a task without context."""
-        answer, context = candidate.text, context_of(task, self.name)
-        return await compute(len(answer) + len(context), self._check, answer, context)
-
-    def _check(self, answer: str, context: str) -> Feedback:
+        check_needs(self.name, self.needs, task)
+        answer, context = candidate.text, str(task.context)
         citations = {
             **dict(self._check_quotes(answer, context)),
             **dict(_check_labels(answer, passages(context))),
@@ -99,7 +95,7 @@ class Citations:
 
 def _normalise(text: str) -> str:
     """Return the words in lower case with single spaces."""
-    return " ".join(text[a:b].casefold() for a, b in texts.words(text))
+    return " ".join(folded_words(text))
 
 
 def _fuzzy_contains(quote: str, plain: str, tolerance: float) -> bool:
@@ -113,7 +109,7 @@ def passages(context: str) -> Mapping[str, set[str]]:
     words_by_label: dict[str, set[str]] = {}
     pieces = _MARKER.split(context)
     for label, passage in zip(pieces[1::2], pieces[2::2], strict=True):
-        words_by_label.setdefault(label.strip(), set()).update(words(passage))
+        words_by_label.setdefault(label.strip(), set()).update(folded_words(passage))
     return words_by_label
 
 
@@ -126,21 +122,14 @@ def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterato
         counted = [
             label for label in labels if label in passage_words or (has_numbers and label.isdigit())
         ]
-        if not counted:
-            continue
         bare = _MARKER.sub(" ", sentence)
-        content = Counter(content_words([bare[a:b].casefold() for a, b in texts.words(bare)]))
+        content = Counter(content_words(folded_words(bare)))
         sentence_shown = " ".join(bare.split())[:200]
         for label in dict.fromkeys(counted):
             supported = sum(
                 content[word] for word in content.keys() & passage_words.get(label, set())
             )
             yield f"{sentence_shown} [{label}]", bool(content) and supported * 2 >= content.total()
-
-
-def words(text: str) -> set[str]:
-    """Return the different words of a text, in lower case."""
-    return {text[a:b].casefold() for a, b in texts.words(text)}
 
 
 def content_words(tokens: list[str]) -> list[str]:

@@ -19,7 +19,6 @@ CLOSER_ACTION = "Say what the expected answer says, and leave out what it does n
 
 
 @fingerprint_name("embedding")
-@with_composed_texts
 @dataclass(frozen=True, repr=False)
 class Embedding:
     """The cosine similarity of the vectors of answer and reference; a negative one counts as 0, and
@@ -50,6 +49,7 @@ class Embedding:
         """Return max(0, cosine). Raises ModelError if the endpoint fails."""
         if not candidate.text.strip():
             return Feedback(0.0, "the answer is empty", (CLOSER_ACTION,))
+        task, candidate = await with_composed_texts(task, candidate)
         texts = {"user": reference_of(task, self.name), "assistant": candidate.text}
         reply = await ask.complete(
             Request(tuple({"role": role, "content": text} for role, text in texts.items()))

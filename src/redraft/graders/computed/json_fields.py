@@ -14,24 +14,16 @@ from ...base.text import compose_nfc
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from .base import (
-    binary_feedback,
-    compute,
-    reference_of,
-    score_feedback,
-    with_limit,
-)
+from .base import ComputedGrader, binary_feedback, reference_of, score_feedback
 
 MAX_DEPTH = 64
 MISSING = object()
 
 
 @fingerprint_name("json_fields")
-@with_limit
 @dataclass(frozen=True)
-class JsonFields:
+class JsonFields(ComputedGrader):
     """The share of fields that are equal: of all in the reference or in the answer, so an extra
     field counts as wrong.
 
@@ -47,24 +39,19 @@ class JsonFields:
     tolerance: float = 1e-9
     name: str = "json_fields"
 
-    model_free = True
     needs = ("reference",)
 
     def __post_init__(self) -> None:
         checks.number("tolerance", self.tolerance, 0)
         object.__setattr__(self, "fields", tuple(self.fields))
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return a score from 0 to 1. Raises ConfigError for a reference that is not JSON or has
         none of the fields.
         """
-        answer, reference = candidate.text, reference_of(task, self.name)
-        return await compute(len(answer) + len(reference), self._compare, reference, answer)
-
-    def _compare(self, reference: str, answer: str) -> Feedback:
-        expected = self._expected_leaves(reference)
+        expected = self._expected_leaves(reference_of(task, self.name))
         try:
-            actual = self._leaves(answer)
+            actual = self._leaves(candidate.text)
         except ValueError as error:
             return binary_feedback(
                 ok=False,

@@ -11,22 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from math import log2
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from ...base.own_code import fingerprint_name
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
-from .base import binary_feedback, compute, with_limit
+from .base import ComputedGrader, binary_feedback
 
 Finder: TypeAlias = Callable[[str], Iterable[str]]
 MAX_SHOWN = 10  # findings named in a reason
 
 
-@with_limit
 @dataclass(frozen=True)
-class _Leaks:
+class _Leaks(ComputedGrader):
     """1 for a text without findings, else 0; the reason gives the kind and the first characters of
     each finding.
     """
@@ -34,21 +32,17 @@ class _Leaks:
     kinds: tuple[str, ...] = ()
     name: str = "leaks"
 
-    model_free = True
+    finders: ClassVar[Mapping[str, Finder]] = {}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kinds", tuple(self.kinds))
         for kind in self.kinds:
-            if kind not in self.finders():
-                raise ConfigError(f"kinds must be of {', '.join(self.finders())}, got {kind!r}")
+            if kind not in self.finders:
+                raise ConfigError(f"kinds must be of {', '.join(self.finders)}, got {kind!r}")
 
-    @staticmethod
-    def finders() -> Mapping[str, Finder]:
-        raise NotImplementedError
-
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return 1 or 0."""
-        findings = await compute(len(candidate.text), lambda: list(self._findings(candidate.text)))
+        findings = list(self._findings(candidate.text))
         if not findings:
             return binary_feedback(ok=True, reason="none found", action="")
         more = f" and {len(findings) - MAX_SHOWN} more" if len(findings) > MAX_SHOWN else ""
@@ -62,7 +56,7 @@ class _Leaks:
         )
 
     def _findings(self, text: str) -> Iterator[tuple[str, str]]:
-        for kind, find in self.finders().items():
+        for kind, find in self.finders.items():
             if not self.kinds or kind in self.kinds:
                 yield from ((kind, value) for value in dict.fromkeys(find(text)))
 
@@ -70,42 +64,6 @@ class _Leaks:
 def mask_value(value: str) -> str:
     """Return the first two characters (four of a long value), and stars."""
     return f"{value[: 4 if len(value) > 20 else 2]}***"
-
-
-@fingerprint_name("pii")
-@dataclass(frozen=True)
-class Pii(_Leaks):
-    """1 for a text without personal data, else 0.
-
-    Looks for e-mail addresses, phone numbers (international, or in the US form), payment cards
-    (Luhn), IBANs (ISO 13616 checksum), US social security numbers and public IP addresses (private,
-    loopback and documentation addresses are nobody's); `kinds` limits it to some: email, phone,
-    card, iban, ssn, ip. Reads only the answer.
-    """
-
-    name: str = "pii"
-
-    @staticmethod
-    def finders() -> Mapping[str, Finder]:
-        return PII_FINDERS
-
-
-@fingerprint_name("secrets")
-@dataclass(frozen=True)
-class Secrets(_Leaks):
-    """1 for a text without secrets, else 0.
-
-    Looks for keys of common vendors by their prefix, private key blocks, JSON web tokens, passwords
-    in URLs, and random-looking values (at least 12 characters of at least 3 bits) that are assigned
-    to a name such as `password` or `api_key`; `kinds` limits it to some of: key, private_key, jwt,
-    url, assigned. Reads only the answer.
-    """
-
-    name: str = "secrets"
-
-    @staticmethod
-    def finders() -> Mapping[str, Finder]:
-        return SECRET_FINDERS
 
 
 def _pattern_finder(*patterns: str, flags: int = 0) -> Finder:
@@ -177,6 +135,22 @@ PII_FINDERS: Mapping[str, Finder] = {
 }
 
 
+@fingerprint_name("pii")
+@dataclass(frozen=True)
+class Pii(_Leaks):
+    """1 for a text without personal data, else 0.
+
+    Looks for e-mail addresses, phone numbers (international, or in the US form), payment cards
+    (Luhn), IBANs (ISO 13616 checksum), US social security numbers and public IP addresses (private,
+    loopback and documentation addresses are nobody's); `kinds` limits it to some: email, phone,
+    card, iban, ssn, ip. Reads only the answer.
+    """
+
+    name: str = "pii"
+
+    finders = PII_FINDERS
+
+
 # ---- secrets
 
 _KEY_PATTERNS = (
@@ -232,3 +206,19 @@ SECRET_FINDERS: Mapping[str, Finder] = {
     ),
     "assigned": _find_assigned_secrets,
 }
+
+
+@fingerprint_name("secrets")
+@dataclass(frozen=True)
+class Secrets(_Leaks):
+    """1 for a text without secrets, else 0.
+
+    Looks for keys of common vendors by their prefix, private key blocks, JSON web tokens, passwords
+    in URLs, and random-looking values (at least 12 characters of at least 3 bits) that are assigned
+    to a name such as `password` or `api_key`; `kinds` limits it to some of: key, private_key, jwt,
+    url, assigned. Reads only the answer.
+    """
+
+    name: str = "secrets"
+
+    finders = SECRET_FINDERS

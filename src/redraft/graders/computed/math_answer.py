@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from ...base import checks
 from ...base.checks import check_extra
@@ -68,7 +68,6 @@ _PARTICLES = re.compile("ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|s
 
 
 @fingerprint_name("math")
-@with_composed_texts
 @dataclass(frozen=True)
 class Math:
     r"""1 if the answer equals the reference as mathematics, else 0; None if the comparison takes
@@ -95,7 +94,8 @@ class Math:
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return 1, 0 or None."""
-        expected = await self._run(final_answer, reference_of(task, self.name))
+        task, candidate = await with_composed_texts(task, candidate)
+        expected = ", ".join(await self._run(final_answers, reference_of(task, self.name)))
         if letter := _LETTER.fullmatch(without_style(expected)):
             letters = await self._run(_named_choices, candidate.text, expected, letter[1].upper())
             return _choice_feedback(letters, letter[1].upper())
@@ -123,12 +123,26 @@ class Math:
         )
 
     async def _is_equal(self, answer: str, expected: str) -> bool | None:
-        equal = await self._run(equal_as_text_or_number, answer, expected)
-        if equal is None:
-            equal = await self._equals(
-                _brace_products(_strip_unit(answer, expected)), _brace_products(expected)
+        """Return whether two expressions are equal; None if that takes too long. Raises
+        ConfigError.
+        """
+        equal: bool | None = await self._run(equal_as_text_or_number, answer, expected)
+        if equal is not None:
+            return equal
+        self.check_environment()
+        bare = _brace_products(_strip_unit(answer, expected))
+        try:
+            equal = await run(
+                equal_as_mathematics,
+                bare,
+                _brace_products(expected),
+                failure_text="the expressions could not be compared",
+                text_length=len(bare),
+                seconds=self.seconds,
             )
-        return cast("bool | None", equal)
+        except ComputeLimitError:
+            return None
+        return equal
 
     async def _run(self, function: Callable[..., Any], *texts: str) -> Any:
         return await run_on_texts(
@@ -138,25 +152,6 @@ class Math:
     def check_environment(self) -> None:
         """Raise ConfigError if the extra is missing."""
         check_extra("math", "math needs", "math_verify")
-
-    async def _equals(self, answer: str, expected: str) -> bool | None:
-        """Return whether two expressions are equal as mathematics; None if that takes too long.
-        Raises ConfigError.
-        """
-        self.check_environment()
-        failure = "the expressions could not be compared"
-        try:
-            equal = await run(
-                equal_as_mathematics,
-                answer,
-                expected,
-                failure_text=failure,
-                text_length=len(answer),
-                seconds=self.seconds,
-            )
-        except ComputeLimitError:
-            return None
-        return equal if isinstance(equal, bool) else None
 
 
 STATE_ANSWER_ACTION = "End with one line: The final answer is \\boxed{...}."
@@ -185,13 +180,6 @@ def _choice_feedback(letters: list[str], letter: str) -> Feedback:
         f"the choice is {letters[0]}, which is {'right' if ok else 'wrong'}",
         CHECK_ANSWER_ACTION,
     )
-
-
-def final_answer(text: str) -> str:
-    """Return the final expression of a text, of several marked ones the list; "" if there is
-    none.
-    """
-    return ", ".join(final_answers(text))
 
 
 def final_answers(text: str) -> list[str]:
@@ -246,17 +234,13 @@ def _is_product(run: re.Match[str]) -> bool:
         return False
     if _AFTER_SIGN.match(text, run.start()) or _BEFORE_SIGN.match(text, run.end()):
         return True
+    beside_bracket = _AFTER_BRACKET.match(text, run.start()) or _BEFORE_BRACKET.match(
+        text, run.end()
+    )
+    in_formula = beside_bracket and _MATHEMATICAL.search(text)
     return not _PARTICLES.fullmatch(letters) and bool(
-        _LIKE_VARIABLES.fullmatch(letters) or _is_beside_bracket(run)
+        _LIKE_VARIABLES.fullmatch(letters) or in_formula
     )
-
-
-def _is_beside_bracket(run: re.Match[str]) -> bool:
-    """Return whether letters are next to a bracket of a formula."""
-    beside = _AFTER_BRACKET.match(run.string, run.start()) or _BEFORE_BRACKET.match(
-        run.string, run.end()
-    )
-    return bool(beside and _MATHEMATICAL.search(run.string))
 
 
 def _brace_products(formula: str) -> str:
@@ -285,7 +269,7 @@ def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
         or _has_prose(expected)
     ):
         return False
-    a, b = (_as_number(text) for text in (answer, expected))
+    a, b = _as_number(answer), _as_number(expected)
     if a is not None and b is not None:
         return bool(a == b) or (abs(a - b) <= abs(b) / 10**6 and ("." in answer or "." in expected))
     return None

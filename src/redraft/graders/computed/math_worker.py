@@ -18,18 +18,16 @@ from functools import cache
 from typing import Any, NoReturn
 
 
-def prepare() -> None:
-    """Load the libraries; called once in a worker, before its first job."""
-    _load_comparer()
-
-
 def equal_as_mathematics(answer: str, expected: str) -> bool | None:
     """Return whether an answer equals a reference as mathematics; None if that is unknown."""
-    return _compare(_load_comparer(), answer, expected)
+    return _compare(prepare(), answer, expected)
 
 
 @cache
-def _load_comparer() -> Any:
+def prepare() -> Any:
+    """Load the libraries, and return the function that compares; called in a worker before its
+    first job.
+    """
     from sympy.parsing import sympy_parser  # type: ignore[import-untyped]
 
     sympy_parser.parse_expr = _parse_plain
@@ -76,21 +74,17 @@ def _compare(compare: Any, answer: str, expected: str) -> bool | None:
 
 
 def _parse_or_none(text: str) -> Any:
-    try:
-        return _parse_expression(text)
-    except Exception:  # noqa: BLE001  (the parser raises anything)
-        return None
-
-
-def _parse_expression(text: str) -> Any:
     from latex2sympy2_extended import NormalizationConfig, latex2sympy  # type: ignore[import-untyped]
 
     config = NormalizationConfig(
         basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none"
     )
-    return latex2sympy(
-        _as_latex(text), is_real=True, convert_degrees=False, normalization_config=config
-    )
+    try:
+        return latex2sympy(
+            _as_latex(text), is_real=True, convert_degrees=False, normalization_config=config
+        )
+    except Exception:  # noqa: BLE001  (the parser raises anything)
+        return None
 
 
 def _as_latex(text: str) -> str:

@@ -15,14 +15,13 @@ import unicodedata
 from dataclasses import dataclass
 
 from ...base.own_code import fingerprint_name
-from ...base.threads import THREAD_THRESHOLD, run_in_thread
+from ...base.threads import run_in_thread_if_large
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task, message_text
 from ...protocols import JudgeClient
 from ...workers.pool import run_on_texts
 
 MAX_CHARS = 400  # a longer text is more than an opener
-CHUNK_CHARS = 2**16
 
 OPENERS = (
     "thought process",
@@ -152,40 +151,29 @@ async def find_no_answer_reason(text: str, task: Task) -> str | None:
 
     It does not block the event loop, however long the text and the task are.
     """
-    if len(text) > MAX_CHARS and text[0].isalnum():  # as most answers begin
-        return None
-    reason = (
-        _emptiness_reason(text)
-        if len(text) < THREAD_THRESHOLD
-        else await run_in_thread(_emptiness_reason, text)
-    )
+    reason = await run_in_thread_if_large(len(text), _emptiness_reason, text)
     if reason is None or _is_reference(text, task):
         return None
-    failure = "answered could not be computed"
+    prompt = "\n".join(message_text(m) for m in task.messages if m["role"] != "assistant")
     asked_for = await run_on_texts(
-        _is_asked_for, text[: MAX_CHARS + 1], _prompt_text(task), failure_text=failure
+        _is_asked_for,
+        text[: MAX_CHARS + 1],
+        prompt,
+        failure_text="answered could not be computed",
     )
     return None if asked_for else reason
 
 
 def _emptiness_reason(text: str) -> str | None:
-    if len(text) > MAX_CHARS and any(
-        c not in PUNCTUATION_MARKS and _is_visible(c) for c in text[:MAX_CHARS]
-    ):
-        return None
-    bare = _EMPTY.sub(" ", text) if len(text) <= MAX_CHARS else text
-    characters: set[str] = set()
-    # the set of a long text would block the event loop even from a thread
-    for at in range(0, len(bare), CHUNK_CHARS):
-        characters.update(bare[at : at + CHUNK_CHARS])
-    if not any(map(_is_visible, characters)):
+    is_long = len(text) > MAX_CHARS
+    bare = text if is_long else _EMPTY.sub(" ", text)
+    visible = filter(_is_visible, bare)
+    if not (first := next(visible, "")):
         return "it is empty"
-    if (
-        all(c in PUNCTUATION_MARKS or not _is_visible(c) for c in characters)
-        and bare.strip() not in OPERATORS
-    ):
+    only_marks = first in PUNCTUATION_MARKS and all(c in PUNCTUATION_MARKS for c in visible)
+    if only_marks and bare.strip() not in OPERATORS:
         return "it holds nothing but a punctuation mark"
-    if len(bare) <= MAX_CHARS and _only_openers(_normalise(bare), colon=bool(_COLON.search(bare))):
+    if not is_long and _only_openers(_normalise(bare), colon=bool(_COLON.search(bare))):
         return "it opens an answer and gives none"
     return None
 
@@ -221,10 +209,6 @@ def _is_reference(text: str, task: Task) -> bool:
     answer, wanted = text.strip(), (task.reference or "").strip()
     short = max(len(answer), len(wanted)) <= MAX_CHARS
     return bool(answer) and (answer == wanted or (short and _text_key(answer) == _text_key(wanted)))
-
-
-def _prompt_text(task: Task) -> str:
-    return "\n".join(message_text(m) for m in task.messages if m["role"] != "assistant")
 
 
 def _is_asked_for(text: str, prompt: str) -> bool:
@@ -263,25 +247,14 @@ def _is_alternative(text: str, prompt: str) -> bool:
 
 _OPENER_KEYS = frozenset(map(_normalise, OPENERS))
 _SINGLE_WORD_KEYS = frozenset(map(_normalise, SINGLE_WORD_OPENERS))
-_MAX_OPENER_WORDS = max(len(key.split()) for key in _OPENER_KEYS)
+_OPENER_SEQUENCE = re.compile(rf"(?:(?:{'|'.join(sorted(_OPENER_KEYS))})(?: |\Z))+")
 
 
 def _only_openers(text: str, *, colon: bool) -> bool:
     """Return whether the words are a sequence of openers and nothing else."""
-    words = text.split()
-    if not words:
-        return False
-    if len(words) == 1 and not colon:
+    if " " not in text and not colon:
         return text in _SINGLE_WORD_KEYS
-    ends = {0}  # word positions at which a sequence of openers may end
-    for start in range(len(words)):
-        if start in ends:
-            ends |= {
-                end
-                for end in range(start + 1, start + 1 + _MAX_OPENER_WORDS)
-                if " ".join(words[start:end]) in _OPENER_KEYS
-            }
-    return len(words) in ends
+    return _OPENER_SEQUENCE.fullmatch(text) is not None
 
 
 @fingerprint_name("answered")

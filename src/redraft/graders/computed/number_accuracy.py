@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 
 from ...base import checks
 from ...base.own_code import fingerprint_name
@@ -13,17 +14,15 @@ from ...base.threads import THREAD_THRESHOLD
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
 from .answers import Number, numbers
-from .base import compute, reference_of, score_feedback, with_limit
+from .base import ComputedGrader, reference_of, score_feedback
 
 MAX_REFERENCE_NUMBERS = 1000
 
 
 @fingerprint_name("number_accuracy")
-@with_limit
 @dataclass(frozen=True)
-class NumberAccuracy:
+class NumberAccuracy(ComputedGrader):
     """The share of the numbers in the reference that the answer gives.
 
     Each number of the answer counts for one number of the reference at most. With `order`, they
@@ -44,7 +43,6 @@ class NumberAccuracy:
     relative: float = 1e-6
     name: str = "number_accuracy"
 
-    model_free = True
     needs = ("reference",)
 
     def __post_init__(self) -> None:
@@ -60,13 +58,6 @@ class NumberAccuracy:
         if len(text := task.reference or "") < THREAD_THRESHOLD:
             self._expected_numbers(text)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError for a reference with too few or too many
-        numbers.
-        """
-        answer, reference = candidate.text, reference_of(task, self.name)
-        return await compute(len(answer) + len(reference), self._compare, answer, reference)
-
     def _expected_numbers(self, reference: str) -> list[Number]:
         expected = numbers(reference)
         if not 1 <= len(expected) <= MAX_REFERENCE_NUMBERS:
@@ -76,8 +67,12 @@ class NumberAccuracy:
             )
         return expected
 
-    def _compare(self, answer: str, reference: str) -> Feedback:
-        expected, actual = self._expected_numbers(reference), numbers(answer)
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
+        """Return a score from 0 to 1. Raises ConfigError for a reference with too few or too many
+        numbers.
+        """
+        expected = self._expected_numbers(reference_of(task, self.name))
+        actual = numbers(candidate.text)
         matches = self._match_masks(expected, actual)
         right = longest_common_subsequence(matches) if self.order else maximum_matching(matches)
         total = len(expected) if self.extra else max(len(expected), len(actual))
@@ -105,37 +100,28 @@ class NumberAccuracy:
         """Return for each expected number a bit mask of the positions of the numbers in the answer
         that equal it.
         """
-        as_read = _Positions((value, n) for n, (value, _) in enumerate(actual))
-        in_percent = _Positions(
+        as_read = sorted((value, n) for n, (value, _) in enumerate(actual))
+        in_percent = sorted(
             (value * 100, n) for n, (value, percent) in enumerate(actual) if percent
         )
-        as_share = _Positions(
+        as_share = sorted(
             (value / 100, n) for n, (value, percent) in enumerate(actual) if not percent
         )
         masks: dict[Number, int] = {}
         for value, percent in dict.fromkeys(expected):
             tolerance = max(Fraction(self.absolute), Fraction(self.relative) * abs(value))
             low, high = value - tolerance, value + tolerance
-            masks[value, percent] = as_read.mask(low, high) | (
-                as_share if percent else in_percent
-            ).mask(low, high)
+            scaled = as_share if percent else in_percent
+            masks[value, percent] = _mask(as_read, low, high) | _mask(scaled, low, high)
         return [masks[number] for number in expected]
 
 
-class _Positions:
-    """Values with their positions, sorted by value."""
-
-    def __init__(self, items: Iterable[tuple[Fraction, int]]) -> None:
-        self._items = sorted(items)
-        self._values = [value for value, _ in self._items]
-
-    def mask(self, low: Fraction, high: Fraction) -> int:
-        """Return a bit mask of the positions of the values from `low` to `high`."""
-        positions = self._items[bisect_left(self._values, low) : bisect_right(self._values, high)]
-        bits = bytearray(max((n for _, n in positions), default=-1) // 8 + 1)
-        for _, n in positions:
-            bits[n // 8] |= 1 << n % 8
-        return int.from_bytes(bits, "little")
+def _mask(items: Sequence[tuple[Fraction, int]], low: Fraction, high: Fraction) -> int:
+    """Return a bit mask of the positions of the values from `low` to `high` among sorted pairs of
+    value and position.
+    """
+    first = bisect_left(items, low, key=itemgetter(0))
+    return sum(1 << n for _, n in items[first : bisect_right(items, high, key=itemgetter(0))])
 
 
 def longest_common_subsequence(masks: Sequence[int]) -> int:

@@ -13,7 +13,6 @@ from ...base.threads import THREAD_THRESHOLD
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
 from .answers import (
     Number,
     marked_answers,
@@ -22,13 +21,12 @@ from .answers import (
     numbers,
     standing_text,
 )
-from .base import binary_feedback, compute, preview, reference_of, with_limit
+from .base import ComputedGrader, binary_feedback, preview, reference_of
 
 
 @fingerprint_name("numeric")
-@with_limit
 @dataclass(frozen=True)
-class Numeric:
+class Numeric(ComputedGrader):
     r"""1 if the answer's final number equals the reference's, else 0; a list of numbers must be
     equal in the same order.
 
@@ -53,13 +51,12 @@ class Numeric:
     pick: Literal["last", "first", "only"] = "last"
     name: str = "numeric"
 
-    model_free = True
     needs = ("reference",)
 
     def __post_init__(self) -> None:
         checks.number("absolute", self.absolute, 0)
         checks.number("relative", self.relative, 0)
-        checks.one_of("pick", self.pick, ("last", "first", "only"))
+        super().__post_init__()
 
     def check_task(self, task: Task) -> None:
         """Raise ConfigError for a short reference without a number (a long one is read when it is
@@ -72,17 +69,17 @@ class Numeric:
                 f"reference, got {preview(text)}"
             )
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return 1 or 0. Raises ConfigError for a reference without a number."""
-        answer, reference = candidate.text, reference_of(task, self.name)
-        expected = await compute(len(reference), reference_numbers, reference)
+        answer = candidate.text
+        expected = reference_numbers(reference_of(task, self.name))
         if not expected:
             raise ConfigError(
                 f"grader {self.name!r} needs one number, or a list of them, in the task's reference"
             )
         if len(expected) > 1:
-            return await compute(len(answer), self._compare_lists, answer, expected)
-        actual = await compute(len(answer), final_numbers, answer, self.pick)
+            return self._compare_lists(answer, expected)
+        actual = final_numbers(answer, self.pick)
         if len(actual) != 1:
             reason = (
                 "the answer gives several numbers" if actual else "there is no number in the answer"

@@ -16,9 +16,8 @@ from ...base.own_code import fingerprint_name
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
 from ...models.reasoning import TAG_NAMES
-from ...protocols import JudgeClient
 from ...requirements.data import parse_json
-from .base import binary_feedback, reasoning_form_of, with_limit
+from .base import ComputedGrader, binary_feedback, reasoning_form_of
 from .tool_calls import parse_call
 
 TAG_NAME = re.compile(r"[A-Za-z][\w-]{0,63}", re.ASCII)
@@ -36,9 +35,8 @@ class FormatFault(ValueError):
 
 
 @fingerprint_name("reasoning_format")
-@with_limit
 @dataclass(frozen=True)
-class ReasoningFormat:
+class ReasoningFormat(ComputedGrader):
     """1 if the reply is reasoning between tags and then an answer, else 0.
 
     The reasoning stands once, at the beginning, between <think> and </think> (or the tags named by
@@ -58,8 +56,6 @@ class ReasoningFormat:
     tool_calls: bool = False
     name: str = "reasoning_format"
 
-    model_free = True
-
     def __post_init__(self) -> None:
         checks.flag("tool_calls", self.tool_calls)
         for name in ("think", "answer"):
@@ -73,7 +69,7 @@ class ReasoningFormat:
         """Whether it grades candidates that call tools."""
         return self.tool_calls
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return 1 or 0."""
         try:
             self._check_answer(self._text_after_reasoning(candidate), candidate)
@@ -114,19 +110,25 @@ class ReasoningFormat:
             text = candidate.text
         if form in FAULTS:
             raise FormatFault(FAULTS[form])
-        if f"<{self.think}>" in text or f"</{self.think}>" in text:
-            raise FormatFault(FAULTS["other"])
+        is_tagged = f"<{self.think}>" in text or f"</{self.think}>" in text
+        _require(not is_tagged, FAULTS["other"])
         return text.strip()
 
     def _check_answer(self, text: str, candidate: Candidate) -> None:
         """Raise FormatFault unless the text after the reasoning is an answer or tool calls."""
         if self.tool_calls and (candidate.tool_calls or f"<{TOOL_CALL}>" in text):
             _check_calls(text, candidate)
-        elif not self.answer:
-            if not text:
-                raise FormatFault("no answer follows the reasoning")
-        elif not _content_of_only(text, self.answer).strip():
-            raise FormatFault(f"there is no text between <{self.answer}> and </{self.answer}>")
+        elif self.answer:
+            content = _content_of_only(text, self.answer).strip()
+            _require(content, f"there is no text between <{self.answer}> and </{self.answer}>")
+        else:
+            _require(text, "no answer follows the reasoning")
+
+
+def _require(condition: object, fault: str) -> None:
+    """Raise FormatFault unless a condition holds."""
+    if not condition:
+        raise FormatFault(fault)
 
 
 def _split_at_tags(text: str, tag: str) -> Parts:
@@ -134,13 +136,10 @@ def _split_at_tags(text: str, tag: str) -> Parts:
     missing.
     """
     reasoning, close, rest = text.partition(f"</{tag}>")
-    if not close:
-        raise FormatFault(f"there is no reasoning that ends with </{tag}>")
+    _require(close, f"there is no reasoning that ends with </{tag}>")
     before, opened, inside = reasoning.partition(f"<{tag}>")
-    if opened and before.strip():
-        raise FormatFault(f"there is text before <{tag}>")
-    if f"<{tag}>" in inside:
-        raise FormatFault(FAULTS["other"])
+    _require(not opened or not before.strip(), f"there is text before <{tag}>")
+    _require(f"<{tag}>" not in inside, FAULTS["other"])
     return (inside if opened else before), rest
 
 
@@ -149,10 +148,10 @@ def _content_of_only(text: str, tag: str) -> str:
     not, or occur twice.
     """
     opened, closed = f"<{tag}>", f"</{tag}>"
-    if text.count(opened) != 1 or text.count(closed) != 1:
-        raise FormatFault(f"the answer does not stand once between {opened} and {closed}")
-    if not (text.startswith(opened) and text.endswith(closed)):
-        raise FormatFault(f"there is text around {opened} and {closed}")
+    once = text.count(opened) == 1 and text.count(closed) == 1
+    _require(once, f"the answer does not stand once between {opened} and {closed}")
+    around = text.startswith(opened) and text.endswith(closed)
+    _require(around, f"there is text around {opened} and {closed}")
     return text[len(opened) : -len(closed)]
 
 
@@ -162,15 +161,14 @@ def _check_calls(text: str, candidate: Candidate) -> None:
     """
     opened, closed = f"<{TOOL_CALL}>", f"</{TOOL_CALL}>"
     if candidate.tool_calls:
-        if text:
-            raise FormatFault("there is text beside the tool calls")
+        _require(not text, "there is text beside the tool calls")
         return
     for piece in text.removesuffix(closed).split(closed):
-        content = piece.strip()
-        if not content.startswith(opened) or opened in content[len(opened) :]:
-            raise FormatFault(f"the tool calls do not stand alone between {opened} and {closed}")
+        before, tag, content = piece.partition(opened)
+        alone = tag and not before.strip() and opened not in content
+        _require(alone, f"the tool calls do not stand alone between {opened} and {closed}")
         try:
-            _check_call(parse_json(content[len(opened) :]))
+            _check_call(parse_json(content))
         except ValueError as error:
             raise FormatFault(f"a tool call cannot be read: {str(error)[:200]}") from None
 

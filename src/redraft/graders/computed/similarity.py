@@ -14,30 +14,21 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from ...base import checks
 from ...base.checks import needs_extra
 from ...base.own_code import fingerprint_name
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
-from .base import (
-    binary_feedback,
-    compute,
-    reference_of,
-    score_feedback,
-    with_limit,
-)
+from .base import ComputedGrader, binary_feedback, reference_of, score_feedback
 
 # ---- exact match
 
 
 @fingerprint_name("exact")
-@with_limit
 @dataclass(frozen=True)
-class Exact:
+class Exact(ComputedGrader):
     """1 if the answer equals the reference, else 0.
 
     `case`, `whitespace` and `punctuation` say whether differences in these count. Without
@@ -50,10 +41,9 @@ class Exact:
     punctuation: bool = True
     name: str = "exact"
 
-    model_free = True
     needs = ("reference",)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return 1 or 0."""
         expected = self._normalise(reference_of(task, self.name))
         if self._normalise(candidate.text) == expected:
@@ -80,23 +70,17 @@ CLOSER_ACTION = (
 )
 
 
-@with_limit
 @dataclass(frozen=True)
-class _Overlap:
+class _Overlap(ComputedGrader):
     """What the measures of overlap share. `measure` returns the value."""
 
     name: str = "overlap"
 
-    model_free = True
     needs = ("reference",)
-    package: ClassVar[str] = ""  # that `measure` loads
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return the overlap, from 0 to 1. Raises ConfigError for a task without reference."""
-        answer, reference = candidate.text, reference_of(task, self.name)
-        score = await compute(
-            len(answer) + len(reference), self.measure, answer, reference, package=self.package
-        )
+        score = self.measure(candidate.text, reference_of(task, self.name))
         return score_feedback(
             score, f"{self.name} {score:.3f} against the expected answer", CLOSER_ACTION
         )
@@ -124,9 +108,19 @@ class Fuzzy(_Overlap):
         return float(fuzz.ratio(answer, reference)) / 100
 
 
+class _Sacrebleu(_Overlap):
+    """What the measures of sacrebleu share."""
+
+    package = "sacrebleu"
+
+    def check_environment(self) -> None:
+        """Raise ConfigError if the extra is missing."""
+        _import_sacrebleu()
+
+
 @fingerprint_name("bleu")
 @dataclass(frozen=True)
-class Bleu(_Overlap):
+class Bleu(_Sacrebleu):
     """Sentence BLEU by sacrebleu (Papineni et al. 2002; exponential smoothing, effective order),
     divided by 100.
 
@@ -135,12 +129,6 @@ class Bleu(_Overlap):
 
     name: str = "bleu"
 
-    package = "sacrebleu"
-
-    def check_environment(self) -> None:
-        """Raise ConfigError if the extra is missing."""
-        _import_sacrebleu()
-
     def measure(self, answer: str, reference: str) -> float:
         bleu = _import_sacrebleu().BLEU(effective_order=True)
         return float(bleu.sentence_score(answer, [reference]).score) / 100
@@ -148,18 +136,12 @@ class Bleu(_Overlap):
 
 @fingerprint_name("chrf")
 @dataclass(frozen=True)
-class Chrf(_Overlap):
+class Chrf(_Sacrebleu):
     """chrF2 by sacrebleu (Popovic 2015; characters 1-6, beta 2), divided by 100. Reads `reference`;
     needs the extra `overlap`.
     """
 
     name: str = "chrf"
-
-    package = "sacrebleu"
-
-    def check_environment(self) -> None:
-        """Raise ConfigError if the extra is missing."""
-        _import_sacrebleu()
 
     def measure(self, answer: str, reference: str) -> float:
         return float(_import_sacrebleu().CHRF().sentence_score(answer, [reference]).score) / 100
@@ -169,9 +151,6 @@ def _import_sacrebleu() -> Any:
     with needs_extra("overlap", "bleu and chrf need an extra"):
         from sacrebleu import metrics
     return metrics
-
-
-ROUGE_KINDS = ("rougeL", "rouge1", "rouge2")
 
 
 @fingerprint_name("rouge")
@@ -188,9 +167,6 @@ class Rouge(_Overlap):
     name: str = "rouge"
 
     package = "rapidfuzz"
-
-    def __post_init__(self) -> None:
-        checks.one_of("kind", self.kind, ROUGE_KINDS)
 
     def measure(self, answer: str, reference: str) -> float:
         actual, expected = _words(answer), _words(reference)
@@ -214,7 +190,6 @@ def _f1(hits: int, predicted: int, expected: int) -> float:
     return 2 * hits / (predicted + expected) if hits else 0.0
 
 
-TOKEN_KINDS = ("squad", "words", "whitespace")
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
@@ -235,9 +210,6 @@ class TokenF1(_Overlap):
     tokens: Literal["squad", "words", "whitespace"] = "squad"
     name: str = "token_f1"
 
-    def __post_init__(self) -> None:
-        checks.one_of("tokens", self.tokens, TOKEN_KINDS)
-
     def measure(self, answer: str, reference: str) -> float:
         actual, expected = (Counter(self._tokens(text)) for text in (answer, reference))
         if not actual and not expected:
@@ -246,7 +218,7 @@ class TokenF1(_Overlap):
 
     def _tokens(self, text: str) -> list[str]:
         if self.tokens == "words":
-            return [text[a:b].casefold() for a, b in texts.words(text)]
+            return texts.folded_words(text)
         if self.tokens == "squad":
             text = _ARTICLE.sub(" ", text.lower().translate(_ASCII_PUNCTUATION))
         return text.split()

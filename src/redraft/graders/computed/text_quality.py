@@ -1,19 +1,118 @@
-"""Qualities of the answer alone: how easy it is to read, and how much it repeats itself."""
+"""Qualities of the answer alone: its length, how easy it is to read, and how much it repeats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from ...base import checks
+from ...base.checks import needs_extra
 from ...base.own_code import fingerprint_name
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
 from ...loop.task import Task
-from ...protocols import JudgeClient
 from ...requirements import text_spans as texts
 from ...requirements.length import count_syllables, flesch_kincaid, reading_grade
-from .base import compute, score_feedback, with_limit
+from ...requirements.spec import Range, format_count, parse_range
+from .base import ComputedGrader, score_feedback
+
+# ---- length
+
+
+ENCODING = "o200k_base"
+UNITS = ("words", "characters", "tokens")
+
+
+@fingerprint_name("length")
+@dataclass(frozen=True)
+class GradedLength(ComputedGrader):
+    """1 if the length lies in a range, else less: the score falls in a straight line to 0.
+
+    Exactly one of `words`, `characters` and `tokens` gives the range, as requirements write it:
+    "80-200", "80-", "-200", "100", "<300". Outside, the score is 1 - distance / (`falloff` x the
+    nearer end of the range), and at least 0. With the default `falloff` of 1 and at most 200 words,
+    300 words score 0.5 and 400 words 0; with at least 80 words, 40 score 0.5.
+
+    White space at the ends does not count. Words and characters are those of the requirements
+    `words` and `characters`: each Chinese character and each kana is a word. Tokens are those of
+    OpenAI's encoding o200k_base (GPT-4o and later), and need the extra `tokens`; other models split
+    texts in other ways.
+    """
+
+    words: str = ""
+    characters: str = ""
+    tokens: str = ""
+    falloff: float = 1.0
+    name: str = "length"
+
+    package = "bpe_openai"
+
+    def __post_init__(self) -> None:
+        checks.positive("falloff", self.falloff)
+        for unit in UNITS:
+            checks.text(unit, getattr(self, unit), allow_blank=True)
+        self.range  # noqa: B018  (raises for an invalid range)
+
+    @property
+    def unit(self) -> str:
+        """The unit of the range. Raises ConfigError unless exactly one is given."""
+        units = [unit for unit in UNITS if getattr(self, unit).strip()]
+        if len(units) != 1:
+            given = " and ".join(units) or "none"
+            raise ConfigError(
+                "length needs a range of words, characters or tokens, such as words=80-200; got "
+                f"{given}"
+            )
+        return units[0]
+
+    @property
+    def range(self) -> Range:
+        """The wanted range. Raises ConfigError."""
+        unit = self.unit
+        try:
+            return parse_range(getattr(self, unit))
+        except ConfigError as error:
+            raise ConfigError(f"{unit}: {error}") from None
+
+    def check_environment(self) -> None:
+        """Raise ConfigError if the extra that counts tokens is missing."""
+        if self.unit == "tokens":
+            _encoding()
+
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
+        """Return a score from 0 to 1. Raises ConfigError if tokens cannot be counted without the
+        extra.
+        """
+        count, noun = COUNTS[self.unit](candidate.text), self.unit[:-1]
+        wanted = f"{self.range.description} {self.unit}"
+        surplus, shortfall = self.range.surplus(count), self.range.shortfall(count)
+        bound = (self.range.maximum or 0) if surplus else self.range.minimum
+        score = max(0.0, 1 - (surplus + shortfall) / (self.falloff * max(bound, 1)))
+        reason = f"{format_count(count, noun)}; wanted {wanted}"
+        return score_feedback(
+            score, reason, f"The answer has {format_count(count, noun)}: write {wanted}."
+        )
+
+
+def _count_tokens(text: str) -> int:
+    return len(_encoding().encode_ordinary(text.strip()))
+
+
+@cache
+def _encoding() -> Any:
+    with needs_extra("tokens", "length in tokens needs an extra"):
+        import bpe_openai
+    return bpe_openai.get_encoding(ENCODING)
+
+
+COUNTS: dict[str, Callable[[str], int]] = {
+    "words": texts.count_words,
+    "characters": lambda text: len(text.strip()),
+    "tokens": _count_tokens,
+}
+
 
 # ---- reading grade
 
@@ -25,9 +124,8 @@ SHORT_TEXT_SLACK = (
 
 
 @fingerprint_name("readability")
-@with_limit
 @dataclass(frozen=True)
-class Readability:
+class Readability(ComputedGrader):
     """1 if the US school grade (Flesch-Kincaid, Kincaid et al. 1975) lies between `min_grade` and
     `max_grade`, else less.
 
@@ -41,8 +139,6 @@ class Readability:
     max_grade: float = 10.0
     name: str = "readability"
 
-    model_free = True
-
     def __post_init__(self) -> None:
         checks.number("min_grade", self.min_grade, 0, 100)
         checks.number("max_grade", self.max_grade, 0, 100)
@@ -51,11 +147,9 @@ class Readability:
                 f"max_grade must be >= min_grade ({self.min_grade:g}), got {self.max_grade!r}"
             )
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return a score from 0 to 1, or None."""
-        return await compute(len(candidate.text), self._measure, candidate.text)
-
-    def _measure(self, text: str) -> Feedback:
+        text = candidate.text
         whole = reading_grade(text)
         if whole is None:
             return Feedback(
@@ -110,9 +204,8 @@ MAX_WORD_CHARS = 30
 
 
 @fingerprint_name("repetition")
-@with_limit
 @dataclass(frozen=True)
-class Repetition:
+class Repetition(ComputedGrader):
     """1 minus the largest share of sequences of `n` words that occurred before (rep-n, Welleck et
     al., arXiv:1908.04319).
 
@@ -124,17 +217,14 @@ class Repetition:
     n: int = 4
     name: str = "repetition"
 
-    model_free = True
-
     def __post_init__(self) -> None:
         checks.whole_number("n", self.n, 1, 50)
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
         """Return the share that is not repeated, from 0 to 1; 1 for a text of fewer than `n`
         words.
         """
-        words = await compute(len(candidate.text), lambda: list(_words(candidate.text)))
-        repeats, count, sample = _worst_repetition(words, self.n)
+        repeats, count, sample = _worst_repetition(list(_words(candidate.text)), self.n)
         reason = f"no sequence of {self.n} words occurs twice"
         if repeats:
             reason = f"{repeats} of the first {count} sequences of {self.n} words occurred before"
@@ -147,8 +237,7 @@ class Repetition:
 
 
 def _words(text: str) -> Iterator[str]:
-    for start, end in texts.words(text):
-        word = text[start:end].casefold()
+    for word in texts.folded_words(text):
         step = len(word) if len(word) <= MAX_WORD_CHARS else 3
         yield from (word[i : i + step] for i in range(0, len(word), step))
 

@@ -1,37 +1,88 @@
-"""The tool calls of an answer, compared with those expected."""
+"""The tool calls of an answer, or of a whole trajectory, compared with those expected.
+
+A trajectory is the task's messages and the answer after them. Tool calls stand in the messages of
+the assistant, as `tool_calls` or the earlier `function_call`, and in the answer. What tools
+returned, and any other text, is not read.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.text import compose_nfc, pluralize
 from ...errors import ConfigError
 from ...loop.records import Candidate, Feedback
-from ...loop.task import Task
-from ...protocols import JudgeClient
+from ...loop.task import Message, Task
 from ...requirements.data import parse_json
-from .base import preview, score_feedback, with_limit
+from .base import ComputedGrader, preview, score_feedback
 from .json_fields import canonical_json
 
 CallKey: TypeAlias = tuple[str, str]
-MODES = ("order", "any", "subset")
+# stands for a name or arguments that cannot be read; no expected call is equal to it
+INVALID = "(invalid)"
 
 _FENCE = re.compile(r"```(?:json|tool_call|tool_calls)?[ \t]*\r?\n([^`]*)```", re.IGNORECASE)
 _TAG = re.compile(r"<tool_call>([^<]*)</tool_call>")
 _CALL_HINT = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.IGNORECASE)
 
 
+class _CallGrader(ComputedGrader):
+    """What the graders of tool calls share."""
+
+    arguments: bool
+
+    reads_metadata = True
+    reads_tool_calls = True
+
+    def check_task(self, task: Task) -> None:
+        """Raise ConfigError for a task that expects no calls, neither in its metadata nor in its
+        reference.
+        """
+        _find_expectation(task, self.name)
+
+    def assess(self, task: Task, candidate: Candidate) -> Feedback:
+        """Return a score from 0 to 1. Raises ConfigError for a task without readable
+        expectations.
+        """
+        expected = _expected_calls(task, self.name, arguments=self.arguments)
+        try:
+            made = self.made_calls(task, candidate, expected)
+        except ValueError as error:
+            return Feedback(
+                0.0,
+                f"no tool calls can be read: {error}",
+                ("Answer with the tool calls as one JSON list.",),
+            )
+        score = 1.0 if not made and not expected else self.share(made, expected)
+        hint = _unexpected_calls_hint(made, expected) or "Calls are missing or out of order."
+        calls = pluralize(len(made), "tool call")
+        return score_feedback(
+            score, f"{calls} made, {len(expected)} expected{self.words(score)}", hint
+        )
+
+    def made_calls(
+        self, task: Task, candidate: Candidate, expected: Sequence[CallKey]
+    ) -> list[CallKey]:
+        """Return the calls that were made. Raises ValueError if they cannot be read."""
+        raise NotImplementedError
+
+    def share(self, made: Sequence[CallKey], expected: Sequence[CallKey]) -> float:
+        """Return the score, unless there are neither calls nor expected ones."""
+        raise NotImplementedError
+
+    def words(self, score: float) -> str:
+        """Return the score in words."""
+        raise NotImplementedError
+
+
 @fingerprint_name("tool_calls")
-@with_limit
 @dataclass(frozen=True)
-class ToolCalls:
+class ToolCalls(_CallGrader):
     """The share of tool calls that are the expected ones.
 
     `order`: the length of the longest common subsequence divided by that of the longer list, so
@@ -52,49 +103,128 @@ class ToolCalls:
     arguments: bool = True
     name: str = "tool_calls"
 
-    model_free = True
-    reads_metadata = True
-    reads_tool_calls = True
-
-    def __post_init__(self) -> None:
-        checks.one_of("mode", self.mode, MODES)
-
-    def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a task that expects no calls, neither in its metadata nor in its
-        reference.
-        """
-        find_expectation(task, self.name)
-
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError for a task without readable
-        expectations.
-        """
-        expected = expected_calls(task, self.name, arguments=self.arguments)
-        return await asyncio.to_thread(self._compare, expected, candidate)
-
-    def _compare(self, expected: list[CallKey], candidate: Candidate) -> Feedback:
-        try:
-            made = self._made_calls(candidate, none_expected=not expected)
-        except ValueError as error:
-            return unreadable_calls(error)
-        score = _match_share(made, expected, self.mode)
-        hint = unexpected_calls_hint(made, expected) or "Calls are missing or out of order."
-        calls = pluralize(len(made), "tool call")
-        return score_feedback(
-            score, f"{calls} made, {len(expected)} expected, {score:.0%} in agreement", hint
-        )
-
-    def _made_calls(self, candidate: Candidate, *, none_expected: bool) -> list[CallKey]:
+    def made_calls(
+        self, task: Task, candidate: Candidate, expected: Sequence[CallKey]
+    ) -> list[CallKey]:
         if candidate.tool_calls:
-            return parse_calls(
-                [call.as_message_part() for call in candidate.tool_calls], arguments=self.arguments
-            )
-        if none_expected and not may_hold_calls(candidate.text):
+            calls = [call.as_message_part() for call in candidate.tool_calls]
+            return _parse_calls(calls, arguments=self.arguments)
+        if not expected and not _CALL_HINT.search(candidate.text):
             return []
-        return calls_in_text(candidate.text, arguments=self.arguments)
+        return _parse_calls(_find_json(candidate.text), arguments=self.arguments)
+
+    def share(self, made: Sequence[CallKey], expected: Sequence[CallKey]) -> float:
+        if self.mode == "subset":
+            return _share_of(_common(made, expected), expected)
+        common = _common_in_order if self.mode == "order" else _common
+        return common(made, expected) / max(len(made), len(expected))
+
+    def words(self, score: float) -> str:
+        return f", {score:.0%} in agreement"
 
 
-def find_expectation(task: Task, grader: str) -> Any:
+@dataclass(frozen=True)
+class _TrajectoryCalls(_CallGrader):
+    """What the graders of a trajectory's calls share."""
+
+    scope: Literal["all", "steps"] = "all"
+    arguments: bool = True
+    name: str = "trajectory_calls"
+
+    def made_calls(
+        self, task: Task, candidate: Candidate, expected: Sequence[CallKey]
+    ) -> list[CallKey]:
+        """Return the calls of the messages and of the answer. Raises ValueError if only a text may
+        hold calls, unreadable ones.
+        """
+        calls = [
+            *_message_calls(task.messages, self.scope),
+            *(call.as_message_part() for call in candidate.tool_calls),
+        ]
+        if not calls and _CALL_HINT.search(candidate.text):
+            return _parse_calls(_find_json(candidate.text), arguments=self.arguments)
+        return [_call_key(call, arguments=self.arguments) for call in calls]
+
+
+@fingerprint_name("tool_call_precision")
+@dataclass(frozen=True)
+class ToolCallPrecision(_TrajectoryCalls):
+    """The share of the tool calls made that are expected, in any order; each expected call counts
+    once.
+
+    The calls made are those in the task's messages and in the answer; with the `scope` "steps",
+    only those after the last message of the user. An answer's text is read for calls (as
+    `tool_calls` reads it) only if there are none elsewhere. The expected calls are
+    `metadata["tool_calls"]`, else JSON in `reference`, as `tool_calls` reads them. Two calls are
+    equal if their names are and, with `arguments`, all their arguments; arguments that are no JSON
+    equal none. Without any call, the score is 1 if none is expected, else 0; and 0 if calls are
+    made and none is expected.
+    """
+
+    name: str = "tool_call_precision"
+
+    def share(self, made: Sequence[CallKey], expected: Sequence[CallKey]) -> float:
+        return _share_of(_common(made, expected), made)
+
+    def words(self, score: float) -> str:
+        return f": {score:.0%} of those made are expected"
+
+
+@fingerprint_name("tool_call_recall")
+@dataclass(frozen=True)
+class ToolCallRecall(_TrajectoryCalls):
+    """The share of the expected tool calls that were made, in any order; further calls cost
+    nothing.
+
+    Calls are read and compared as by `tool_call_precision`. If none is expected, the score is 1
+    without a call and 0 with one.
+    """
+
+    name: str = "tool_call_recall"
+
+    def share(self, made: Sequence[CallKey], expected: Sequence[CallKey]) -> float:
+        return _share_of(_common(made, expected), expected)
+
+    def words(self, score: float) -> str:
+        return f": {score:.0%} of those expected were made"
+
+
+@fingerprint_name("tool_call_order")
+@dataclass(frozen=True)
+class ToolCallOrder(_TrajectoryCalls):
+    """The share of the expected tool calls that were made in the expected order; calls in between
+    cost nothing.
+
+    It is the length of the longest common subsequence, divided by the number of expected calls.
+    Calls are read and compared as by `tool_call_precision`. If none is expected, the score is 1
+    without a call and 0 with one.
+    """
+
+    name: str = "tool_call_order"
+
+    def share(self, made: Sequence[CallKey], expected: Sequence[CallKey]) -> float:
+        return _share_of(_common_in_order(made, expected), expected)
+
+    def words(self, score: float) -> str:
+        return f": {score:.0%} of those expected were made in this order"
+
+
+def _share_of(count: int, calls: Sequence[CallKey]) -> float:
+    return count / len(calls) if calls else 0.0
+
+
+def _common(made: Sequence[CallKey], expected: Sequence[CallKey]) -> int:
+    return (Counter(made) & Counter(expected)).total()
+
+
+def _common_in_order(made: Sequence[CallKey], expected: Sequence[CallKey]) -> int:
+    """Return the length of the longest common subsequence."""
+    from rapidfuzz import distance
+
+    return distance.LCSseq.similarity(made, expected)
+
+
+def _find_expectation(task: Task, grader: str) -> Any:
     """Return the expected calls as the task has them, not parsed. Raises ConfigError if it has
     none.
     """
@@ -108,13 +238,13 @@ def find_expectation(task: Task, grader: str) -> Any:
     return task.reference
 
 
-def expected_calls(task: Task, grader: str, *, arguments: bool) -> list[CallKey]:
+def _expected_calls(task: Task, grader: str, *, arguments: bool) -> list[CallKey]:
     """Return the calls that a task expects. Raises ConfigError for a task without readable
     expectations.
     """
-    value = find_expectation(task, grader)
+    value = _find_expectation(task, grader)
     try:
-        return parse_calls(
+        return _parse_calls(
             parse_json(value) if isinstance(value, str) else value, arguments=arguments
         )
     except ValueError as error:
@@ -123,7 +253,7 @@ def expected_calls(task: Task, grader: str, *, arguments: bool) -> list[CallKey]
         ) from None
 
 
-def parse_calls(value: Any, *, arguments: bool) -> list[CallKey]:
+def _parse_calls(value: Any, *, arguments: bool) -> list[CallKey]:
     """Return the calls in a list or an object with `tool_calls`; a list may hold a list of calls
     for each step.
 
@@ -149,31 +279,10 @@ def parse_call(value: Any, *, arguments: bool) -> CallKey:
     return name, canonical_json(parse_json(values) if isinstance(values, str) else values)
 
 
-def may_hold_calls(text: str) -> bool:
-    """Return whether a text looks as if it held tool calls."""
-    return bool(_CALL_HINT.search(text))
-
-
-def calls_in_text(text: str, *, arguments: bool) -> list[CallKey]:
-    """Return the calls in a text: the whole text, its only code fence, or its tags. Raises
-    ValueError.
-    """
-    return parse_calls(_find_json(text), arguments=arguments)
-
-
-def unexpected_calls_hint(made: Sequence[CallKey], expected: Sequence[CallKey]) -> str:
+def _unexpected_calls_hint(made: Sequence[CallKey], expected: Sequence[CallKey]) -> str:
     """Name the functions of the calls that are not expected; "" without one."""
     names = [preview(name, 40) for name, _ in (Counter(made) - Counter(expected))]
     return f"Not expected like this: {', '.join(names[:10])}." if names else ""
-
-
-def unreadable_calls(error: ValueError) -> Feedback:
-    """Return the feedback on an answer whose tool calls cannot be read."""
-    return Feedback(
-        0.0,
-        f"no tool calls can be read: {error}",
-        ("Answer with the tool calls as one JSON list.",),
-    )
 
 
 def _find_json(text: str) -> Any:
@@ -190,14 +299,25 @@ def _find_json(text: str) -> Any:
     return parse_json(fences[0] if fences else text)
 
 
-def _match_share(actual: Sequence[CallKey], expected: Sequence[CallKey], mode: str) -> float:
-    if not actual and not expected:
-        return 1.0
-    common = (Counter(actual) & Counter(expected)).total()
-    if mode == "subset":
-        return common / len(expected) if expected else 0.0
-    if mode == "order":
-        from rapidfuzz import distance
+def _message_calls(messages: Sequence[Message], scope: str) -> Iterator[Any]:
+    """Yield the calls in the messages of the assistant; with the scope "steps", after the last
+    message of the user.
+    """
+    last = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    for message in messages[last + 1 if scope == "steps" else 0 :]:
+        if message["role"] != "assistant":
+            continue
+        calls = message.get("tool_calls")
+        yield from calls if isinstance(calls, list | tuple) else ()
+        if call := message.get("function_call"):
+            yield {"function": call}
 
-        common = distance.LCSseq.similarity(actual, expected)
-    return common / max(len(actual), len(expected))
+
+def _call_key(call: Any, *, arguments: bool) -> CallKey:
+    """Return the key of a call; of one that cannot be read, a key that no expected call has."""
+    try:
+        return parse_call(call, arguments=arguments)
+    except ValueError:
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        return name if isinstance(name, str) else INVALID, INVALID

@@ -409,7 +409,6 @@ class Types(_ToolCheck):
 
 
 @fingerprint_name("code_similarity")
-@with_composed_texts
 @dataclass(frozen=True)
 class CodeSimilarity:
     """The similarity of Python code with the reference solution, from 0 to 1.
@@ -440,6 +439,7 @@ class CodeSimilarity:
         """Return a score from 0 to 1; None if comparing takes too long. Raises ConfigError for a
         reference that is no code.
         """
+        task, candidate = await with_composed_texts(task, candidate)
         reference = await run_in_thread(self._reference, task)
         code = await run_in_thread(code_of, candidate.text, task)
         size = len(code) + len(reference)
@@ -448,9 +448,13 @@ class CodeSimilarity:
                 None, f"code of more than {MAX_COMPARED_CHARS:,} characters is not compared"
             )
         try:
-            failure = "the similarity could not be computed"
             score = await run(
-                code_similarity, code, reference, self.names, failure_text=failure, text_length=size
+                code_similarity,
+                code,
+                reference,
+                self.names,
+                failure_text="the similarity could not be computed",
+                text_length=size,
             )
         except ComputeLimitError as error:
             return Feedback(None, str(error))
