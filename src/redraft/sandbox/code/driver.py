@@ -72,7 +72,6 @@ class ObjectReference:
 
     name: str
     number: int | None
-    is_callable: bool
 
     def __repr__(self) -> str:
         return f"<{self.name}>"

@@ -464,7 +464,7 @@ class Driver:
         except ValueCodecError as error:
             raise self.fail(f"the value cannot be compared: {error}") from None
 
-    def object_of_program(self, kind: str, number: int | None, _is_callable: bool) -> Any:  # noqa: FBT001
+    def object_of_program(self, kind: str, number: int | None) -> Any:
         """Return what stands for an object that is no value; what is awaited has a number."""
         match kind, number:
             case "coroutine", int():
