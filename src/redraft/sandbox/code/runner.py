@@ -18,6 +18,7 @@ from ..limits import Limits
 from ..tiers import Sandbox
 from .calls import Checker, run_calls
 from .driver import NotApartError, run_driver, run_in_process
+from .exchange import is_class_name
 from .report import (
     IN_PROCESS_METHOD,
     PROGRAM,
@@ -27,7 +28,6 @@ from .report import (
     report_without_score,
 )
 from .session import SOLUTION_CLASS, CandidateSession
-from .stand_ins import is_class_name
 from .stdio import run_stdio
 from .tests import Tests
 

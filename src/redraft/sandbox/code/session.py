@@ -30,7 +30,7 @@ MAX_TIMEOUTS = 2  # processes that may use up their time; the tests after that a
 MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
 # by the modules that start in a sandbox
-IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "stand_ins")}
+IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "exchange")}
 TIMEOUTS = ("cpu", "wall")
 SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
