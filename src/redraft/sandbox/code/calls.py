@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ...answers.python.source import PARSER_ERRORS, FunctionNode, parse
-from .compare import holds
+from .compare import CallTest
 from .report import (
     PROGRAM,
     TestReport,
@@ -19,7 +19,7 @@ from .report import (
     show_call,
 )
 from .session import Answer, CallFailure, CandidateSession
-from .tests import CallTest, Tests
+from .tests import Tests
 from .values import Decoder, ValueCodecError, nested_lists
 
 Checker: TypeAlias = Callable[[Any, Any, Any], bool]
@@ -170,11 +170,8 @@ def _compare(test: CallTest, value: Any, checker: Checker | None) -> tuple[bool,
     """Return whether a value is right, and what went wrong while comparing it."""
     if checker:
         return call_checker(checker, _input_of(test), test.expected, value)
-    accepted: Sequence[Any] = (test.expected, *test.alternatives)
     try:
-        return any(
-            holds(test.comparison, expected, value, test.comparer) for expected in accepted
-        ), ""
+        return test.accepts(value), ""
     except (ArithmeticError, TypeError, ValueError) as error:  # a signalling NaN
         return False, f"the value cannot be compared: {type(error).__name__}"
 

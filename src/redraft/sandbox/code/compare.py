@@ -1,12 +1,12 @@
-"""Whether what a program returned or printed is what was expected. Values are of exact built-in
-types (`values.decode`).
+"""Tests of calls, and whether what a program returned or printed is what was expected. Values are
+of exact built-in types (`values.decode`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isclose, isfinite, isnan
 from typing import Any, Literal, TypeAlias
 
@@ -123,19 +123,40 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def holds(comparison: Comparison, expected: Any, got: Any, comparer: ValueComparer) -> bool:
-    """Return whether an assertion about a returned value holds."""
-    match comparison:
-        case "equal":
-            return comparer.equal(expected, got)
-        case "not_equal":
-            return not comparer.equal(expected, got)
-        case "identical":  # expected is None, True, False
-            return got is expected
-        case "true":
-            return bool(got)
-        case "false":
-            return not got
+@dataclass(frozen=True, slots=True)
+class CallTest:
+    """A call of a function with values, and what must hold of the value that it returns or of the
+    exception that it raises.
+
+    `function` "" is the task's entry point. `raises` is the name of the exception that must be
+    raised, or of a built-in base class of it. Each of `alternatives` is right, too.
+    """
+
+    function: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    expected: Any = None
+    comparison: Comparison = "equal"
+    comparer: ValueComparer = ValueComparer()
+    raises: str | None = None
+    weight: float = 1.0
+    hidden: bool = False
+    name: str = ""
+    alternatives: tuple[Any, ...] = ()
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value that was returned is right. Raises what `==` raises."""
+        match self.comparison:
+            case "identical":  # expected is None, True, False
+                return value is self.expected
+            case "true":
+                return bool(value)
+            case "false":
+                return not value
+        equal = any(
+            self.comparer.equal(expected, value) for expected in (self.expected, *self.alternatives)
+        )
+        return equal is (self.comparison == "equal")
 
 
 def equal_output(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -20,11 +20,11 @@ from ...base.jsontext import strict_loads
 from ...errors import ConfigError
 from ...loop.task import Task
 from .assertion_code import names_of_candidate, read_test_code
-from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
+from .asserts import NotSimpleError, checked_name, simple_asserts
 from .compare import (
     FLOAT_TOLERANCE,
     OUTPUT_COMPARISONS,
-    Comparison,
+    CallTest,
     OutputComparison,
     Tolerance,
     ValueComparer,
@@ -66,28 +66,6 @@ FORMS = (
     '== 2"], {"entry_point": "f", "tests": [...]}, {"inputs": [...], "outputs": [...]}, or '
     "test code"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CallTest:
-    """A call of a function with values, and what must hold of the value that it returns or of the
-    exception that it raises.
-
-    `function` "" is the task's entry point. `raises` is the name of the exception that must be
-    raised, or of a built-in base class of it. Each of `alternatives` is right, too.
-    """
-
-    function: str
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    expected: Any = None
-    comparison: Comparison = "equal"
-    comparer: ValueComparer = ValueComparer()
-    raises: str | None = None
-    weight: float = 1.0
-    hidden: bool = False
-    name: str = ""
-    alternatives: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,24 +416,15 @@ class _Reader:
                     raise ConfigError(
                         f"tests must be at most {MAX_TESTS:,} tests, got {len(asserts):,}"
                     )
-                return Tests("calls", name, tuple(self._call_of(each) for each in asserts))
+                return Tests(
+                    "calls", name, tuple(replace(each, hidden=self.hidden) for each in asserts)
+                )
         needs = read_test_code(source, name).needs
         return Tests(
             "in_process" if needs else "driver",
             name,
             code=(CodeTest(source, self.hidden),),
             why=needs,
-        )
-
-    def _call_of(self, each: SimpleAssert) -> CallTest:
-        return CallTest(
-            each.function,
-            each.args,
-            each.kwargs,
-            each.expected,
-            each.comparison,
-            ValueComparer(each.tolerance),
-            hidden=self.hidden,
         )
 
 
