@@ -91,7 +91,7 @@ class Driver(Exchange):
             self.bind(message)
             if message["uses_pytest"]:
                 self.define_all(message, builtins.__dict__)
-                return self.run_pytest(message["tests"])
+                return self.run_pytest(message["source"])
             module = ModuleType("tests")
             sys.modules["tests"] = module
             self.run_code(message, vars(module))
@@ -103,7 +103,7 @@ class Driver(Exchange):
     def bind(self, message: dict[str, Any]) -> None:
         """Make the modules that stand for the program or, if its code is given, are the program."""
         self.compares_arguments = message["compares_arguments"]
-        self.asks_for_repr = "repr(" in message["tests"]
+        self.asks_for_repr = "repr(" in message["source"]
         if "code" in message:
             program = self.program = ModuleType("solution")
             sys.modules["solution"] = program
@@ -123,7 +123,7 @@ class Driver(Exchange):
         if message["entry_point"]:
             namespace[names["candidate"]] = self.entry_point(message["entry_point"])
         complete(
-            eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace)  # noqa: S307
+            eval(compile(message["source"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace)  # noqa: S307
         )
         if message["check"]:
             complete(namespace[message["check"]](namespace[names["candidate"]]))

@@ -121,13 +121,6 @@ def make_report(
     )
 
 
-def report_without_score(
-    method: str, problem: str, execution: Execution | None = None
-) -> TestReport:
-    """Return the report of tests that could not be judged."""
-    return TestReport(method, problem=problem, execution=execution)
-
-
 # ---- texts
 
 MAX_VALUE_CHARS = 300

@@ -49,21 +49,11 @@ Message: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReturnValue:
-    """The program returned a value; `encoded` is it as it was sent.
-
-    `contents` is what is in the containers among the arguments after the call, as it was sent;
-    `same`: the number of the one that was returned; `kept`: the numbers of those that the program
-    still has, -1 for what it returned; `lost`: the class of an object that came as a built-in
-    value.
-    """
+    """The program returned a value. `answer` is what it sent."""
 
     value: Any
     seconds: float
-    encoded: Any = None
-    contents: Any = None
-    same: int | None = None
-    lost: str = ""
-    kept: tuple[int, ...] = ()
+    answer: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +131,6 @@ def _packed_module(name: str) -> dict[str, str]:
     return {"source": source, "code": code.hex(), "magic": MAGIC_NUMBER.hex()}
 
 
-def call_message(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Message:
-    """Return the message that calls a function of the program. Raises ValueCodecError."""
-    return {"call": function, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
-
-
-def load_message(code: str) -> Message:
-    """Return the message that starts a program."""
-    return {"load": code, "imports": imports_of_judges(code)}
-
-
 @dataclass
 class CandidateSession:
     """A program in a sandbox. It is started when first called, and started again if it ended: the
@@ -186,7 +166,8 @@ class CandidateSession:
     ) -> Answer:
         """Call a function with values."""
         try:
-            return self.ask(call_message(function, args, kwargs), decoder)
+            values = {"args": encode(list(args)), "kwargs": encode(dict(kwargs))}
+            return self.ask({"call": function, **values}, decoder)
         except ValueCodecError as error:
             return CallFailure(f"the arguments cannot be sent: {error}")
 
@@ -201,7 +182,8 @@ class CandidateSession:
     def load(self) -> CallFailure | None:
         """Start the program if it does not run. Return why it does not start; None if it does."""
         if not self.load_failure and not self._process:
-            answer = self._exchange(load_message(self.code), Decoder())
+            message = {"load": self.code, "imports": imports_of_judges(self.code)}
+            answer = self._exchange(message, Decoder())
             if isinstance(answer, CallFailure):
                 self._end()
                 # it raised before any call
@@ -279,25 +261,18 @@ def imports_of_judges(code: str) -> str:
 
 def describe_end(execution: Execution, limits: Limits) -> str:
     """Return why there is no answer."""
-    match execution.status:
-        case "cpu":
-            return f"out of time: more than {limits.cpu_seconds:g} seconds of CPU time"
-        case "wall":
-            return f"out of time after {execution.wall_seconds:.1f} seconds"
-        case "memory":
-            return f"out of memory: more than {limits.memory_bytes // 2**20:,} MiB"
-        case "output":
-            return "it printed too much and was stopped"
-        case "threads":
-            return f"more than {limits.threads} threads"
-        case "protocol":
-            return "it sent garbage, or more than fits, instead of an answer"
-        case "exited":
-            return (
-                f"the process exited by itself (exit code {execution.exit_code}) before it answered"
-            )
-    signal = f" by signal {execution.signal}" if execution.signal else ""
-    return f"the process was ended{signal} before it answered"
+    how = f" by signal {execution.signal}" if execution.signal else ""
+    return {
+        "cpu": f"out of time: more than {limits.cpu_seconds:g} seconds of CPU time",
+        "wall": f"out of time after {execution.wall_seconds:.1f} seconds",
+        "memory": f"out of memory: more than {limits.memory_bytes // 2**20:,} MiB",
+        "output": "it printed too much and was stopped",
+        "threads": f"more than {limits.threads} threads",
+        "protocol": "it sent garbage, or more than fits, instead of an answer",
+        "exited": (
+            f"the process exited by itself (exit code {execution.exit_code}) before it answered"
+        ),
+    }.get(execution.status, f"the process was ended{how} before it answered")
 
 
 def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Answer:
@@ -311,19 +286,7 @@ def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Ans
             )
         case {"value": value}:
             try:
-                same = answer.get("same")
-                same = same if type(same) is int else None
-                kept = answer.get("kept")
-                kept = tuple(n for n in kept if type(n) is int) if isinstance(kept, list) else ()
-                return ReturnValue(
-                    decoder.decode(value),
-                    seconds,
-                    value,
-                    answer.get("contents"),
-                    same,
-                    str(answer.get("lost") or "")[:80],
-                    kept,
-                )
+                return ReturnValue(decoder.decode(value), seconds, answer)
             except (ValueCodecError, RecursionError) as problem:
                 return CallFailure(f"the value cannot be compared: {problem}", seconds)
     return CallFailure("it sent something else than an answer", seconds)
