@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SandboxUnavailableError
+from .execution import Limits
 from .interpreter import SYSTEM_FOLDERS, current_interpreter
 from .launch import FOLDER, Launch, Program, python_command, restricted_setup
-from .limits import Limits
 
 NAMESPACES = (
     "--unshare-user",

@@ -21,18 +21,18 @@ from threading import Lock, Thread
 from typing import Any
 
 from ..base.jsontext import loads
-from .execution import Execution, Status
+from .container import exceeded_limit
+from .execution import FLOOD_FACTOR, Execution, Limits, Status
 from .launch import Launch
-from .limits import FLOOD_FACTOR, Limits
 
 EXIT_MEMORY = 124  # exit code of bootstrap.py
 INTERVAL = 0.05  # seconds between examinations
 START_SECONDS = 30.0  # until the sandbox is set up
 DRAIN_SECONDS = 0.2  # after its end, for output that is still in the pipes
 KILL_GRACE = 0.5  # seconds after which the launcher is killed, too
-TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 SIGNAL_BASE = 128  # added to a signal by launchers that report it as an exit code
 CHUNK = 65536
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of `ru_maxrss`
 # of the limit: the kernel enforces it by counting ticks, and afterwards reports the time more
 # exactly
 CPU_SHARE = 0.95
@@ -218,12 +218,17 @@ class Monitor:
     def _examine(self, now: float) -> None:
         """Compare the process with its limits."""
         self.measure_memory()
+        limits = self._limits
         if self._killed_at:
             if now > self._killed_at + KILL_GRACE:
                 _send_kill(self._process.pid)
         elif now >= self.deadline:
             self.kill("wall")
-        elif self._pid is not None and (exceeded := _exceeded_limit(self._pid, self._limits)):
+        elif self._pid is not None and (
+            exceeded := exceeded_limit(
+                self._pid, limits.cpu_seconds, limits.threads, limits.memory_bytes
+            )
+        ):
             self.kill(exceeded)
 
     def _finish(self, ended_at: float) -> None:
@@ -364,28 +369,3 @@ def _memory_of_children(reported: int, measured: int) -> int | None:
     if reported > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
         return reported * RSS_UNIT
     return measured or None
-
-
-def _exceeded_limit(pid: int, limits: Limits) -> Status | None:
-    """Return the limit that a process exceeds by what /proc says; None if it exceeds none or has
-    ended.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  (twenty times a second)
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    cpu_ticks, threads, resident_pages = (
-        int(fields[11]) + int(fields[12]),
-        int(fields[17]),
-        int(fields[21]),
-    )
-    if cpu_ticks / TICKS > limits.cpu_seconds:
-        return "cpu"
-    if threads > limits.threads:
-        return "threads"
-    return "memory" if resident_pages * PAGE_SIZE > limits.memory_bytes else None
-
-
-RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of `ru_maxrss`
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

@@ -19,9 +19,8 @@ from typing import Any, Self
 
 from ..base.jsontext import strict_loads
 from ..base.threads import LastingThreadPool
-from .execution import Execution, SandboxedProcessError
+from .execution import Execution, Limits, SandboxedProcessError
 from .launch import Launch
-from .limits import Limits
 from .monitor import Monitor
 
 MEMORY_PER_FRAME_BYTE = 16  # bytes of Python objects that a byte of a message may become

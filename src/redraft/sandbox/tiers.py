@@ -19,8 +19,8 @@ from ..base import checks
 from ..base.descriptors import descriptor_limit, is_shortage
 from ..base.sync import threads_are_greenlets
 from ..errors import ConfigError, SandboxUnavailableError
-from . import bubblewrap, docker, landlock, unsafe
-from .execution import Execution, SandboxedProcessError
+from . import bubblewrap, docker, landlock
+from .execution import Execution, Limits, SandboxedProcessError
 from .interpreter import (
     ENVIRONMENT,
     FLAGS,
@@ -29,14 +29,13 @@ from .interpreter import (
     find_packages,
     installed_programs,
 )
-from .launch import Launch, Program
-from .limits import Limits
+from .launch import Launch, Program, launch_unsafe
 from .process import SandboxedProcess
 
 LAUNCHES: Mapping[str, Sequence[Callable[[Program], Launch]]] = {
     "bubblewrap": bubblewrap.LAUNCHES,
     "landlock": (landlock.launch,),
-    "unsafe": (unsafe.launch,),
+    "unsafe": (launch_unsafe,),
 }
 """How each tier starts a program. Of several ways, the first that works on this machine is used."""
 

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any
 
 from ...answers.python.source import parse
-from ..execution import SandboxedProcessError
-from ..limits import Limits
+from ..execution import Limits, SandboxedProcessError
 from ..process import SandboxedProcess
 from ..tiers import Sandbox
 from .assertion_code import NAMES, TestCode, count_tests, read_test_code, unshared_state

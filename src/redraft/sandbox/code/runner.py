@@ -14,9 +14,9 @@ from functools import cache, partial
 from ...answers.python.names import defined_names
 from ...answers.python.source import PARSER_ERRORS, parse
 from ...base.threads import LastingThreadPool
-from ..limits import Limits
+from ..execution import Limits
 from ..tiers import Sandbox
-from .calls import Checker, run_calls
+from .calls import Checker, run_calls, run_stdio
 from .driver import NotApartError, run_driver, run_in_process
 from .exchange import is_class_name
 from .report import (
@@ -27,7 +27,6 @@ from .report import (
     make_report,
 )
 from .session import SOLUTION_CLASS, CandidateSession
-from .stdio import run_stdio
 from .tests import Tests
 
 NOTHING_TO_WRITE_TO = (

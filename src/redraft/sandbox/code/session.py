@@ -19,8 +19,7 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from ...answers.python.names import undefined_names
-from ..execution import Execution, SandboxedProcessError
-from ..limits import Limits
+from ..execution import Execution, Limits, SandboxedProcessError
 from ..process import SandboxedProcess
 from ..tiers import Sandbox
 from .report import MAX_MESSAGE_CHARS, MAX_TRACE_LINES

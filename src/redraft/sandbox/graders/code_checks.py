@@ -27,10 +27,9 @@ from ...loop.task import Task
 from ...protocols import Edit, JudgeClient
 from ...workers.pool import run
 from ..code import ruff
-from ..code.complexity import worst_function
-from ..code.findings import Finding, ToolError
+from ..code.measures import code_similarity, worst_function
+from ..code.ruff import Finding, ToolError
 from ..code.runner import is_empty
-from ..code.similarity import code_similarity
 from ..code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
 from ..tiers import Sandbox
 from .code_tests import PYTHON, program_of
