@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from subprocess import Popen
 from threading import Lock, Thread
 from typing import Any
@@ -82,23 +82,15 @@ class Monitor:
             None  # the status and the usage, if it was waited for early
         )
         self._started = time.monotonic()
-        self._ready: float | None = None
+        # the time, by the monotonic clock, at which it will have been killed
+        self.deadline = self._started + START_SECONDS
         self._execution: Execution | None = None
         self._thread = Thread(target=self._watch, name="redraft-sandbox", daemon=True)
         self._thread.start()
 
-    @property
-    def deadline(self) -> float:
-        """The time, by the monotonic clock, at which it will have been killed."""
-        return (
-            self._started + START_SECONDS
-            if self._ready is None
-            else self._ready + self._limits.wall
-        )
-
     def mark_ready(self) -> None:
         """Begin to count the time of the program: its sandbox is set up."""
-        self._ready = time.monotonic()
+        self.deadline = time.monotonic() + self._limits.wall
 
     def measure_memory(self) -> None:
         """Note how much memory the program has used so far, if it runs."""
@@ -239,56 +231,53 @@ class Monitor:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe:
                 pipe.close()
-        report = self._read_report() if self._launch.reports_end else None
+        exit_code, signal_number = _split_status(self._process.returncode)
+        end = {"exit_code": exit_code, "signal": signal_number}
+        if self._launch.reports_end:  # what the launcher consumed says nothing of the program
+            end |= self._read_report()
+        else:
+            end["cpu_seconds"] = usage.ru_utime + usage.ru_stime
+            end["memory_bytes"] = _memory_of_children(usage.ru_maxrss, self._peak_memory)
         if self._info is not None:
             os.close(self._info)
         self._launch.clean_up()
-        self._execution = self._conclude(ended_at, usage)
-        if self._launch.reports_end:
-            self._execution = _with_report(self._execution, report, self._limits)
+        self._execution = self._conclude(ended_at - self._started, **end)
 
-    def _read_report(self) -> Any:
-        """Return what the launcher wrote about the end of the program: a JSON value, None if
-        nothing is there.
+    def _read_report(self) -> dict[str, Any]:
+        """Return what the launcher wrote about the end of the program; nothing if it wrote
+        nothing.
         """
         assert self._info is not None
         try:
-            return loads(os.read(self._info, 4096)) if _readable([self._info]) else None
+            report = loads(os.read(self._info, 4096)) if _readable([self._info]) else None
         except ValueError:
-            return None
+            report = None
+        return report if isinstance(report, dict) else {}
 
-    def _conclude(self, ended_at: float, usage: Any) -> Execution:
-        exit_code, signal_number = _split_status(self._process.returncode)
-        cpu_seconds = usage.ru_utime + usage.ru_stime
-        status = self._reason or _status(exit_code, signal_number, cpu_seconds, self._limits)
+    def _conclude(
+        self,
+        wall_seconds: float,
+        *,
+        exit_code: int | None,
+        signal: int | None,
+        reason: Status | None = None,
+        cpu_seconds: float | None = None,
+        memory_bytes: int | None = None,
+    ) -> Execution:
+        reason = self._reason or reason
         out, err = self._outputs["stdout"], self._outputs["stderr"]
         return Execution(
-            status=status,
-            exit_code=None if self._reason else exit_code,
-            signal=None if self._reason else signal_number,
+            status=reason or _status(exit_code, signal, cpu_seconds, self._limits),
+            exit_code=None if reason else exit_code,
+            signal=None if reason else signal,
             stdout=out.text,
             stderr=err.text,
             truncated=any(o.total > len(o.data) for o in (out, err)),
             cpu_seconds=cpu_seconds,
-            wall_seconds=ended_at - self._started,
-            memory_bytes=_memory_of_children(usage.ru_maxrss, self._peak_memory),
+            wall_seconds=wall_seconds,
+            memory_bytes=memory_bytes,
             tier=self._launch.tier,
         )
-
-
-def _with_report(execution: Execution, report: Any, limits: Limits) -> Execution:
-    """Return the end of a program as its launcher reports it; unknown if there is no report."""
-    facts = report if isinstance(report, dict) else {}
-    measured = replace(
-        execution, cpu_seconds=facts.get("cpu_seconds"), memory_bytes=facts.get("memory_bytes")
-    )
-    if not facts or execution.status != "exited":
-        return measured
-    if facts["reason"]:
-        return replace(measured, status=facts["reason"], exit_code=None, signal=None)
-    exit_code, signal_number = facts["exit_code"], facts["signal"]
-    status = _status(exit_code, signal_number, measured.cpu_seconds, limits)
-    return replace(measured, status=status, exit_code=exit_code, signal=signal_number)
 
 
 def _status(
