@@ -195,8 +195,8 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
 
 def _aliases(names: set[str], bindings: list[tuple[set[str], ast.expr]]) -> set[str]:
     """Return the names with those that stand for the same objects, or for parts of them."""
-    found = set(names)
-    for _ in range(len(bindings)):
+    found, before = set(names), -1
+    while len(found) > before:
         before = len(found)
         for targets, value in bindings:
             parts = set(_shared_names(value))
@@ -204,19 +204,15 @@ def _aliases(names: set[str], bindings: list[tuple[set[str], ast.expr]]) -> set[
                 found |= targets
             if targets & found:
                 found |= parts
-        if len(found) == before:
-            break
     return found
 
 
 def _results(call: ast.Call, bindings: list[tuple[set[str], ast.expr]]) -> set[str]:
     """Return the names that get what a call returns, or what is computed of it."""
-    found: set[str] = set()
-    for _ in range(len(bindings) + 1):
+    found, before = set[str](), -1
+    while len(found) > before:
         before = len(found)
         for targets, value in bindings:
             if found & set(references(value)) or any(inner is call for inner in ast.walk(value)):
                 found |= targets
-        if len(found) == before:
-            break
     return found

@@ -8,7 +8,7 @@ needs more than values and the user allows that, with it (`in_process`).
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -137,14 +137,6 @@ class Tests:
         for test in self.code:
             used |= names_of_candidate(parse(test.source), self.entry_point)
         return frozenset(name.partition(".")[0] for name in used if name)
-
-    def hide(self, hidden: Callable[[int], bool]) -> Tests:
-        """Return the tests with those hidden for whose number, from 0, `hidden` returns True."""
-
-        def mark(tests: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(replace(test, hidden=hidden(n)) for n, test in enumerate(tests))
-
-        return replace(self, calls=mark(self.calls), runs=mark(self.runs), code=mark(self.code))
 
 
 def parse_tests(
