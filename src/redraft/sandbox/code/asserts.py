@@ -125,23 +125,27 @@ class _LiteralReader:
 
 
 def _is_small(function: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
-    sequences = [value for value in (left, right) if isinstance(value, str | bytes | list | tuple)]
-    numbers = [value for value in (left, right) if isinstance(value, int | float)]
-    if len(numbers) == 2:
-        if function is operator.pow:
-            return (
-                isinstance(left, float)
-                or isinstance(right, float)
-                or left.bit_length() * abs(right) <= MAX_NUMBER_BITS
-            )
-        return all(isinstance(n, float) or n.bit_length() <= MAX_NUMBER_BITS for n in numbers)
-    if function is operator.mul and len(sequences) == len(numbers) == 1:
-        return isinstance(numbers[0], int) and len(sequences[0]) * numbers[0] <= MAX_REPEATED_ITEMS
-    return (
-        function is operator.add
-        and len(sequences) == 2
-        and sum(map(len, sequences)) <= MAX_REPEATED_ITEMS
-    )
+    """Return whether an operation is one on numbers, texts or lists whose result is not large."""
+    match left, right:
+        case (int() | float(), int() | float()):
+            return _bits(function, left, right) <= MAX_NUMBER_BITS
+        case ((str() | bytes() | list() | tuple()) as items, int() as times) | (
+            int() as times,
+            (str() | bytes() | list() | tuple()) as items,
+        ):
+            return function is operator.mul and len(items) * times <= MAX_REPEATED_ITEMS
+        case (str() | bytes() | list() | tuple(), str() | bytes() | list() | tuple()):
+            return function is operator.add and len(left) + len(right) <= MAX_REPEATED_ITEMS
+    return False
+
+
+def _bits(function: Callable[[Any, Any], Any], left: Any, right: Any) -> int:
+    """Return how many bits the result of an operation on numbers has, about; of a float none."""
+    if isinstance(left, float) or isinstance(right, float):
+        return 0
+    if function is operator.pow:
+        return int(left.bit_length() * abs(right))
+    return max(left.bit_length(), right.bit_length())
 
 
 # ---- assertions

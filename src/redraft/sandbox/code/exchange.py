@@ -110,8 +110,7 @@ class Exchange:
         self.arguments: dict[int, list[Any]] = {}
         # values that the program still has, each with a copy
         self.kept: list[tuple[Any, Any]] = []
-        # numbers of what the program awaits, each with the future that waits for it, by event loop
-        self.awaited: dict[Any, list[tuple[int, Any]]] = {}
+        self.awaited: list[int] = []  # the numbers of what is awaited and does not yet run
 
     def take_outcomes(self) -> dict[str, Any]:
         """Return what the other side does not know yet: outcomes, and the names of the tests that
@@ -212,13 +211,11 @@ class Exchange:
         """
         import asyncio
 
-        loop = asyncio.get_running_loop()
-        if loop not in self.awaited:
-            self.awaited[loop] = []
-            loop.call_soon(self.await_all, loop)
-        future = loop.create_future()
-        self.awaited[loop].append((number, future))
-        await future
+        self.awaited.append(number)
+        await asyncio.sleep(0)  # until all that is awaited now is known
+        if number in self.awaited:
+            numbers, self.awaited = self.awaited, []
+            self.ask({"await": numbers})
         answer = self.ask({"awaited": number})
         value = self.decode(answer["value"])
         return self.update_arguments(value, answer, self.arguments.pop(number, []))
@@ -227,18 +224,6 @@ class Exchange:
         """Yield the items of an async generator of the program, which runs to its end first."""
         for item in await self.result_of(number):
             yield item
-
-    def await_all(self, loop: Any) -> None:
-        """Let the program run what is awaited in an event loop."""
-        awaited = self.awaited.pop(loop)
-        error: BaseException | None = None
-        try:
-            self.ask({"await": [number for number, _ in awaited]})
-        except (Exception, ProgramEnd) as raised:
-            error = raised
-        for _, future in awaited:
-            if not future.done():
-                future.set_exception(error) if error else future.set_result(None)
 
     def call(
         self, name: str, request: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
