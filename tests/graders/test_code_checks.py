@@ -339,7 +339,7 @@ def nothing_installed(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    ruff._check_rules.cache_clear()
+    ruff.check_rules.cache_clear()
 
 
 async def test_a_missing_tool(nothing_installed):

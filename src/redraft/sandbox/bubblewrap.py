@@ -67,7 +67,8 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
     mount = (
         {"mount": _mount_options(program.limits), "devices": DEVICES} if has_capabilities else {}
     )
-    named = _folder_variables(folder)
+    # temporary files are in /tmp unless one says otherwise
+    named = {} if folder == FOLDER else {"HOME": folder, "TMPDIR": folder}
     variables = (
         {"environment": {**program.content["environment"], **named}} if program.is_tool else {}
     )
@@ -134,13 +135,6 @@ def _working_folder(shown: Sequence[str]) -> str:
     raise SandboxUnavailableError(
         f"the interpreter, the packages and the tools lie below each of {', '.join(FOLDERS)}"
     )
-
-
-def _folder_variables(folder: str) -> dict[str, str]:
-    """Return the variables that name the working folder; temporary files are in /tmp unless one
-    says otherwise.
-    """
-    return {} if folder == FOLDER else {"HOME": folder, "TMPDIR": folder}
 
 
 @lru_cache(maxsize=1)

@@ -75,10 +75,20 @@ def base_setup(program: Program) -> dict[str, Any]:
     """Return the first frame as far as all tiers agree: the program, its limits and its
     packages.
     """
+    limits = program.limits
+    resources = {  # that the kernel enforces, by their names in `resource`
+        "RLIMIT_AS": limits.memory_bytes,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_CPU": int(limits.cpu_seconds) + 2,  # whole seconds; the monitor is more exact
+        "RLIMIT_FSIZE": limits.file_bytes,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_NOFILE": limits.open_files,
+    }
     return {
         **program.content,
         "packages": list(program.packages.search_path),
-        "resources": resource_limits(program.limits),
+        "resources": resources,
         "directory": FOLDER,
     }
 
@@ -89,19 +99,6 @@ def restricted_setup(program: Program, writing: Writing = "files") -> dict[str, 
     """
     filter = filter_program(is_tool=program.is_tool, writing=writing)
     return {**base_setup(program), "restrict": True, "filter": filter.hex(), "own_pid": OWN_PID}
-
-
-def resource_limits(limits: Limits) -> dict[str, int]:
-    """Return the resource limits that the kernel enforces, by their names in `resource`."""
-    return {
-        "RLIMIT_AS": limits.memory_bytes,
-        "RLIMIT_CORE": 0,
-        "RLIMIT_CPU": int(limits.cpu_seconds) + 2,  # whole seconds; the monitor is more exact
-        "RLIMIT_FSIZE": limits.file_bytes,
-        "RLIMIT_MEMLOCK": 0,
-        "RLIMIT_MSGQUEUE": 0,
-        "RLIMIT_NOFILE": limits.open_files,
-    }
 
 
 def python_command(descriptor: int) -> list[str]:

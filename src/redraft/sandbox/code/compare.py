@@ -35,14 +35,10 @@ class Tolerance:
     def allows(self, expected: float, got: float) -> bool:
         """Return whether a number lies near enough to the expected one."""
         try:
-            if self.symmetric:
-                return isclose(expected, got, rel_tol=self.relative, abs_tol=self.absolute)
-            return isclose(
-                expected,
-                got,
-                rel_tol=0.0,
-                abs_tol=max(self.absolute, self.relative * abs(expected)),
-            )
+            relative, absolute = self.relative, self.absolute
+            if not self.symmetric:
+                relative, absolute = 0.0, max(absolute, relative * abs(expected))
+            return isclose(expected, got, rel_tol=relative, abs_tol=absolute)
         except OverflowError:  # an integer that no float can hold
             return expected == got
 
@@ -68,40 +64,31 @@ class ValueComparer:
         """
         if self.tolerance is None and not self.equal_nan and not self.json:
             return bool(expected == got)
-        if _is_number(expected) and _is_number(got):
-            return self._equal_numbers(expected, got)
-        if isinstance(expected, list | tuple):
-            return self._same_sequence_type(expected, got) and self._equal_items(expected, got)
-        if isinstance(expected, dict):
-            return isinstance(got, dict) and self._equal_mappings(
-                expected, self._with_json_keys(expected, got)
-            )
+        match expected, got:
+            case (int() | float(), int() | float()):
+                return self._equal_numbers(expected, got)
+            case (list() | tuple(), list() | tuple()):
+                return (
+                    (self.json or type(expected) is type(got))
+                    and len(expected) == len(got)
+                    and all(map(self.equal, expected, got))
+                )
+            case (dict(), dict()):
+                values = self._with_json_keys(expected, got)
+                return expected.keys() == values.keys() and all(
+                    self.equal(value, values[key]) for key, value in expected.items()
+                )
         return bool(expected == got)
 
-    def _equal_numbers(self, expected: Any, got: Any) -> bool:
-        if (
-            isinstance(expected, float)
-            and isinstance(got, float)
-            and isnan(expected)
-            and isnan(got)
-        ):
+    def _equal_numbers(self, expected: float, got: float) -> bool:
+        both_float = isinstance(expected, float) and isinstance(got, float)
+        if both_float and isnan(expected) and isnan(got):
             return self.equal_nan
         if expected == got:
             return True
         if self.tolerance is None or isinstance(expected, bool) or isinstance(got, bool):
             return False
         return self.tolerance.allows(expected, got)
-
-    def _same_sequence_type(self, expected: Any, got: Any) -> bool:
-        return isinstance(got, list | tuple) if self.json else type(expected) is type(got)
-
-    def _equal_items(self, expected: Any, got: Any) -> bool:
-        return len(expected) == len(got) and all(map(self.equal, expected, got))
-
-    def _equal_mappings(self, expected: Mapping[Any, Any], got: Mapping[Any, Any]) -> bool:
-        return expected.keys() == got.keys() and all(
-            self.equal(value, got[key]) for key, value in expected.items()
-        )
 
     def _with_json_keys(self, expected: Mapping[Any, Any], got: dict[Any, Any]) -> dict[Any, Any]:
         """Return the dictionary with keys that are numbers as JSON writes them, if all expected
@@ -117,10 +104,6 @@ class ValueComparer:
             str(key) if type(key) is int and abs(key) < 2**63 else key: value
             for key, value in got.items()
         }
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ...answers.python.source import parse
-from ..execution import Limits, SandboxedProcessError
+from ..execution import SandboxedProcessError
 from ..process import SandboxedProcess
 from ..tiers import Sandbox
 from .assertion_code import NAMES, TestCode, count_tests, read_test_code, unshared_state
@@ -167,7 +167,9 @@ class _Relay:
         """Return the outcome of each part. Raises BrokenTestsError."""
         functions = (name for name, _ in self.code.functions)
         self.outcomes = dict.fromkeys((*range(len(self.code.parts)), *functions), NOT_RUN)
-        limits = self.session.limits if self.in_process else _patient(self.session.limits)
+        limits = self.session.limits
+        if not self.in_process:  # it waits for the candidate
+            limits = replace(limits, wall_seconds=30 + 2 * MAX_TIMEOUTS * limits.wall)
         sandbox = self.session.sandbox
         if self.code.uses_pytest:
             sandbox = Sandbox(sandbox.spec, packages=(*sandbox.packages, "pytest"))
@@ -329,11 +331,6 @@ def _part_of(request: Mapping[str, Any]) -> int | str | None:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _patient(limits: Limits) -> Limits:
-    """Return limits for the test code, which waits for the candidate."""
-    return replace(limits, wall_seconds=30 + 2 * MAX_TIMEOUTS * limits.wall)
 
 
 def _shown_request(request: Mapping[str, Any]) -> str:

@@ -84,13 +84,9 @@ def findings(
     return sorted(found, key=lambda each: (each.line, each.rule))
 
 
-def check_rules(select: Sequence[str], ignore: Sequence[str], sandbox: Sandbox) -> None:
-    """Raise ConfigError for a rule that ruff does not know."""
-    _check_rules(tuple(select), tuple(ignore), sandbox)
-
-
 @lru_cache(maxsize=64)
-def _check_rules(select: tuple[str, ...], ignore: tuple[str, ...], sandbox: Sandbox) -> None:
+def check_rules(select: tuple[str, ...], ignore: tuple[str, ...], sandbox: Sandbox) -> None:
+    """Raise ConfigError for a rule that ruff does not know."""
     findings("", select, ignore, sandbox=sandbox)
 
 

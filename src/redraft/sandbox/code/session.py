@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import Any, Self, TypeAlias
 
@@ -81,8 +80,7 @@ class ProcessGroup:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._processes: set[SandboxedProcess] = set()
+        self._processes: set[SandboxedProcess] = set()  # each use of it is a single operation
         self.cancelled = False
 
     def start(self, start: Callable[[], SandboxedProcess]) -> SandboxedProcess:
@@ -90,8 +88,7 @@ class ProcessGroup:
         if self.cancelled:
             raise CancelledTestsError
         process = start()
-        with self._lock:
-            self._processes.add(process)
+        self._processes.add(process)
         if self.cancelled:
             self.end(process)
             raise CancelledTestsError
@@ -100,15 +97,12 @@ class ProcessGroup:
     def end(self, process: SandboxedProcess) -> Execution:
         """Kill a process and return how it ended."""
         process.kill()
-        with self._lock:
-            self._processes.discard(process)
+        self._processes.discard(process)
         return process.wait()
 
     def cancel(self) -> None:
         self.cancelled = True
-        with self._lock:
-            processes = list(self._processes)
-        for process in processes:
+        for process in list(self._processes):
             process.kill()
 
 

@@ -254,7 +254,7 @@ class Lint(_ToolCheck):
         SandboxUnavailableError if nothing can run it.
         """
         super().check_environment()
-        ruff.check_rules(self.rules, self.ignore, self._sandbox())
+        ruff.check_rules(tuple(self.rules), tuple(self.ignore), self._sandbox())
 
     def _find(self, code: str) -> tuple[list[Finding], str]:
         found = ruff.findings(code, self.rules, self.ignore, sandbox=self._sandbox())
