@@ -232,7 +232,7 @@ class Monitor:
             if pipe:
                 pipe.close()
         exit_code, signal_number = _split_status(self._process.returncode)
-        end = {"exit_code": exit_code, "signal": signal_number}
+        end: dict[str, Any] = {"exit_code": exit_code, "signal": signal_number}
         if self._launch.reports_end:  # what the launcher consumed says nothing of the program
             end |= self._read_report()
         else:

@@ -145,7 +145,7 @@ def _bits(function: Callable[[Any, Any], Any], left: Any, right: Any) -> int:
         return 0
     if function is operator.pow:
         return int(left.bit_length() * abs(right))
-    return max(left.bit_length(), right.bit_length())
+    return int(max(left.bit_length(), right.bit_length()))
 
 
 # ---- assertions

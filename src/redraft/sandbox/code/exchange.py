@@ -43,7 +43,7 @@ from .values import (
 MAX_KEPT = 50  # values that are compared before each call
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
 """Exceptions that end a loop of the test code in silence; they arrive as RuntimeError."""
-CONTAINER = list | dict | set | bytearray | collections.deque
+CONTAINERS = (list, dict, set, bytearray, collections.deque)
 
 
 class Part:
@@ -167,7 +167,7 @@ class Exchange:
         if known and type(known[0]) is type(value):
             update(known[0], value)
             value = known[0]
-        if isinstance(value, CONTAINER):
+        if isinstance(value, CONTAINERS):
             self.variables[name] = value, copy.deepcopy(value)
         return value
 
@@ -175,7 +175,7 @@ class Exchange:
         """Remember values that the program still has, too, and forget the others that were passed:
         what the test code changes in them now, it does not see.
         """
-        kept = [value for value in values if isinstance(value, CONTAINER)]
+        kept = [value for value in values if isinstance(value, CONTAINERS)]
         asked = {id(value) for value in (*passed, *kept)}
         self.kept = [pair for pair in self.kept if id(pair[0]) not in asked]
         with suppress(RecursionError):  # of one that contains itself

@@ -314,16 +314,12 @@ class _Reader:
             )
         if all(isinstance(test, str) for test in tests):
             return self._code("\n".join(tests))
-        if not all(isinstance(test, Mapping) for test in tests):
-            raise checks.invalid_argument(
-                "tests", FORMS, next(test for test in tests if not isinstance(test, Mapping))
-            )
         rows = [_as_test(test, f"tests[{n}]") for n, test in enumerate(tests)]
-        if all("stdin" in row for row in rows):
+        if len({"stdin" in row for row in rows}) > 1:
+            raise ConfigError('tests must either all have "stdin" or all have "input"')
+        if "stdin" in rows[0]:
             runs = tuple(self._run(row, f"tests[{n}]") for n, row in enumerate(rows))
             return Tests("stdio", self.entry_point, runs=runs)
-        if any("stdin" in row for row in rows):
-            raise ConfigError('tests must either all have "stdin" or all have "input"')
         return Tests(
             "calls",
             self.entry_point,
@@ -442,10 +438,12 @@ def _join(parts: Sequence[Tests]) -> Tests:
     return first
 
 
-def _as_test(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _as_test(row: Any, where: str) -> Mapping[str, Any]:
     """Return a test in our fields. Two texts are what a program reads and prints; LiveCodeBench
     says which of the two it means.
     """
+    if not isinstance(row, Mapping):
+        raise checks.invalid_argument("tests", FORMS, row)
     rest = {key: value for key, value in row.items() if key not in ("input", "output", "testtype")}
     if row.get("testtype") == "functional":
         return {**rest, **_values_of(row, where)}

@@ -25,7 +25,10 @@ from math import isfinite, prod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeAlias
+
+    Encode: TypeAlias = Callable[["Encoder", Any, int], Any]
+    Decode: TypeAlias = Callable[["Decoder", Any, int], Any]
 
 MAX_DIMENSIONS = 32  # of an array
 MAX_DEPTH = 60  # levels of nesting; a message may have 200, and a level of a dictionary takes three
@@ -124,7 +127,7 @@ def encode(value: Any) -> Any:
     return Encoder().encode(value)
 
 
-def _encoder_of(value: Any) -> Callable[[Encoder, Any, int], Any] | None:
+def _encoder_of(value: Any) -> Encode | None:
     """Return what encodes a value of this class; None if nothing does."""
     for kinds, encode in _ENCODERS:
         if isinstance(value, kinds):
@@ -196,7 +199,7 @@ def _encode_dict(encoder: Encoder, value: Mapping[Any, Any], depth: int) -> Any:
     )
 
 
-def _sequence(tag: str) -> Callable[[Encoder, Any, int], Any]:
+def _sequence(tag: str) -> Encode:
     return lambda encoder, value, depth: _with_tag(tag, encoder.encode_all(value, depth))
 
 
@@ -213,13 +216,11 @@ def _encode_tuple(encoder: Encoder, value: Any, depth: int) -> Any:
     return _with_tag("tuple", items)
 
 
-def _text(tag: str, to_text: Callable[[Any], str]) -> Callable[[Encoder, Any, int], Any]:
+def _text(tag: str, to_text: Callable[[Any], str]) -> Encode:
     return lambda _encoder, value, _depth: _with_tag(tag, to_text(value))
 
 
-def _attributes(
-    tag: str, to_text: Callable[[Any], str], *names: str
-) -> Callable[[Encoder, Any, int], Any]:
+def _attributes(tag: str, to_text: Callable[[Any], str], *names: str) -> Encode:
     """Return what encodes numbers that make up a value."""
     return lambda _encoder, value, _depth: _with_tag(
         tag, [to_text(getattr(value, name)) for name in names]
@@ -266,7 +267,7 @@ def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
     return _with_tag("iterator", encoder.encode_all(items, depth))
 
 
-_ENCODERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
+_ENCODERS: tuple[tuple[Any, Encode], ...] = (
     (str, _encode_str),
     (int, _encode_int),
     (float, _encode_float),
@@ -283,7 +284,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
     (AbstractSet, _sequence("set")),
     (Mapping, _encode_dict),
 )
-_LIBRARY_ENCODERS: tuple[tuple[str, str, Callable[[Encoder, Any, int], Any]], ...] = (
+_LIBRARY_ENCODERS: tuple[tuple[str, str, Encode], ...] = (
     ("fractions", "Fraction", _attributes("fraction", hex, "numerator", "denominator")),
     ("decimal", "Decimal", _text("decimal", str)),
     ("datetime", "datetime", _text("datetime", lambda value: value.isoformat())),
@@ -525,21 +526,19 @@ def _library(module: str, name: str) -> Callable[..., Any]:
     return make
 
 
-def _from_text(make: Callable[[str], Any], limit: int) -> Callable[[Decoder, Any, int], Any]:
+def _from_text(make: Callable[[str], Any], limit: int) -> Decode:
     return lambda _decoder, content, _depth: make(_checked_text(content, limit))
 
 
-def _from_attributes(
-    make: Callable[..., Any], read: Callable[[Any], Any]
-) -> Callable[[Decoder, Any, int], Any]:
+def _from_attributes(make: Callable[..., Any], read: Callable[[Any], Any]) -> Decode:
     return lambda _decoder, content, _depth: make(*map(read, content))
 
 
-def _from_list(make: Callable[[list[Any]], Any]) -> Callable[[Decoder, Any, int], Any]:
+def _from_list(make: Callable[[list[Any]], Any]) -> Decode:
     return lambda decoder, content, depth: make(decoder.decode_list(content, depth))
 
 
-_DECODERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
+_DECODERS: dict[str, Decode] = {
     "str": _from_text(lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"), 2**26),
     "int": lambda _decoder, content, _depth: _hex_number(content),
     "float": _decode_float,

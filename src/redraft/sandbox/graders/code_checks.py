@@ -94,7 +94,10 @@ def _labelled_codes(answer: str) -> list[str]:
 
 async def _compile_problem(code: str) -> str | None:
     failure = "the code could not be compiled"
-    return await run(compile_error, code, failure_text=failure, text_length=len(code))
+    problem: str | None = await run(
+        compile_error, code, failure_text=failure, text_length=len(code)
+    )
+    return problem
 
 
 def _compile_failure(problem: str) -> Feedback:
