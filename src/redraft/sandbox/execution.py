@@ -9,6 +9,16 @@ from ..base import checks
 
 MIB = 2**20
 MIN_MEMORY_BYTES = 64 * MIB  # an interpreter with ctypes takes about 30 MiB of address space
+WHOLE_NUMBERS = {  # the least and the most of each limit
+    "memory_bytes": (MIN_MEMORY_BYTES, 2**48),
+    "threads": (1, 10_000),
+    "open_files": (16, 10_000),
+    "file_bytes": (0, 2**48),
+    "disk_bytes": (4096, 2**48),
+    "inodes": (2, 10_000_000),
+    "output_bytes": (0, 2**30),
+    "frame_bytes": (1024, 2**30),
+}
 FLOOD_FACTOR = 16  # times `output_bytes` of output end the program
 
 Status = Literal[
@@ -53,14 +63,8 @@ class Limits:
     def __post_init__(self) -> None:
         checks.positive("cpu_seconds", self.cpu_seconds, 86_400)
         checks.positive("wall_seconds", self.wall_seconds, 86_400, optional=True)
-        checks.whole_number("memory_bytes", self.memory_bytes, MIN_MEMORY_BYTES, 2**48)
-        checks.whole_number("threads", self.threads, 1, 10_000)
-        checks.whole_number("open_files", self.open_files, 16, 10_000)
-        checks.whole_number("file_bytes", self.file_bytes, 0, 2**48)
-        checks.whole_number("disk_bytes", self.disk_bytes, 4096, 2**48)
-        checks.whole_number("inodes", self.inodes, 2, 10_000_000)
-        checks.whole_number("output_bytes", self.output_bytes, 0, 2**30)
-        checks.whole_number("frame_bytes", self.frame_bytes, 1024, 2**30)
+        for name, (least, most) in WHOLE_NUMBERS.items():
+            checks.whole_number(name, getattr(self, name), least, most)
 
     @property
     def wall(self) -> float:

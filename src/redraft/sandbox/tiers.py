@@ -146,16 +146,16 @@ class Sandbox:
             )
         executable, search_path = _find_program(command[0]), os.pathsep.join(packages.search_path)
         flags = FLAGS if command[0] == "python" else ()
-        environment = {
-            **current_interpreter().environment,
-            **({"PYTHONPATH": search_path} if search_path else {}),
-        }
-        content = {
-            **content,
-            "command": [executable, *flags, *command[1:]],
-            "environment": environment,
-        }
-        return Program(content, limits, packages, executable)
+        environment = dict(current_interpreter().environment)
+        if search_path:
+            environment["PYTHONPATH"] = search_path
+        command = [executable, *flags, *command[1:]]
+        return Program(
+            {**content, "command": command, "environment": environment},
+            limits,
+            packages,
+            executable,
+        )
 
     def _find_packages(self) -> Packages:
         """Return the packages that programs may import. Raises ConfigError."""
@@ -228,8 +228,13 @@ def _working_launch(
     """Return the first way to start a program in a tier that works here; otherwise None and why the
     first does not.
     """
+    launches: Sequence[Callable[[Program], Launch]] = (
+        (partial(docker.launch, docker.check_image(tier)),)
+        if tier.startswith(docker.PREFIX)
+        else LAUNCHES[tier]
+    )
     problem = ""
-    for launch in _launches(tier):
+    for launch in launches:
         try:
             found = _problem_of(launch, packages)
         except TimeoutError as error:  # the others would take as long
@@ -238,13 +243,6 @@ def _working_launch(
             return launch, ""
         problem = problem or found
     return None, problem
-
-
-def _launches(tier: str) -> Sequence[Callable[[Program], Launch]]:
-    """Return the ways to start a program in a tier."""
-    if tier.startswith(docker.PREFIX):
-        return (partial(docker.launch, docker.check_image(tier)),)
-    return LAUNCHES[tier]
 
 
 def _problem_of(launch: Callable[[Program], Launch], packages: tuple[str, ...]) -> str | None:

@@ -169,7 +169,7 @@ def _classes_of(types: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _compare(test: CallTest, value: Any, checker: Checker | None) -> tuple[bool, str]:
+def _compare(test: CallTest, value: object, checker: Checker | None) -> tuple[bool, str]:
     """Return whether a value is right, and what went wrong while comparing it."""
     if checker:
         return call_checker(checker, _input_of(test), test.expected, value)
@@ -179,7 +179,9 @@ def _compare(test: CallTest, value: Any, checker: Checker | None) -> tuple[bool,
         return False, f"the value cannot be compared: {type(error).__name__}"
 
 
-def call_checker(checker: Checker, test_input: Any, expected: Any, got: Any) -> tuple[bool, str]:
+def call_checker(
+    checker: Checker, test_input: object, expected: object, got: object
+) -> tuple[bool, str]:
     """Return whether the author's comparison returns True, and what it raised: it may not have
     expected such a value.
     """
@@ -189,7 +191,7 @@ def call_checker(checker: Checker, test_input: Any, expected: Any, got: Any) -> 
         return False, f"the checker raised {type(error).__name__}"
 
 
-def _input_of(test: CallTest) -> Any:
+def _input_of(test: CallTest) -> object:
     return (
         {"args": list(test.args), "kwargs": dict(test.kwargs)} if test.kwargs else list(test.args)
     )

@@ -58,7 +58,7 @@ class ValueComparer:
     equal_nan: bool = False
     json: bool = False
 
-    def equal(self, expected: Any, got: Any) -> bool:
+    def equal(self, expected: object, got: object) -> bool:
         """Return whether a value of exact built-in types equals the expected one. Raises what `==`
         raises (a signalling NaN).
         """
@@ -127,7 +127,7 @@ class CallTest:
     name: str = ""
     alternatives: tuple[Any, ...] = ()
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether a value that was returned is right. Raises what `==` raises."""
         match self.comparison:
             case "identical":  # expected is None, True, False

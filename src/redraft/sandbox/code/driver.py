@@ -329,7 +329,7 @@ def _part_of(request: Mapping[str, Any]) -> int | str | None:
     return part if isinstance(part, int | str) else None
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 

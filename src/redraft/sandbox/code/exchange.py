@@ -171,7 +171,7 @@ class Exchange:
             self.variables[name] = value, copy.deepcopy(value)
         return value
 
-    def keep(self, passed: list[Any], values: list[Any]) -> None:
+    def keep(self, passed: list[Any], values: list[object]) -> None:
         """Remember values that the program still has, too, and forget the others that were passed:
         what the test code changes in them now, it does not see.
         """
@@ -262,7 +262,7 @@ class Exchange:
         """Note the class of an object that came as a built-in value."""
         self.part.lost = self.part.lost or answer["lost"]
 
-    def refuse(self, value: Any) -> Any:
+    def refuse(self, value: object) -> None:
         """Refuse an argument that is of the program; of anything else it has no say."""
         if isinstance(value, ProgramObject | ProgramFunction | ProgramSolution):
             self.give_up("they pass an object of the program to it, which is no value")

@@ -128,7 +128,7 @@ MAX_MESSAGE_CHARS = 300
 MAX_TRACE_LINES = 6
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a value as Python writes it, shortened."""
     return format_value(value, MAX_VALUE_CHARS)
 

@@ -296,7 +296,7 @@ def _read_error(error: Mapping[str, Any], seconds: float, code: str) -> CallFail
     return CallFailure(shown, seconds, names, message, traceback, arguments=error.get("arguments"))
 
 
-def _read_trace(trace: Any, code: str) -> str:
+def _read_trace(trace: object, code: str) -> str:
     """Return the lines of the program that led to an exception, as numbers and source; the source
     is ours, not theirs.
     """

@@ -180,7 +180,7 @@ def _without_call(name: str | None) -> str | None:
     return name.replace("().", ".") if name else name
 
 
-def _structure(tests: Any) -> Any:
+def _structure(tests: object) -> Any:
     """Return tests as a list, a mapping, or the text of test code."""
     if not isinstance(tests, str):
         return tests
@@ -438,7 +438,7 @@ def _join(parts: Sequence[Tests]) -> Tests:
     return first
 
 
-def _as_test(row: Any, where: str) -> Mapping[str, Any]:
+def _as_test(row: object, where: str) -> Mapping[str, Any]:
     """Return a test in our fields. Two texts are what a program reads and prints; LiveCodeBench
     says which of the two it means.
     """
@@ -473,7 +473,7 @@ def _checked_pairs(inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
     return list(zip(inputs, outputs, strict=True))
 
 
-def _amount(values: Any, name: str) -> str:
+def _amount(values: object, name: str) -> str:
     return (
         f"{len(values):,} {name}{'s' * (len(values) != 1)}"
         if isinstance(values, list | tuple)
@@ -489,7 +489,7 @@ def _with_unwrapped(test: CallTest) -> CallTest:
     return replace(test, alternatives=(test.expected[0],)) if wrapped else test
 
 
-def _are_lines(inputs: Any) -> bool:
+def _are_lines(inputs: object) -> bool:
     """Return whether inputs are texts, or lists of lines; other ones are arguments of a
     function.
     """
@@ -498,16 +498,16 @@ def _are_lines(inputs: Any) -> bool:
     )
 
 
-def _are_texts(values: Any) -> bool:
+def _are_texts(values: object) -> bool:
     return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
 
 
-def _is_empty(tests: Any) -> bool:
+def _is_empty(tests: object) -> bool:
     """Return whether a part of the tests of CodeContests has none."""
     return isinstance(tests, Mapping) and not any(tests.values())
 
 
-def _join_lines(value: Any) -> Any:
+def _join_lines(value: object) -> Any:
     return "\n".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
@@ -518,12 +518,12 @@ def _set_up_of(tests: Mapping[str, Any]) -> Iterator[str]:
     yield _text_field(tests, "test_setup_code", "tests") or ""
 
 
-def _list_in(value: Any) -> Any:
+def _list_in(value: object) -> Any:
     """Return a list that stands in a text, as in a CSV file; anything else as it is."""
     return _structure(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
 
 
-def _texts(values: Any, name: str = "test_list") -> Iterable[str]:
+def _texts(values: object, name: str = "test_list") -> Iterable[str]:
     values = _list_in(values)
     if (
         not isinstance(values, list | tuple)

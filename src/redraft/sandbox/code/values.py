@@ -127,7 +127,7 @@ def encode(value: Any) -> Any:
     return Encoder().encode(value)
 
 
-def _encoder_of(value: Any) -> Encode | None:
+def _encoder_of(value: object) -> Encode | None:
     """Return what encodes a value of this class; None if nothing does."""
     for kinds, encode in _ENCODERS:
         if isinstance(value, kinds):
@@ -138,13 +138,13 @@ def _encoder_of(value: Any) -> Encode | None:
     return None
 
 
-def _is_of(value: Any, module: str, name: str) -> bool:
+def _is_of(value: object, module: str, name: str) -> bool:
     """Return whether a value is of a class of a module, which may not be loaded."""
     kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and isinstance(value, kind)
 
 
-def _is_container(encoded: Any) -> bool:
+def _is_container(encoded: object) -> bool:
     """Return whether what was encoded, or is decoded, is a value that a function can change."""
     if type(encoded) is not dict:
         return type(encoded) is list
@@ -369,7 +369,7 @@ class Decoder:
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ValueCodecError(f"it is no {tag} ({type(error).__name__})") from None
 
-    def _decode_object(self, content: Any) -> Any:
+    def _decode_object(self, content: object) -> Any:
         match content:
             case [str() as name, (int() | None) as number, bool()] if self.resolve:
                 return self.resolve(name[:80], number)
@@ -377,7 +377,7 @@ class Decoder:
                 raise ValueClassError(_refusal(name))
         raise ValueCodecError("it is no object")
 
-    def _decode_container(self, number: Any) -> Any:
+    def _decode_container(self, number: object) -> Any:
         if self.container is None or type(number) is not int or number < 0:
             raise ValueCodecError("it is no container that is known")
         try:
@@ -385,7 +385,7 @@ class Decoder:
         except IndexError:
             raise ValueCodecError("it is no container that is known") from None
 
-    def decode_list(self, content: Any, depth: int) -> list[Any]:
+    def decode_list(self, content: object, depth: int) -> list[Any]:
         if type(content) is not list:
             raise ValueCodecError("it is no list of values")
         return [self.decode(item, depth) for item in content]
@@ -398,17 +398,17 @@ def decode(data: Any) -> Any:
     return Decoder().decode(data)
 
 
-def _checked_text(content: Any, limit: int) -> str:
+def _checked_text(content: object, limit: int) -> str:
     if type(content) is not str or len(content) > limit:
         raise ValueCodecError(f"it is no text of at most {limit:,} characters")
     return content
 
 
-def _hex_number(content: Any, limit: int = MAX_HEX_DIGITS) -> int:
+def _hex_number(content: object, limit: int = MAX_HEX_DIGITS) -> int:
     return int(_checked_text(content, limit + 3), 16)
 
 
-def _hex_float(content: Any) -> float:
+def _hex_float(content: object) -> float:
     return float.fromhex(_checked_text(content, 40))
 
 
@@ -424,7 +424,7 @@ def _checked_keys(keys: list[Any]) -> list[Any]:
     return keys
 
 
-def _decode_dict(decoder: Decoder, content: Any, depth: int) -> dict[Any, Any]:
+def _decode_dict(decoder: Decoder, content: object, depth: int) -> dict[Any, Any]:
     if type(content) is not list or not all(
         type(pair) is list and len(pair) == 2 for pair in content
     ):
@@ -437,7 +437,7 @@ def _tuple_maker(_name: str, _fields: list[str]) -> Callable[[list[Any]], Any]:
     return tuple
 
 
-def _decode_named_tuple(decoder: Decoder, content: Any, depth: int) -> Any:
+def _decode_named_tuple(decoder: Decoder, content: object, depth: int) -> Any:
     match content:
         case [str() as name, list() as fields, list() as items] if len(fields) == len(items):
             names = [_checked_text(field, 80) for field in fields]
@@ -449,7 +449,7 @@ def _decode_named_tuple(decoder: Decoder, content: Any, depth: int) -> Any:
     raise ValueCodecError("it is no named tuple")
 
 
-def _decode_array(decoder: Decoder, content: Any, depth: int) -> Any:
+def _decode_array(decoder: Decoder, content: object, depth: int) -> Any:
     match content:
         case [str() as kind, (list() | None) as shape, list() as items] if kind in ARRAY_TYPES:
             values = decoder.decode_list(items, depth)
