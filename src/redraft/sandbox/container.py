@@ -1,14 +1,15 @@
-"""Both ends of the streams of a container: process 1, which starts the interpreter with the
-bootstrap, carries its messages, and ends everything with its client (`run_program`); and a process
-of this machine that runs the client of Docker or Podman, and gives its streams the form that a tier
-has (`run_client`).
+"""What runs in a container and beside it: process 1, which starts the interpreter with the
+bootstrap, carries its messages, and ends everything with its client (`run_program`); in the
+bootstrap, the check that the image has the packages that programs may import (`prepare`); and a
+process of this machine that runs the client of Docker or Podman, and gives its streams the form
+that a tier has (`run_client`).
 
-Each gets this file as the argument of `-c`, with a call of its function. A container has two pipes
-out and one in, and the bootstrap needs more, so each chunk on standard output has a head of 5
-bytes: which stream it belongs to, and its length. Standard input has chunks with a length alone;
-the one of length 0 is the end of the program's input. The end of standard input itself means that
-the client has ended. The client ends when the process that started it ends, and its input ends with
-it, which ends the container.
+The two processes get this file as the argument of `-c`, with a call of their function. A container
+has two pipes out and one in, and the bootstrap needs more, so each chunk on standard output has a
+head of 5 bytes: which stream it belongs to, and its length. Standard input has chunks with a length
+alone; the one of length 0 is the end of the program's input. The end of standard input itself means
+that the client has ended. The client ends when the process that started it ends, and its input ends
+with it, which ends the container.
 
 The program could not signal or trace process 1 if its filter let it try: it is process 1, and not
 dumpable.
@@ -37,8 +38,11 @@ PR_SET_DUMPABLE = 4  # of <linux/prctl.h>
 
 def run_program() -> NoReturn:
     """Run the program to its end, and report how it ended."""
+    import ctypes
+
     settings = json.loads(sys.argv[1])
-    _hide()
+    # deny the program, which has the same user, the memory and the environment of this process
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     inner_input, input_end = os.pipe()
     pipes = {stream: os.pipe() for stream in (MESSAGES, STDOUT, STDERR)}
     pid = os.fork()
@@ -60,13 +64,6 @@ def run_program() -> NoReturn:
     }
     _send(REPORT, json.dumps(report).encode())
     os._exit(0)
-
-
-def _hide() -> None:
-    """Deny the program, which has the same user, the memory and the environment of this process."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _become_program(
@@ -142,6 +139,36 @@ def exceeded_limit(
 
 def _send(stream: int, data: bytes) -> None:
     _write(1, bytes([stream]) + len(data).to_bytes(4, "big") + data)
+
+
+def prepare(_libc: Any, setup: dict[str, Any]) -> None:
+    """Raise ModuleNotFoundError, with what to do, if a package is neither a distribution nor a
+    module of this Python.
+    """
+    missing = [name for name in setup["image_packages"] if not _is_installed(name)]
+    if missing:
+        raise ModuleNotFoundError(
+            f"the image {setup['image']!r} has no package {', '.join(map(repr, missing))}: use an "
+            f"image in which it is installed (RUN pip install {' '.join(missing)}), or leave it "
+            "out of packages="
+        )
+
+
+def restrict(_libc: Any, setup: dict[str, Any]) -> None:
+    """Do nothing: nothing more is restricted."""
+
+
+def _is_installed(name: str) -> bool:
+    from importlib import metadata, util
+
+    try:
+        metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        try:
+            return util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            return False
+    return True
 
 
 # ---- on this machine

@@ -182,7 +182,7 @@ def _setup(image: str, program: Program) -> dict[str, Any]:
         content |= {
             "image": image,
             "image_packages": list(names),
-            "extensions": [source_of("image_packages.py")],
+            "extensions": [source_of("container.py")],
         }
     if program.is_tool:
         first, *others = program.content["command"]

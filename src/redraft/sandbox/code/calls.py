@@ -115,17 +115,12 @@ def _run_call(session: CandidateSession, test: CallTest, checker: Checker | None
 def _answer_of(session: CandidateSession, test: CallTest, checker: Checker | None) -> Answer:
     if not test.function:
         return session.load() or CallFailure("there is no function to call: name it (entry_point)")
-    return session.call(test.function, test.args, test.kwargs, decoder_of(test, checker))
-
-
-def decoder_of(test: CallTest, checker: Checker | None = None) -> Decoder:
-    """Return what reads the value of a call.
-
-    Arrays of NumPy become lists where a list is what can be expected: beside JSON, and for a
-    checker. In an assertion, `==` with an array is no truth value, so it fails as it does in plain
-    Python, with a reason.
-    """
-    return Decoder() if checker or test.comparer.json else Decoder(array=_refuse_array)
+    # Arrays of NumPy become lists where a list is what can be expected: beside JSON, and for a
+    # checker. In an assertion, `==` with an array is no truth value, so it fails as it does in
+    # plain Python, with a reason.
+    takes_lists = checker or test.comparer.json
+    decoder = Decoder() if takes_lists else Decoder(array=_refuse_array)
+    return session.call(test.function, test.args, test.kwargs, decoder)
 
 
 def _refuse_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
@@ -172,7 +167,9 @@ def _classes_of(types: Sequence[str]) -> Iterator[str]:
 def _compare(test: CallTest, value: object, checker: Checker | None) -> tuple[bool, str]:
     """Return whether a value is right, and what went wrong while comparing it."""
     if checker:
-        return call_checker(checker, _input_of(test), test.expected, value)
+        args, kwargs = list(test.args), dict(test.kwargs)
+        test_input = {"args": args, "kwargs": kwargs} if kwargs else args
+        return call_checker(checker, test_input, test.expected, value)
     try:
         return test.accepts(value), ""
     except (ArithmeticError, TypeError, ValueError) as error:  # a signalling NaN
@@ -189,12 +186,6 @@ def call_checker(
         return checker(test_input, expected, got) is True, ""
     except Exception as error:  # noqa: BLE001  (code of the task's author)
         return False, f"the checker raised {type(error).__name__}"
-
-
-def _input_of(test: CallTest) -> object:
-    return (
-        {"args": list(test.args), "kwargs": dict(test.kwargs)} if test.kwargs else list(test.args)
-    )
 
 
 def _shown_expectation(test: CallTest) -> str:
