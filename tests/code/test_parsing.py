@@ -278,12 +278,6 @@ def test_forms(tests, kind, count):
         assert bool(parsed.why) == (kind == "in_process")
 
 
-def test_hiding_tests_by_number():
-    """A part of given tests can be kept for the report alone."""
-    parsed = parse_tests(MBPP).hide(lambda n: n % 2 == 1)
-    assert [test.function for test in parsed.hidden] == ["g", "f"]
-
-
 @each_row(
     ("tests", "message"),
     [

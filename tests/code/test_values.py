@@ -245,9 +245,9 @@ def test_an_object_is_refused_unless_it_may_be_referred_to(value):
 
 
 def test_what_stands_for_an_object_is_up_to_the_one_who_reads():
-    """The name of its class, its number if it is awaited, and whether it can be called."""
+    """The name of its class, and its number if it is awaited."""
     decoder = Decoder(lambda *content: content)
-    assert decoder.decode([{"t": "object", "v": ["Stack", None, True]}]) == [("Stack", None, True)]
+    assert decoder.decode([{"t": "object", "v": ["Stack", None, True]}]) == [("Stack", None)]
 
 
 ARRAYS = {

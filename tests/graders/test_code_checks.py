@@ -17,7 +17,7 @@ from redraft.graders.registry import grader_from_spec
 from redraft.graders.traits import check_environment, traits_of
 from redraft.sandbox import Execution, Sandbox
 from redraft.sandbox.code import ruff, type_checkers
-from redraft.sandbox.code.findings import ToolError
+from redraft.sandbox.code.ruff import ToolError
 from require import require_sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -339,7 +339,7 @@ def nothing_installed(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    ruff._check_rules.cache_clear()
+    ruff.check_rules.cache_clear()
 
 
 async def test_a_missing_tool(nothing_installed):

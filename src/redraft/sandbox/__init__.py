@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ..base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
-    from .execution import Execution, SandboxedProcessError
-    from .limits import Limits
+    from .execution import Execution, Limits, SandboxedProcessError
     from .process import SandboxedProcess
     from .tiers import Sandbox
 else:
@@ -23,7 +22,7 @@ else:
         __name__,
         {
             "Execution": "execution",
-            "Limits": "limits",
+            "Limits": "execution",
             "Sandbox": "tiers",
             "SandboxedProcess": "process",
             "SandboxedProcessError": "execution",

@@ -17,12 +17,11 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 from ..errors import SandboxUnavailableError
+from .execution import Limits
 from .interpreter import SYSTEM_FOLDERS, current_interpreter
 from .launch import FOLDER, Launch, Program, python_command, restricted_setup
-from .limits import Limits
 
 NAMESPACES = (
     "--unshare-user",
@@ -56,7 +55,9 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
     folder = _working_folder([*shown, *program.packages.search_path])
     view = [
         *_view(added),
-        *_folder_arguments(folder, program, has_capabilities),
+        # that of a tool is writable in any case
+        "--tmpfs" if program.is_tool and not has_capabilities else "--dir",
+        folder,
         "--remount-ro",
         "/",
         "--chdir",
@@ -65,6 +66,11 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
     start = [bwrap, *NAMESPACES, *options, *capabilities, *LIFETIME, *IDENTITY, *view]
     mount = (
         {"mount": _mount_options(program.limits), "devices": DEVICES} if has_capabilities else {}
+    )
+    # temporary files are in /tmp unless one says otherwise
+    named = {} if folder == FOLDER else {"HOME": folder, "TMPDIR": folder}
+    variables = (
+        {"environment": {**program.content["environment"], **named}} if program.is_tool else {}
     )
     return Launch(
         lambda descriptor, info: [
@@ -75,14 +81,17 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
             *python_command(descriptor),
         ],
         {
-            **_setup(program, has_capabilities),
+            **restricted_setup(
+                program, "files" if has_capabilities or program.is_tool else "existing files"
+            ),
             **mount,
-            **_folder_setup(folder, program),
+            **variables,
+            "directory": folder,
             "shown": shown,
         },
         "bubblewrap",
         has_info=True,
-        environment={**current_interpreter().environment, **_folder_variables(folder)},
+        environment={**current_interpreter().environment, **named},
     )
 
 
@@ -126,37 +135,6 @@ def _working_folder(shown: Sequence[str]) -> str:
     raise SandboxUnavailableError(
         f"the interpreter, the packages and the tools lie below each of {', '.join(FOLDERS)}"
     )
-
-
-def _folder_variables(folder: str) -> dict[str, str]:
-    """Return the variables that name the working folder; temporary files are in /tmp unless one
-    says otherwise.
-    """
-    return {} if folder == FOLDER else {"HOME": folder, "TMPDIR": folder}
-
-
-def _folder_setup(folder: str, program: Program) -> dict[str, Any]:
-    """Return the part of the first frame about the working folder."""
-    if not program.is_tool:
-        return {"directory": folder}
-    return {
-        "directory": folder,
-        "environment": {**program.content["environment"], **_folder_variables(folder)},
-    }
-
-
-def _setup(program: Program, has_capabilities: bool) -> dict[str, Any]:  # noqa: FBT001
-    """Return the first frame without the working folder."""
-    return restricted_setup(
-        program, "files" if has_capabilities or program.is_tool else "existing files"
-    )
-
-
-def _folder_arguments(folder: str, program: Program, has_capabilities: bool) -> list[str]:  # noqa: FBT001
-    """Return the arguments that make the working folder; that of a tool is writable in any case."""
-    if has_capabilities or not program.is_tool:
-        return ["--dir", folder]
-    return ["--tmpfs", folder]
 
 
 @lru_cache(maxsize=1)

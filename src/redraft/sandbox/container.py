@@ -1,13 +1,18 @@
-"""Process 1 of a container: starts the interpreter with the bootstrap, carries its messages, and
-ends everything with its client.
+"""What runs in a container and beside it: process 1, which starts the interpreter with the
+bootstrap, carries its messages, and ends everything with its client (`run_program`); in the
+bootstrap, the check that the image has the packages that programs may import (`prepare`); and a
+process of this machine that runs the client of Docker or Podman, and gives its streams the form
+that a tier has (`run_client`).
 
-It gets this file as the argument of `-c`. A container has two pipes out and one in, and the
-bootstrap needs more, so each chunk on standard output has a head of 5 bytes: which stream it
-belongs to, and its length. Standard input has chunks with a length alone; the one of length 0 is
-the end of the program's input. The end of standard input itself means that the client has ended.
+The two processes get this file as the argument of `-c`, with a call of their function. A container
+has two pipes out and one in, and the bootstrap needs more, so each chunk on standard output has a
+head of 5 bytes: which stream it belongs to, and its length. Standard input has chunks with a length
+alone; the one of length 0 is the end of the program's input. The end of standard input itself means
+that the client has ended. The client ends when the process that started it ends, and its input ends
+with it, which ends the container.
 
-The program could not signal or trace this process if its filter let it try: it is process 1, and
-not dumpable.
+The program could not signal or trace process 1 if its filter let it try: it is process 1, and not
+dumpable.
 """
 
 from __future__ import annotations
@@ -18,7 +23,8 @@ import select
 import signal
 import sys
 import threading
-from typing import Any, NoReturn
+import time
+from typing import Any, Literal, NoReturn
 
 MESSAGES, STDOUT, STDERR, REPORT = range(4)  # the streams
 CHUNK = 65536
@@ -27,10 +33,16 @@ FIRST_OPENED = 4  # the program has descriptors 0 to 2, and 3 for its messages
 PR_SET_DUMPABLE = 4  # of <linux/prctl.h>
 
 
-def main() -> NoReturn:
+# ---- in the container
+
+
+def run_program() -> NoReturn:
     """Run the program to its end, and report how it ended."""
+    import ctypes
+
     settings = json.loads(sys.argv[1])
-    _hide()
+    # deny the program, which has the same user, the memory and the environment of this process
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     inner_input, input_end = os.pipe()
     pipes = {stream: os.pipe() for stream in (MESSAGES, STDOUT, STDERR)}
     pid = os.fork()
@@ -54,13 +66,6 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _hide() -> None:
-    """Deny the program, which has the same user, the memory and the environment of this process."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
 def _become_program(
     settings: dict[str, Any], inner_input: int, writers: dict[int, int]
 ) -> NoReturn:
@@ -81,25 +86,15 @@ def _carry_input(target: int) -> None:
     """Carry the program's input. Exit at the end of standard input, which ends every process of the
     container.
     """
-    while size := int.from_bytes(_read(4), "big"):
-        data = memoryview(_read(size))
+    while size := int.from_bytes(_read(0, 4), "big"):
+        data = _read(0, size)
         try:
-            while data:
-                data = data[os.write(target, data) :]
+            _write(target, data)
         except OSError:  # the program has ended, or closed its input
             continue
     os.close(target)
-    _read(1)
-
-
-def _read(size: int) -> bytes:
-    parts = b""
-    while len(parts) < size:
-        part = os.read(0, size - len(parts))
-        if not part:
-            os._exit(0)
-        parts += part
-    return parts
+    _read(0, 1)
+    os._exit(0)
 
 
 def _carry_output(streams: dict[int, int], pid: int, settings: dict[str, Any]) -> str | None:
@@ -121,30 +116,125 @@ def _carry_output(streams: dict[int, int], pid: int, settings: dict[str, Any]) -
             else:
                 poll.unregister(descriptor)
                 del streams[descriptor]
-        exceeded = None if reason else _exceeded_limit(pid, settings)
-        if exceeded:
-            reason = exceeded
+        if not reason and (reason := exceeded_limit(pid, *settings["limits"])):
             os.kill(pid, signal.SIGKILL)
     return reason
 
 
-def _exceeded_limit(pid: int, settings: dict[str, Any]) -> str | None:
-    """Return the limit that a process exceeds by what /proc says, or None."""
+def exceeded_limit(
+    pid: int, cpu_seconds: float, threads: int, memory_bytes: int
+) -> Literal["cpu", "threads", "memory"] | None:
+    """Return the limit that a process exceeds by what /proc says; None if it exceeds none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  (nothing else needs pathlib here)
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    if (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > settings["cpu_seconds"]:
+    if (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > cpu_seconds:
         return "cpu"
-    return "threads" if int(fields[17]) > settings["threads"] else None
+    if int(fields[17]) > threads:
+        return "threads"
+    return "memory" if int(fields[21]) * os.sysconf("SC_PAGE_SIZE") > memory_bytes else None
 
 
 def _send(stream: int, data: bytes) -> None:
-    frame = memoryview(bytes([stream]) + len(data).to_bytes(4, "big") + data)
-    while frame:
-        frame = frame[os.write(1, frame) :]
+    _write(1, bytes([stream]) + len(data).to_bytes(4, "big") + data)
 
 
-if __name__ == "__main__":
-    main()
+def prepare(_libc: Any, setup: dict[str, Any]) -> None:
+    """Raise ModuleNotFoundError, with what to do, if a package is neither a distribution nor a
+    module of this Python.
+    """
+    missing = [name for name in setup["image_packages"] if not _is_installed(name)]
+    if missing:
+        raise ModuleNotFoundError(
+            f"the image {setup['image']!r} has no package {', '.join(map(repr, missing))}: use an "
+            f"image in which it is installed (RUN pip install {' '.join(missing)}), or leave it "
+            "out of packages="
+        )
+
+
+def restrict(_libc: Any, setup: dict[str, Any]) -> None:
+    """Do nothing: nothing more is restricted."""
+
+
+def _is_installed(name: str) -> bool:
+    from importlib import metadata, util
+
+    try:
+        metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        try:
+            return util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            return False
+    return True
+
+
+# ---- on this machine
+
+
+def run_client() -> NoReturn:
+    """Run the client to its end, and exit with its exit code.
+
+    The arguments are the descriptor for the program's answers, the one for the report of its end,
+    and the client's command.
+    """
+    import subprocess
+
+    answers, report = int(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    with subprocess.Popen(sys.argv[3:], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:  # noqa: S603  (Docker)
+        assert client.stdin is not None
+        assert client.stdout is not None
+        threading.Thread(target=_pack_input, args=(client.stdin.fileno(),), daemon=True).start()
+        _unpack_output(
+            client.stdout.fileno(), {MESSAGES: answers, STDOUT: 1, STDERR: 2, REPORT: report}
+        )
+        os._exit(client.wait())
+
+
+def _end_with(parent: int) -> None:
+    """Exit when the process that started this one has ended."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def _pack_input(target: int) -> None:
+    try:
+        while data := os.read(0, CHUNK):
+            _write(target, len(data).to_bytes(4, "big") + data)
+        _write(target, bytes(4))
+    except OSError:  # the client has ended
+        return
+
+
+def _unpack_output(source: int, targets: dict[int, int]) -> None:
+    while head := _read(source, 5):
+        data = _read(source, int.from_bytes(head[1:], "big"))
+        if head[0] in targets:
+            try:
+                _write(targets[head[0]], data)
+            except OSError:  # nobody reads it any more
+                continue
+
+
+# ---- on both sides
+
+
+def _read(source: int, size: int) -> bytes:
+    """Return so many bytes; b"" if there are no more."""
+    parts = b""
+    while len(parts) < size:
+        part = os.read(source, size - len(parts))
+        if not part:
+            return b""
+        parts += part
+    return parts
+
+
+def _write(target: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(target, view) :]

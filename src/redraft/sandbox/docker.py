@@ -23,6 +23,7 @@ from typing import Any
 from ..base.checks import invalid_argument
 from ..errors import SandboxUnavailableError
 from ..workers.pool import bootstrap_source
+from .execution import Limits
 from .interpreter import ENVIRONMENT
 from .launch import (
     FOLDER,
@@ -32,7 +33,6 @@ from .launch import (
     restricted_setup,
     source_of,
 )
-from .limits import Limits
 
 PREFIX = "docker:"
 CLIENTS = ("docker", "podman")  # the first that is installed
@@ -73,13 +73,12 @@ def launch(image: str, program: Program) -> Launch:
     """Return how to start a program in a new container. Raises SandboxUnavailableError if no client
     is installed.
     """
-    client = _find_client()
+    client, limits = _find_client(), program.limits
     settings = {
         "bootstrap": bootstrap_source(),
         "flags": FLAGS if program.packages.search_path else (*FLAGS, "-S"),
         "environment": {**ENVIRONMENT, "PYTHONSAFEPATH": "1"},
-        "cpu_seconds": program.limits.cpu_seconds,
-        "threads": program.limits.threads,
+        "limits": [limits.cpu_seconds, limits.threads, limits.memory_bytes],
     }
     inside = [
         "python3",
@@ -88,11 +87,11 @@ def launch(image: str, program: Program) -> Launch:
         "-B",
         "-c",
         START,
-        source_of("container.py"),
+        f"{source_of('container.py')}\nrun_program()",
         json.dumps(settings),
     ]
-    start = [*client_command(client, image, program.limits), *inside]
-    relay = [sys.executable, "-I", "-S", "-B", "-c", source_of("container_client.py")]
+    start = [*client_command(client, image, limits), *inside]
+    relay = [sys.executable, "-I", "-S", "-B", "-c", f"{source_of('container.py')}\nrun_client()"]
     return Launch(
         lambda descriptor, info: [*relay, str(descriptor), str(info), *start],
         _setup(image, program),
@@ -183,7 +182,7 @@ def _setup(image: str, program: Program) -> dict[str, Any]:
         content |= {
             "image": image,
             "image_packages": list(names),
-            "extensions": [source_of("image_packages.py")],
+            "extensions": [source_of("container.py")],
         }
     if program.is_tool:
         first, *others = program.content["command"]

@@ -14,7 +14,7 @@ import site
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -146,27 +146,29 @@ def _package_folders(shown: Sequence[str], needed: Sequence[str]) -> Iterator[st
     roots = {
         Path(path).resolve() for path in shown if not path.endswith("bin") and Path(path).is_dir()
     }
-    own = [*site.getsitepackages([sys.base_prefix, sys.prefix]), site.getusersitepackages()]
-    found = [
-        Path(path).resolve()
-        for path in (*own, *((sys.prefix,) if sys.prefix != sys.base_prefix else ()))
-    ]
-    found += [
-        path.resolve()
-        for root in roots
-        for pattern in PACKAGE_FOLDERS
-        for path in root.glob(pattern)
-    ]
     hidden = {
-        p
-        for p in found
-        if p.is_dir() and any(p != root and p.is_relative_to(root) for root in roots)
+        path
+        for path in map(Path.resolve, _package_places(roots))
+        if path.is_dir() and not roots.isdisjoint(path.parents)
     }
     for path in sorted(hidden):
         if not any(Path(file).is_relative_to(path) for file in needed) and hidden.isdisjoint(
             path.parents
         ):
             yield str(path)
+
+
+def _package_places(roots: Iterable[Path]) -> Iterator[Path]:
+    """Yield where packages may be: in folders of this interpreter, in those below the roots, and in
+    this virtual environment.
+    """
+    own = [*site.getsitepackages([sys.base_prefix, sys.prefix]), site.getusersitepackages()]
+    yield from map(Path, own)
+    for root in roots:
+        for pattern in PACKAGE_FOLDERS:
+            yield from root.glob(pattern)
+    if sys.prefix != sys.base_prefix:
+        yield Path(sys.prefix)
 
 
 def _libraries(executable: str) -> list[str]:

@@ -15,7 +15,6 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def launch(program: Program, *, version: int | None = None) -> Launch:
         lambda descriptor, _: python_command(descriptor),
         setup,
         "landlock",
-        clean_up=_deletion(folder),
+        clean_up=partial(shutil.rmtree, folder, ignore_errors=True) if folder else lambda: None,
     )
 
 
@@ -87,10 +86,6 @@ def _tool_setup(folder: str, program: Program) -> dict[str, Any]:
         "links": links,
         "environment": {**program.content["environment"], **path},
     }
-
-
-def _deletion(folder: str | None) -> Callable[[], None]:
-    return partial(shutil.rmtree, folder, ignore_errors=True) if folder else lambda: None
 
 
 def _kernel_version() -> int:

@@ -174,21 +174,20 @@ def landlock_version() -> int:
 
 def restrict_files(
     readable: Iterable[str],
-    *,
-    hidden: Sequence[str] = (),
-    listable: Iterable[str] = (),
-    executable: Iterable[str] = (),
-    version: int | None = None,
-) -> int:
+    hidden: Sequence[str],
+    listable: Iterable[str],
+    executable: Iterable[str],
+    version: int,
+) -> None:
     """Leave this thread, and those that it starts, no access to files but reading `readable` and
     writing to /dev/null.
 
     Files in `executable` can be read and executed. Nothing in a folder of `hidden` is allowed as a
     part of another folder. Folders in `listable` can be listed, with all below them. Paths that do
-    not exist are left out. Return the version of the interface that is enforced: `version` at most.
+    not exist are left out. The version of the interface that is enforced is `version` at most.
     Raises OSError if the kernel refuses; then nothing is to be run.
     """
-    enforced = min(landlock_version(), version if version is not None else 1_000)
+    enforced = min(landlock_version(), version)
     if not enforced:
         raise OSError(errno.EOPNOTSUPP, "the kernel has no Landlock")
     library = _library()
@@ -204,10 +203,12 @@ def restrict_files(
         for path in listable:
             _allow(library, ruleset, path, rights & READ_DIR)
         _allow(library, ruleset, os.devnull, rights & (READ_FILE | WRITE_FILE | TRUNCATE))
-        _enforce(library, ruleset)
+        if library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+            raise _system_error("prctl")
+        if _system_call(library, RESTRICT_SELF, ruleset, 0):
+            raise _system_error("landlock_restrict_self")
     finally:
         os.close(ruleset)
-    return enforced
 
 
 def _without(hidden: Sequence[str], path: str) -> Iterator[str]:
@@ -233,16 +234,17 @@ def _create_ruleset(library: ctypes.CDLL, version: int) -> tuple[int, int]:
     rights = FIRST_RIGHTS
     for since, right in LATER_RIGHTS:
         rights |= right if version >= since else 0
-    fields = (rights, TCP_RIGHTS if version >= 4 else None, SCOPES if version >= 6 else None)
-    while True:
-        known = [field for field in fields if field is not None]
+    fields = [rights]
+    fields += [TCP_RIGHTS] if version >= 4 else []
+    fields += [SCOPES] if version >= 6 else []
+    for known in (fields, fields[:2]):
         attributes = struct.pack(f"={len(known)}Q", *known)
         ruleset = _system_call(library, CREATE_RULESET, attributes, len(attributes), 0)
         if ruleset >= 0:
             return ruleset, rights
-        if ctypes.get_errno() != errno.EINVAL or len(known) < 3:
-            raise _system_error("landlock_create_ruleset")
-        fields = (*fields[:2], None)
+        if ctypes.get_errno() != errno.EINVAL:
+            break
+    raise _system_error("landlock_create_ruleset")
 
 
 def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
@@ -258,13 +260,6 @@ def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
             raise _system_error("landlock_add_rule")
     finally:
         os.close(descriptor)
-
-
-def _enforce(library: ctypes.CDLL, ruleset: int) -> None:
-    if library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise _system_error("prctl")
-    if _system_call(library, RESTRICT_SELF, ruleset, 0):
-        raise _system_error("landlock_restrict_self")
 
 
 def _system_call(library: ctypes.CDLL, number: int, *arguments: int | bytes | None) -> int:

@@ -1,21 +1,29 @@
 """What every tier needs to start a process: the program, the first frame, and the command of the
-interpreter.
+interpreter; and the tier "unsafe", which needs no more: limits on resources, and nothing else.
+
+In the tier "unsafe", the program can read and write whatever its user can, use the network, and
+start other programs. It runs in a folder of its own, which is deleted at the end.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from ..errors import SandboxUnavailableError
 from ..workers.pool import bootstrap_source
 from ..workers.seccomp import OWN_PID, Writing, filter_program
+from .execution import Limits
 from .interpreter import FLAGS, Packages, current_interpreter
-from .limits import Limits
 
 FOLDER = "/tmp"  # noqa: S108  (inside: the working folder of a program)
 
@@ -67,10 +75,20 @@ def base_setup(program: Program) -> dict[str, Any]:
     """Return the first frame as far as all tiers agree: the program, its limits and its
     packages.
     """
+    limits = program.limits
+    resources = {  # that the kernel enforces, by their names in `resource`
+        "RLIMIT_AS": limits.memory_bytes,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_CPU": int(limits.cpu_seconds) + 2,  # whole seconds; the monitor is more exact
+        "RLIMIT_FSIZE": limits.file_bytes,
+        "RLIMIT_MEMLOCK": 0,
+        "RLIMIT_MSGQUEUE": 0,
+        "RLIMIT_NOFILE": limits.open_files,
+    }
     return {
         **program.content,
         "packages": list(program.packages.search_path),
-        "resources": resource_limits(program.limits),
+        "resources": resources,
         "directory": FOLDER,
     }
 
@@ -81,19 +99,6 @@ def restricted_setup(program: Program, writing: Writing = "files") -> dict[str, 
     """
     filter = filter_program(is_tool=program.is_tool, writing=writing)
     return {**base_setup(program), "restrict": True, "filter": filter.hex(), "own_pid": OWN_PID}
-
-
-def resource_limits(limits: Limits) -> dict[str, int]:
-    """Return the resource limits that the kernel enforces, by their names in `resource`."""
-    return {
-        "RLIMIT_AS": limits.memory_bytes,
-        "RLIMIT_CORE": 0,
-        "RLIMIT_CPU": int(limits.cpu_seconds) + 2,  # whole seconds; the monitor is more exact
-        "RLIMIT_FSIZE": limits.file_bytes,
-        "RLIMIT_MEMLOCK": 0,
-        "RLIMIT_MSGQUEUE": 0,
-        "RLIMIT_NOFILE": limits.open_files,
-    }
 
 
 def python_command(descriptor: int) -> list[str]:
@@ -121,3 +126,33 @@ def temporary_folder() -> str:
 def source_of(name: str) -> str:
     """Return the source of a module of this package."""
     return resources.files(__name__.rpartition(".")[0]).joinpath(name).read_text("utf-8")
+
+
+def launch_unsafe(program: Program) -> Launch:
+    """Return how to start a program with limits alone. Raises SandboxUnavailableError on Windows,
+    which has none.
+    """
+    if sys.platform == "win32":
+        raise SandboxUnavailableError("limits on resources need Linux or macOS, and this is win32")
+    setup = base_setup(program)
+    if sys.platform == "darwin":  # macOS refuses this limit
+        setup["resources"].pop("RLIMIT_AS")
+    # the process makes its folder, with another that deletes it however this one ends
+    if sys.platform == "linux":
+        folder = str(Path(temporary_folder(), f"redraft-unsafe-{secrets.token_hex(8)}"))
+        own = {
+            "temporary": folder,
+            "directory": f"{folder}/work",
+            "links": {},
+            "parent": os.getpid(),
+        }
+        setup |= {**own, "extensions": [source_of("landlock_rules.py")]}
+    else:
+        folder = tempfile.mkdtemp(prefix="redraft-unsafe-")
+        setup["directory"] = folder
+    return Launch(
+        lambda descriptor, _: python_command(descriptor),
+        setup,
+        "unsafe",
+        clean_up=lambda: shutil.rmtree(folder, ignore_errors=True),
+    )

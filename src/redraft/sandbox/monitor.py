@@ -15,24 +15,24 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from subprocess import Popen
 from threading import Lock, Thread
 from typing import Any
 
 from ..base.jsontext import loads
-from .execution import Execution, Status
+from .container import exceeded_limit
+from .execution import FLOOD_FACTOR, Execution, Limits, Status
 from .launch import Launch
-from .limits import FLOOD_FACTOR, Limits
 
 EXIT_MEMORY = 124  # exit code of bootstrap.py
 INTERVAL = 0.05  # seconds between examinations
 START_SECONDS = 30.0  # until the sandbox is set up
 DRAIN_SECONDS = 0.2  # after its end, for output that is still in the pipes
 KILL_GRACE = 0.5  # seconds after which the launcher is killed, too
-TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 SIGNAL_BASE = 128  # added to a signal by launchers that report it as an exit code
 CHUNK = 65536
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of `ru_maxrss`
 # of the limit: the kernel enforces it by counting ticks, and afterwards reports the time more
 # exactly
 CPU_SHARE = 0.95
@@ -82,23 +82,15 @@ class Monitor:
             None  # the status and the usage, if it was waited for early
         )
         self._started = time.monotonic()
-        self._ready: float | None = None
+        # the time, by the monotonic clock, at which it will have been killed
+        self.deadline = self._started + START_SECONDS
         self._execution: Execution | None = None
         self._thread = Thread(target=self._watch, name="redraft-sandbox", daemon=True)
         self._thread.start()
 
-    @property
-    def deadline(self) -> float:
-        """The time, by the monotonic clock, at which it will have been killed."""
-        return (
-            self._started + START_SECONDS
-            if self._ready is None
-            else self._ready + self._limits.wall
-        )
-
     def mark_ready(self) -> None:
         """Begin to count the time of the program: its sandbox is set up."""
-        self._ready = time.monotonic()
+        self.deadline = time.monotonic() + self._limits.wall
 
     def measure_memory(self) -> None:
         """Note how much memory the program has used so far, if it runs."""
@@ -218,12 +210,17 @@ class Monitor:
     def _examine(self, now: float) -> None:
         """Compare the process with its limits."""
         self.measure_memory()
+        limits = self._limits
         if self._killed_at:
             if now > self._killed_at + KILL_GRACE:
                 _send_kill(self._process.pid)
         elif now >= self.deadline:
             self.kill("wall")
-        elif self._pid is not None and (exceeded := _exceeded_limit(self._pid, self._limits)):
+        elif self._pid is not None and (
+            exceeded := exceeded_limit(
+                self._pid, limits.cpu_seconds, limits.threads, limits.memory_bytes
+            )
+        ):
             self.kill(exceeded)
 
     def _finish(self, ended_at: float) -> None:
@@ -234,56 +231,53 @@ class Monitor:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe:
                 pipe.close()
-        report = self._read_report() if self._launch.reports_end else None
+        exit_code, signal_number = _split_status(self._process.returncode)
+        end: dict[str, Any] = {"exit_code": exit_code, "signal": signal_number}
+        if self._launch.reports_end:  # what the launcher consumed says nothing of the program
+            end |= self._read_report()
+        else:
+            end["cpu_seconds"] = usage.ru_utime + usage.ru_stime
+            end["memory_bytes"] = _memory_of_children(usage.ru_maxrss, self._peak_memory)
         if self._info is not None:
             os.close(self._info)
         self._launch.clean_up()
-        self._execution = self._conclude(ended_at, usage)
-        if self._launch.reports_end:
-            self._execution = _with_report(self._execution, report, self._limits)
+        self._execution = self._conclude(ended_at - self._started, **end)
 
-    def _read_report(self) -> Any:
-        """Return what the launcher wrote about the end of the program: a JSON value, None if
-        nothing is there.
+    def _read_report(self) -> dict[str, Any]:
+        """Return what the launcher wrote about the end of the program; nothing if it wrote
+        nothing.
         """
         assert self._info is not None
         try:
-            return loads(os.read(self._info, 4096)) if _readable([self._info]) else None
+            report = loads(os.read(self._info, 4096)) if _readable([self._info]) else None
         except ValueError:
-            return None
+            report = None
+        return report if isinstance(report, dict) else {}
 
-    def _conclude(self, ended_at: float, usage: Any) -> Execution:
-        exit_code, signal_number = _split_status(self._process.returncode)
-        cpu_seconds = usage.ru_utime + usage.ru_stime
-        status = self._reason or _status(exit_code, signal_number, cpu_seconds, self._limits)
+    def _conclude(
+        self,
+        wall_seconds: float,
+        *,
+        exit_code: int | None,
+        signal: int | None,
+        reason: Status | None = None,
+        cpu_seconds: float | None = None,
+        memory_bytes: int | None = None,
+    ) -> Execution:
+        reason = self._reason or reason
         out, err = self._outputs["stdout"], self._outputs["stderr"]
         return Execution(
-            status=status,
-            exit_code=None if self._reason else exit_code,
-            signal=None if self._reason else signal_number,
+            status=reason or _status(exit_code, signal, cpu_seconds, self._limits),
+            exit_code=None if reason else exit_code,
+            signal=None if reason else signal,
             stdout=out.text,
             stderr=err.text,
             truncated=any(o.total > len(o.data) for o in (out, err)),
             cpu_seconds=cpu_seconds,
-            wall_seconds=ended_at - self._started,
-            memory_bytes=_memory_of_children(usage.ru_maxrss, self._peak_memory),
+            wall_seconds=wall_seconds,
+            memory_bytes=memory_bytes,
             tier=self._launch.tier,
         )
-
-
-def _with_report(execution: Execution, report: Any, limits: Limits) -> Execution:
-    """Return the end of a program as its launcher reports it; unknown if there is no report."""
-    facts = report if isinstance(report, dict) else {}
-    measured = replace(
-        execution, cpu_seconds=facts.get("cpu_seconds"), memory_bytes=facts.get("memory_bytes")
-    )
-    if not facts or execution.status != "exited":
-        return measured
-    if facts["reason"]:
-        return replace(measured, status=facts["reason"], exit_code=None, signal=None)
-    exit_code, signal_number = facts["exit_code"], facts["signal"]
-    status = _status(exit_code, signal_number, measured.cpu_seconds, limits)
-    return replace(measured, status=status, exit_code=exit_code, signal=signal_number)
 
 
 def _status(
@@ -364,28 +358,3 @@ def _memory_of_children(reported: int, measured: int) -> int | None:
     if reported > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
         return reported * RSS_UNIT
     return measured or None
-
-
-def _exceeded_limit(pid: int, limits: Limits) -> Status | None:
-    """Return the limit that a process exceeds by what /proc says; None if it exceeds none or has
-    ended.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  (twenty times a second)
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    cpu_ticks, threads, resident_pages = (
-        int(fields[11]) + int(fields[12]),
-        int(fields[17]),
-        int(fields[21]),
-    )
-    if cpu_ticks / TICKS > limits.cpu_seconds:
-        return "cpu"
-    if threads > limits.threads:
-        return "threads"
-    return "memory" if resident_pages * PAGE_SIZE > limits.memory_bytes else None
-
-
-RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes, of `ru_maxrss`
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096

@@ -14,14 +14,14 @@ import select
 import subprocess
 import time
 from contextlib import ExitStack, suppress
-from threading import Lock, RLock
+from functools import cache
+from threading import RLock
 from typing import Any, Self
 
 from ..base.jsontext import strict_loads
 from ..base.threads import LastingThreadPool
-from .execution import Execution, SandboxedProcessError
+from .execution import Execution, Limits, SandboxedProcessError
 from .launch import Launch
-from .limits import Limits
 from .monitor import Monitor
 
 MEMORY_PER_FRAME_BYTE = 16  # bytes of Python objects that a byte of a message may become
@@ -242,23 +242,11 @@ def _spawn(launch: Launch, target: int, info: int) -> subprocess.Popen[bytes]:
     return _spawner().submit(start).result()
 
 
-_spawners: list[LastingThreadPool] = []
-_spawners_lock = Lock()
-
-
+@cache
 def _spawner() -> LastingThreadPool:
-    with _spawners_lock:
-        if not _spawners:
-            _spawners.append(LastingThreadPool(1, "redraft-sandbox-start"))
-        return _spawners[0]
-
-
-def _reset_after_fork() -> None:
-    """In a forked child: the thread of the parent is not here."""
-    global _spawners_lock  # noqa: PLW0603  (another thread may have held it)
-    _spawners_lock = Lock()
-    _spawners.clear()
+    return LastingThreadPool(1, "redraft-sandbox-start")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+    # the thread of the parent is not there
+    os.register_at_fork(after_in_child=_spawner.cache_clear)

@@ -19,8 +19,8 @@ from ..base import checks
 from ..base.descriptors import descriptor_limit, is_shortage
 from ..base.sync import threads_are_greenlets
 from ..errors import ConfigError, SandboxUnavailableError
-from . import bubblewrap, docker, landlock, unsafe
-from .execution import Execution, SandboxedProcessError
+from . import bubblewrap, docker, landlock
+from .execution import Execution, Limits, SandboxedProcessError
 from .interpreter import (
     ENVIRONMENT,
     FLAGS,
@@ -29,14 +29,13 @@ from .interpreter import (
     find_packages,
     installed_programs,
 )
-from .launch import Launch, Program
-from .limits import Limits
+from .launch import Launch, Program, launch_unsafe
 from .process import SandboxedProcess
 
 LAUNCHES: Mapping[str, Sequence[Callable[[Program], Launch]]] = {
     "bubblewrap": bubblewrap.LAUNCHES,
     "landlock": (landlock.launch,),
-    "unsafe": (unsafe.launch,),
+    "unsafe": (launch_unsafe,),
 }
 """How each tier starts a program. Of several ways, the first that works on this machine is used."""
 
@@ -147,16 +146,16 @@ class Sandbox:
             )
         executable, search_path = _find_program(command[0]), os.pathsep.join(packages.search_path)
         flags = FLAGS if command[0] == "python" else ()
-        environment = {
-            **current_interpreter().environment,
-            **({"PYTHONPATH": search_path} if search_path else {}),
-        }
-        content = {
-            **content,
-            "command": [executable, *flags, *command[1:]],
-            "environment": environment,
-        }
-        return Program(content, limits, packages, executable)
+        environment = dict(current_interpreter().environment)
+        if search_path:
+            environment["PYTHONPATH"] = search_path
+        command = [executable, *flags, *command[1:]]
+        return Program(
+            {**content, "command": command, "environment": environment},
+            limits,
+            packages,
+            executable,
+        )
 
     def _find_packages(self) -> Packages:
         """Return the packages that programs may import. Raises ConfigError."""
@@ -229,8 +228,13 @@ def _working_launch(
     """Return the first way to start a program in a tier that works here; otherwise None and why the
     first does not.
     """
+    launches: Sequence[Callable[[Program], Launch]] = (
+        (partial(docker.launch, docker.check_image(tier)),)
+        if tier.startswith(docker.PREFIX)
+        else LAUNCHES[tier]
+    )
     problem = ""
-    for launch in _launches(tier):
+    for launch in launches:
         try:
             found = _problem_of(launch, packages)
         except TimeoutError as error:  # the others would take as long
@@ -239,13 +243,6 @@ def _working_launch(
             return launch, ""
         problem = problem or found
     return None, problem
-
-
-def _launches(tier: str) -> Sequence[Callable[[Program], Launch]]:
-    """Return the ways to start a program in a tier."""
-    if tier.startswith(docker.PREFIX):
-        return (partial(docker.launch, docker.check_image(tier)),)
-    return LAUNCHES[tier]
 
 
 def _problem_of(launch: Callable[[Program], Launch], packages: tuple[str, ...]) -> str | None:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from ...base.lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
+    from .compare import CallTest
     from .report import TestReport, TestResult
     from .runner import arun_tests, run_tests
-    from .tests import CallTest, CodeTest, StdioTest, Tests, parse_tests
+    from .tests import CodeTest, StdioTest, Tests, parse_tests
 else:
     __getattr__ = attribute_loader(
         __name__,
         {
-            "CallTest": "tests",
+            "CallTest": "compare",
             "CodeTest": "tests",
             "StdioTest": "tests",
             "TestReport": "report",

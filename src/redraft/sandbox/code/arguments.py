@@ -27,11 +27,7 @@ def checks_arguments(
     conditions = list(_conditions(tree))
     bindings = list(_bindings(tree))
     for call in calls:
-        passed = {
-            name
-            for each in (*call.args, *(k.value for k in call.keywords))
-            for name in _shared_names(each)
-        }
+        passed = {name for each in _parts(call) for name in _shared_names(each)}
         arguments = _aliases(passed, bindings)
         results = _results(call, bindings) | set(parameters)
         if arguments and any(
@@ -52,29 +48,25 @@ def _is_about(
             ast.Compare(left=left, ops=[ast.Is()], comparators=[right])
             | ast.Call(func=ast.Attribute(attr="assertIs"), args=[left, right, *_])
         ):
-            sides = [left, right]
-            return any(root(side) in arguments for side in sides) and not any(
-                isinstance(side, ast.Constant) for side in sides
+            return not arguments.isdisjoint((root(left), root(right))) and not (
+                isinstance(left, ast.Constant) or isinstance(right, ast.Constant)
             )
-        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
-            pairs = ((left, right), (right, left))
-            if any(
-                _reference(_base(one)) in arguments
-                and _is_free(other, arguments | results, candidate)
-                for one, other in pairs
-            ):
-                return (
-                    _reference(_base(left)) not in results
-                    and _reference(_base(right)) not in results
-                )
-    parts = (
-        (*condition.args, *(k.value for k in condition.keywords))
-        if isinstance(condition, ast.Call)
-        else (condition,)
-    )
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]) if any(
+            _reference(_base(one)) in arguments and _is_free(other, arguments | results, candidate)
+            for one, other in ((left, right), (right, left))
+        ):
+            return results.isdisjoint((_reference(_base(left)), _reference(_base(right))))
+    parts = _parts(condition)
     mentioned = {name for part in parts for name in references(part)}
     called = any(_calls(part, candidate) for part in parts)
     return bool(mentioned & arguments) and not mentioned & results and not called
+
+
+def _parts(condition: ast.expr) -> list[ast.expr]:
+    """Return the arguments of a call; any other condition is the only part of itself."""
+    if isinstance(condition, ast.Call):
+        return [*condition.args, *(keyword.value for keyword in condition.keywords)]
+    return [condition]
 
 
 def _is_free(node: ast.expr, names: set[str], candidate: Container[str]) -> bool:
@@ -195,8 +187,8 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
 
 def _aliases(names: set[str], bindings: list[tuple[set[str], ast.expr]]) -> set[str]:
     """Return the names with those that stand for the same objects, or for parts of them."""
-    found = set(names)
-    for _ in range(len(bindings)):
+    found, before = set(names), -1
+    while len(found) > before:
         before = len(found)
         for targets, value in bindings:
             parts = set(_shared_names(value))
@@ -204,19 +196,15 @@ def _aliases(names: set[str], bindings: list[tuple[set[str], ast.expr]]) -> set[
                 found |= targets
             if targets & found:
                 found |= parts
-        if len(found) == before:
-            break
     return found
 
 
 def _results(call: ast.Call, bindings: list[tuple[set[str], ast.expr]]) -> set[str]:
     """Return the names that get what a call returns, or what is computed of it."""
-    found: set[str] = set()
-    for _ in range(len(bindings) + 1):
+    found, before = set[str](), -1
+    while len(found) > before:
         before = len(found)
         for targets, value in bindings:
             if found & set(references(value)) or any(inner is call for inner in ast.walk(value)):
                 found |= targets
-        if len(found) == before:
-            break
     return found

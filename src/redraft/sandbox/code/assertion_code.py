@@ -178,7 +178,10 @@ def names_of_candidate(tree: ast.Module, entry_point: str | None = None) -> set[
         | set(_names_imported_from(tree, modules))
         | {entry_point or checked_name(tree) or ""}
     )
-    own = {name.partition(".")[0] for name in modules} | set(_names_of_modules(tree, modules))
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
+    aliases = [alias for node in imports for alias in node.names if alias.name in modules]
+    renamed = {alias.asname for alias in aliases if alias.asname}
+    own = {name.partition(".")[0] for name in modules} | renamed
     return (
         found
         | {
@@ -187,15 +190,6 @@ def names_of_candidate(tree: ast.Module, entry_point: str | None = None) -> set[
             if isinstance(node, ast.Attribute) and root(node) in own
         }
     ) - MODULE_NAMES
-
-
-def _names_of_modules(tree: ast.Module, modules: Container[str]) -> Iterator[str]:
-    """Yield the names under which the modules are imported."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (
-                alias.asname for alias in node.names if alias.asname and alias.name in modules
-            )
 
 
 def unshared_state(tree: ast.Module, code: str, test: str, *happened: str) -> str:
@@ -268,7 +262,7 @@ def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
     else:
         tree.body = splitter.split(tree.body)
     functions = () if check else tuple(_test_functions(tree))
-    if not splitter.parts and not functions and not any(_unittest_classes(tree)):
+    if not splitter.parts and not functions and not any(map(_is_unittest_class, tree.body)):
         raise ConfigError(
             "tests: nothing in the test code is a test: no assert, no test function, no "
             "unittest.TestCase"
@@ -394,39 +388,27 @@ def _test_functions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
             )
 
 
-def _unittest_classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and any(
-            "TestCase" in ast.unparse(base) for base in node.bases
-        ):
-            yield node
+def _is_unittest_class(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ClassDef) and any(
+        "TestCase" in ast.unparse(base) for base in node.bases
+    )
 
 
 def _uses_pytest(tree: ast.Module) -> bool:
     """Return whether code is a file for pytest: it imports it, or has test functions with fixtures,
     or test classes.
     """
-    for node in ast.walk(tree):
+    if any(name in PYTEST_MODULES for name in _imported_modules(tree)):
+        return True
+    for node in tree.body:
         match node:
-            case ast.Import(names=aliases) if any(
-                alias.name in PYTEST_MODULES for alias in aliases
-            ):
+            case ast.ClassDef(name=name, bases=[]) if name.startswith("Test"):
                 return True
-            case ast.ImportFrom(module="pytest" | "pytest_asyncio"):
+            case (
+                ast.FunctionDef(name=name, args=args) | ast.AsyncFunctionDef(name=name, args=args)
+            ) if name.startswith("test_") and ast.unparse(args):
                 return True
-    classes = (
-        node
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and node.name.startswith("Test")
-    )
-    functions = (
-        node
-        for node in tree.body
-        if isinstance(node, FunctionNode) and node.name.startswith("test_")
-    )
-    return any(not each.bases for each in classes) or any(
-        ast.unparse(each.args) for each in functions
-    )
+    return False
 
 
 # ---- names
@@ -436,22 +418,20 @@ def _candidate_modules(tree: ast.Module, packages: Container[str]) -> Iterator[s
     """Yield the names of modules that test code imports and nobody has installed: they are the
     candidate.
     """
+    for name in _imported_modules(tree):
+        top = name.partition(".")[0]
+        known = top in sys.stdlib_module_names or top in PYTEST_MODULES or top in packages
+        if top in CANDIDATE_MODULES or not (known or _is_installed(top)):
+            yield name
+
+
+def _imported_modules(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
-        names: Iterable[str] = ()
-        if isinstance(node, ast.Import):
-            names = (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        for name in names:
-            top = name.partition(".")[0]
-            known = (
-                top in sys.stdlib_module_names
-                or top in PYTEST_MODULES
-                or top in packages
-                or _is_installed(top)
-            )
-            if top in CANDIDATE_MODULES or not known:
-                yield name
+        match node:
+            case ast.Import(names=aliases):
+                yield from (alias.name for alias in aliases)
+            case ast.ImportFrom(module=module):
+                yield module or ""
 
 
 def _is_installed(name: str) -> bool:
@@ -487,16 +467,14 @@ def _free_names(tree: ast.Module) -> Iterator[str]:
     defined = set(dir(builtins))
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-                defined.add(name)
             case (
-                ast.FunctionDef(name=name)
+                ast.Name(id=name, ctx=ast.Store() | ast.Del())
+                | ast.FunctionDef(name=name)
                 | ast.AsyncFunctionDef(name=name)
                 | ast.ClassDef(name=name)
-            ):
-                defined.add(name)
-            case (
-                ast.arg(arg=name) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name))
+                | ast.arg(arg=name)
+                | ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
             ):
                 defined.add(name)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
@@ -537,10 +515,6 @@ def _last_name(node: ast.AST) -> str:
     )
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant)
-
-
 # ---- objects
 
 
@@ -548,17 +522,19 @@ def _functions_here(tree: ast.Module) -> set[str]:
     """Return the names that stand for functions and classes of the test code, or for built-in
     ones.
     """
-    built_in = {name for name in dir(builtins) if callable(getattr(builtins, name))}
-    defined = {
-        node.name for node in ast.walk(tree) if isinstance(node, FunctionNode | ast.ClassDef)
-    }
-    stored = {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-    parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return (built_in | defined) - stored - parameters
+    found = {name for name in dir(builtins) if callable(getattr(builtins, name))}
+    variables: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
+                found.add(name)
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                variables.add(name)
+    return found - variables
 
 
 def _passes_function(argument: ast.expr, functions: Container[str]) -> bool:
@@ -679,7 +655,7 @@ def _access(node: ast.AST, names: Container[str]) -> str:
         ):
             return "it inspects the candidate"
         case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name), args=[code, *_]) if (
-            not _is_text(code)
+            not isinstance(code, ast.Constant)
         ):
             return f"it may run code that the candidate wrote ({name})"
         case ast.Call(

@@ -12,16 +12,14 @@ import builtins
 import operator
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...answers.python.source import FunctionNode
-from .compare import Comparison, Tolerance
+from .compare import CallTest, Comparison, Tolerance, ValueComparer
 
 MAX_NUMBER_BITS = 100_000  # of a number that arithmetic in a test makes
 MAX_REPEATED_ITEMS = 1_000_000  # of a text or list that a test repeats or joins
 MAX_REPEATED_IN_ALL = 20_000_000  # by all tests of a text
-MAX_NESTED_OPERATIONS = 20  # that are looked into for that
 CHECK_FUNCTION = "check"  # of HumanEval: def check(candidate)
 
 
@@ -29,17 +27,22 @@ class NotSimpleError(Exception):
     """The code is no literal, or no assertion about the value of one call."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimpleAssert:
-    """An assertion about the value of one call with literal arguments."""
+def simple_asserts(tree: ast.Module, entry_point: str | None) -> list[CallTest]:
+    """Return the assertions of test code that consists of nothing else. Raises NotSimpleError.
 
-    text: str
-    function: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    comparison: Comparison
-    expected: Any = None
-    tolerance: Tolerance | None = None
+    They stand in `def check(candidate)` or by themselves. Documentation, imports, constants that
+    nothing reads, `assert True` and the call of the check function are passed over.
+    """
+    body, names = test_body(tree, entry_point)
+    reader = _AssertionReader(names)
+    try:
+        tests = [reader.read(statement) for statement in body if not says_nothing(statement)]
+    except (TypeError, ValueError, ArithmeticError):  # of a literal that Python refuses, too
+        raise NotSimpleError from None
+    others = (library_names(tree) | set(dir(builtins))) - {entry_point}
+    if not tests or any(each.function in others for each in tests):
+        raise NotSimpleError
+    return tests
 
 
 # ---- literals
@@ -58,162 +61,94 @@ _UNARY: Mapping[type, Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,
     ast.Not: operator.not_,
 }
-
-
+_DISPLAYS: Mapping[type, Callable[..., Any]] = {ast.List: list, ast.Tuple: tuple, ast.Set: set}
 _CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
     kind.__name__: kind for kind in (set, list, tuple, dict, frozenset)
 }
 
 
-def literal(node: ast.expr) -> Any:
-    """Return the value of a literal, also with arithmetic on numbers, such as [3 * 19, "a" * 5].
-    Raises NotSimpleError.
+class _LiteralReader:
+    """Evaluates literals, also with arithmetic on numbers, such as [3 * 19, "a" * 5]. Raises
+    NotSimpleError, and what Python raises for them.
     """
-    match node:
-        case ast.Constant(value=value) if value is not ...:
-            return value
-        case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
-            return _container(node)
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-            return _evaluate(lambda: _UNARY[type(op)](literal(operand)))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _constructor_value(name, args)
-    raise NotSimpleError
 
+    repeated = 0  # items of texts and lists that arithmetic has made so far
 
-def _container(node: ast.List | ast.Tuple | ast.Set | ast.Dict) -> Any:
-    match node:
-        case ast.List(elts=items):
-            return [literal(item) for item in items]
-        case ast.Tuple(elts=items):
-            return tuple(literal(item) for item in items)
-        case ast.Set(elts=items):
-            return _evaluate(lambda: {literal(item) for item in items})
-        case ast.Dict(keys=keys, values=values):
-            pairs = zip(keys, values, strict=True)
-            return _evaluate(lambda: {_key(key): literal(value) for key, value in pairs})
-
-
-def _constructor_value(name: str, args: list[ast.expr]) -> Any:
-    """Return the value of a call such as `set()`, `frozenset([1])` or `float("inf")`."""
-    match args:
-        case [] if name in _CONSTRUCTORS:
-            return _CONSTRUCTORS[name]()
-        case [ast.Constant(value=str(text))] if name == "float":
-            return _evaluate(lambda: float(text))
-        case [inner] if name in ("set", "frozenset"):
-            return _evaluate(lambda: _CONSTRUCTORS[name](literal(inner)))
-    raise NotSimpleError
-
-
-def _key(node: ast.expr | None) -> Any:
-    if node is None:  # {**other}
+    def literal(self, node: ast.expr) -> Any:
+        """Return the value of a literal."""
+        match node:
+            case ast.Constant(value=value) if value is not ...:
+                return value
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                return _DISPLAYS[type(node)](map(self.literal, items))
+            case ast.Dict(keys=keys, values=values):
+                return {
+                    self._key(key): self.literal(value)
+                    for key, value in zip(keys, values, strict=True)
+                }
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+                return _UNARY[type(op)](self.literal(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return self._arithmetic(_BINARY[type(op)], self.literal(left), self.literal(right))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+                return self._constructor_value(name, args)
         raise NotSimpleError
-    return literal(node)
 
+    def _key(self, node: ast.expr | None) -> Any:
+        if node is None:  # {**other}
+            raise NotSimpleError
+        return self.literal(node)
 
-def _evaluate(make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except (TypeError, ValueError, ArithmeticError):
-        raise NotSimpleError from None
-
-
-def _arithmetic(function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return the result of an operation on numbers, or of joining or repeating a text or a list."""
-    if not _is_small(function, left, right):
+    def _constructor_value(self, name: str, args: list[ast.expr]) -> Any:
+        """Return the value of a call such as `set()`, `frozenset([1])` or `float("inf")`."""
+        match args:
+            case [] if name in _CONSTRUCTORS:
+                return _CONSTRUCTORS[name]()
+            case [ast.Constant(value=str(text))] if name == "float":
+                return float(text)
+            case [inner] if name in ("set", "frozenset"):
+                return _CONSTRUCTORS[name](self.literal(inner))
         raise NotSimpleError
-    return _evaluate(lambda: function(left, right))
+
+    def _arithmetic(self, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+        """Return the result of an operation on numbers, or of joining or repeating a text or a
+        list.
+        """
+        if not _is_small(function, left, right):
+            raise NotSimpleError
+        value = function(left, right)
+        if isinstance(value, str | bytes | list | tuple):
+            self.repeated += len(value)
+        if self.repeated > MAX_REPEATED_IN_ALL:
+            raise NotSimpleError
+        return value
 
 
 def _is_small(function: Callable[[Any, Any], Any], left: Any, right: Any) -> bool:
-    sequences = [value for value in (left, right) if isinstance(value, str | bytes | list | tuple)]
-    numbers = [value for value in (left, right) if isinstance(value, int | float)]
-    if len(numbers) == 2:
-        if function is operator.pow:
-            return (
-                isinstance(left, float)
-                or isinstance(right, float)
-                or left.bit_length() * abs(right) <= MAX_NUMBER_BITS
-            )
-        return all(isinstance(n, float) or n.bit_length() <= MAX_NUMBER_BITS for n in numbers)
-    if function is operator.mul and len(sequences) == len(numbers) == 1:
-        return isinstance(numbers[0], int) and len(sequences[0]) * numbers[0] <= MAX_REPEATED_ITEMS
-    return (
-        function is operator.add
-        and len(sequences) == 2
-        and sum(map(len, sequences)) <= MAX_REPEATED_ITEMS
-    )
+    """Return whether an operation is one on numbers, texts or lists whose result is not large."""
+    match left, right:
+        case (int() | float(), int() | float()):
+            return _bits(function, left, right) <= MAX_NUMBER_BITS
+        case ((str() | bytes() | list() | tuple()) as items, int() as times) | (
+            int() as times,
+            (str() | bytes() | list() | tuple()) as items,
+        ):
+            return function is operator.mul and len(items) * times <= MAX_REPEATED_ITEMS
+        case (str() | bytes() | list() | tuple(), str() | bytes() | list() | tuple()):
+            return function is operator.add and len(left) + len(right) <= MAX_REPEATED_ITEMS
+    return False
 
 
-def _repeated_items(tree: ast.AST) -> int:
-    """Return how many items and characters arithmetic on texts and lists makes in test code, at
-    most.
-    """
-    products = (
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Add)
-    )
-    return sum(_items_of(node, MAX_NESTED_OPERATIONS) for node in products)
-
-
-def _items_of(node: ast.expr, levels: int) -> int:
-    """Return how many items the text or list has that an expression makes; an upper limit if that
-    is not plain.
-    """
-    match node:
-        case ast.Constant(value=str() | bytes() as text):
-            return len(text)
-        case ast.Constant():
-            return 0
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return len(items)
-        case ast.BinOp(left=left, op=ast.Add(), right=right) if levels:
-            return min(
-                _items_of(left, levels - 1) + _items_of(right, levels - 1), MAX_REPEATED_ITEMS
-            )
-        case ast.BinOp(left=left, op=ast.Mult(), right=right) if levels:
-            longest = max(_items_of(left, levels - 1), _items_of(right, levels - 1))
-            times = [
-                each.value
-                for each in (left, right)
-                if isinstance(each, ast.Constant) and isinstance(each.value, int)
-            ]
-            return min(
-                longest * max([0, *times]) if times or not longest else MAX_REPEATED_ITEMS,
-                MAX_REPEATED_ITEMS,
-            )
-    return 0 if _is_number_node(node) else MAX_REPEATED_ITEMS
-
-
-def _is_number_node(node: ast.expr) -> bool:
-    return all(
-        isinstance(inner, ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop)
-        or (isinstance(inner, ast.Constant) and not isinstance(inner.value, str | bytes))
-        for inner in ast.walk(node)
-    )
+def _bits(function: Callable[[Any, Any], Any], left: Any, right: Any) -> int:
+    """Return how many bits the result of an operation on numbers has, about; of a float none."""
+    if isinstance(left, float) or isinstance(right, float):
+        return 0
+    if function is operator.pow:
+        return int(left.bit_length() * abs(right))
+    return int(max(left.bit_length(), right.bit_length()))
 
 
 # ---- assertions
-
-
-def simple_asserts(tree: ast.Module, entry_point: str | None) -> list[SimpleAssert]:
-    """Return the assertions of test code that consists of nothing else. Raises NotSimpleError.
-
-    They stand in `def check(candidate)` or by themselves. Documentation, imports, constants that
-    nothing reads, `assert True` and the call of the check function are passed over.
-    """
-    if _repeated_items(tree) > MAX_REPEATED_IN_ALL:
-        raise NotSimpleError
-    body, names = test_body(tree, entry_point)
-    asserts = [simple_assert(statement, names) for statement in body if not says_nothing(statement)]
-    others = (library_names(tree) | set(dir(builtins))) - {entry_point}
-    if not asserts or any(each.function in others for each in asserts):
-        raise NotSimpleError
-    return asserts
 
 
 def test_body(
@@ -312,111 +247,111 @@ def _is_unused_constant(node: ast.stmt, check: ast.FunctionDef) -> bool:
     return False
 
 
-def simple_assert(node: ast.stmt, names: Mapping[str, str]) -> SimpleAssert:
-    """Return what an `assert` says about one call. Raises NotSimpleError."""
-    if not isinstance(node, ast.Assert):
-        raise NotSimpleError
-    call, comparison, expected, tolerance = _assertion(node.test)
-    if not isinstance(call.func, ast.Name) or (names and call.func.id not in names):
-        raise NotSimpleError
-    if any(keyword.arg is None for keyword in call.keywords):
-        raise NotSimpleError
-    function = names.get(call.func.id, call.func.id)
-    shown = ast.Call(ast.Name(function or call.func.id), call.args, call.keywords)
-    return SimpleAssert(
-        ast.unparse(shown),
-        function,
-        tuple(literal(argument) for argument in call.args),
-        {str(keyword.arg): literal(keyword.value) for keyword in call.keywords},
-        comparison,
-        expected,
-        tolerance,
-    )
-
-
-def _assertion(test: ast.expr) -> tuple[ast.Call, Comparison, Any, Tolerance | None]:
-    """Return the call, what must hold of its value, the expected value, and the tolerance."""
-    match test:
-        case ast.Call(
-            func=ast.Attribute(value=ast.Name(id="math"), attr="isclose") | ast.Name(id="isclose")
-        ):
-            return _isclose(test)
-        case ast.Call():
-            return test, "true", None, None
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call):
-            return call, "false", None, None
-        case ast.Compare(
-            left=ast.Call(func=ast.Name(id="abs"), args=[inner], keywords=[]),
-            ops=[ast.Lt() | ast.LtE()],
-        ):
-            return _absolute_difference(inner, test.comparators[0])
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _comparison(left, op, right)
-    raise NotSimpleError
-
-
-def _comparison(
-    left: ast.expr, op: ast.cmpop, right: ast.expr
-) -> tuple[ast.Call, Comparison, Any, None]:
-    call, other = (
-        (left, right) if isinstance(left, ast.Call) and not _is_literal(left) else (right, left)
-    )
-    if not isinstance(call, ast.Call):
-        raise NotSimpleError
-    expected = literal(other)
-    match op:
-        case ast.Eq():
-            return call, "equal", expected, None
-        case ast.NotEq():
-            return call, "not_equal", expected, None
-        case ast.Is() if expected is None or isinstance(expected, bool):
-            return call, "identical", expected, None
-    raise NotSimpleError
-
-
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        literal(node)
-    except NotSimpleError:
-        return False
-    return True
-
-
-def _absolute_difference(
-    inner: ast.expr, limit: ast.expr
-) -> tuple[ast.Call, Comparison, Any, Tolerance]:
-    """Return `abs(f(x) - expected) < limit` as a comparison with a tolerance."""
-    match inner:
-        case ast.BinOp(left=ast.Call() as call, op=ast.Sub(), right=right):
-            expected = literal(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=ast.Call() as call):
-            expected = literal(left)
-        case _:
-            raise NotSimpleError
-    return call, "equal", _number(expected), Tolerance(absolute=_number(literal(limit)))
-
-
-def _isclose(test: ast.Call) -> tuple[ast.Call, Comparison, Any, Tolerance]:
-    """Return `math.isclose(f(x), expected, rel_tol=..., abs_tol=...)` as a comparison with a
-    tolerance.
+class _AssertionReader(_LiteralReader):
+    """Reads assertions about the value of one call. `names` are those that stand for functions of
+    the candidate; if there are none, every name does.
     """
-    options = {keyword.arg: _number(literal(keyword.value)) for keyword in test.keywords}
-    match test.args:
-        case [ast.Call() as call, other] | [other, ast.Call() as call] if set(options) <= {
-            "rel_tol",
-            "abs_tol",
-        }:
-            tolerance = Tolerance(
-                options.get("rel_tol", 1e-9), options.get("abs_tol", 0.0), symmetric=True
-            )
-            return call, "equal", _number(literal(other)), tolerance
-    raise NotSimpleError
 
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
 
-def _number(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    def read(self, node: ast.stmt) -> CallTest:
+        """Return what an `assert` says about one call."""
+        if not isinstance(node, ast.Assert):
+            raise NotSimpleError
+        call, comparison, expected, tolerance = self._assertion(node.test)
+        if not isinstance(call.func, ast.Name) or (self.names and call.func.id not in self.names):
+            raise NotSimpleError
+        if any(keyword.arg is None for keyword in call.keywords):
+            raise NotSimpleError
+        return CallTest(
+            self.names.get(call.func.id, call.func.id),
+            tuple(map(self.literal, call.args)),
+            {str(keyword.arg): self.literal(keyword.value) for keyword in call.keywords},
+            expected,
+            comparison,
+            ValueComparer(tolerance),
+        )
+
+    def _assertion(self, test: ast.expr) -> tuple[ast.Call, Comparison, Any, Tolerance | None]:
+        """Return the call, what must hold of its value, the expected value, and the tolerance."""
+        match test:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="math"), attr="isclose")
+                | ast.Name(id="isclose")
+            ):
+                return self._isclose(test)
+            case ast.Call():
+                return test, "true", None, None
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call):
+                return call, "false", None, None
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id="abs"), args=[inner], keywords=[]),
+                ops=[ast.Lt() | ast.LtE()],
+                comparators=[limit],
+            ):
+                return self._absolute_difference(inner, limit)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._comparison(left, op, right)
         raise NotSimpleError
-    return value
+
+    def _comparison(
+        self, left: ast.expr, op: ast.cmpop, right: ast.expr
+    ) -> tuple[ast.Call, Comparison, Any, None]:
+        call, other = (left, right) if self._is_call(left) else (right, left)
+        if not isinstance(call, ast.Call):
+            raise NotSimpleError
+        expected = self.literal(other)
+        match op:
+            case ast.Eq():
+                return call, "equal", expected, None
+            case ast.NotEq():
+                return call, "not_equal", expected, None
+            case ast.Is() if expected is None or isinstance(expected, bool):
+                return call, "identical", expected, None
+        raise NotSimpleError
+
+    def _is_call(self, node: ast.expr) -> bool:
+        """Return whether an expression is a call, and no literal such as `set()`."""
+        try:
+            self.literal(node)
+        except NotSimpleError:
+            return isinstance(node, ast.Call)
+        return False
+
+    def _absolute_difference(
+        self, inner: ast.expr, limit: ast.expr
+    ) -> tuple[ast.Call, Comparison, Any, Tolerance]:
+        """Return `abs(f(x) - expected) < limit` as a comparison with a tolerance."""
+        match inner:
+            case (
+                ast.BinOp(left=ast.Call() as call, op=ast.Sub(), right=other)
+                | ast.BinOp(left=other, op=ast.Sub(), right=ast.Call() as call)
+            ):
+                return call, "equal", self._number(other), Tolerance(absolute=self._number(limit))
+        raise NotSimpleError
+
+    def _isclose(self, test: ast.Call) -> tuple[ast.Call, Comparison, Any, Tolerance]:
+        """Return `math.isclose(f(x), expected, rel_tol=..., abs_tol=...)` as a comparison with a
+        tolerance.
+        """
+        options = {keyword.arg: self._number(keyword.value) for keyword in test.keywords}
+        match test.args:
+            case [ast.Call() as call, other] | [other, ast.Call() as call] if set(options) <= {
+                "rel_tol",
+                "abs_tol",
+            }:
+                tolerance = Tolerance(
+                    options.get("rel_tol", 1e-9), options.get("abs_tol", 0.0), symmetric=True
+                )
+                return call, "equal", self._number(other), tolerance
+        raise NotSimpleError
+
+    def _number(self, node: ast.expr) -> Any:
+        value = self.literal(node)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise NotSimpleError
+        return value
 
 
 # ---- names

@@ -1,4 +1,6 @@
-"""Runs tests that are calls: values go in, values come back, and the comparison happens here."""
+"""Runs tests whose outcome is compared here: calls (values go in, values come back), and whole
+programs (a text goes to standard input, and what is printed is compared).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ...answers.python.source import PARSER_ERRORS, FunctionNode, parse
-from .compare import holds
+from ..execution import Execution
+from .compare import CallTest, equal_output
 from .report import (
     PROGRAM,
     TestReport,
@@ -19,7 +22,7 @@ from .report import (
     show_call,
 )
 from .session import Answer, CallFailure, CandidateSession
-from .tests import CallTest, Tests
+from .tests import StdioTest, Tests
 from .values import Decoder, ValueCodecError, nested_lists
 
 Checker: TypeAlias = Callable[[Any, Any, Any], bool]
@@ -112,17 +115,12 @@ def _run_call(session: CandidateSession, test: CallTest, checker: Checker | None
 def _answer_of(session: CandidateSession, test: CallTest, checker: Checker | None) -> Answer:
     if not test.function:
         return session.load() or CallFailure("there is no function to call: name it (entry_point)")
-    return session.call(test.function, test.args, test.kwargs, decoder_of(test, checker))
-
-
-def decoder_of(test: CallTest, checker: Checker | None = None) -> Decoder:
-    """Return what reads the value of a call.
-
-    Arrays of NumPy become lists where a list is what can be expected: beside JSON, and for a
-    checker. In an assertion, `==` with an array is no truth value, so it fails as it does in plain
-    Python, with a reason.
-    """
-    return Decoder() if checker or test.comparer.json else Decoder(array=_refuse_array)
+    # Arrays of NumPy become lists where a list is what can be expected: beside JSON, and for a
+    # checker. In an assertion, `==` with an array is no truth value, so it fails as it does in
+    # plain Python, with a reason.
+    takes_lists = checker or test.comparer.json
+    decoder = Decoder() if takes_lists else Decoder(array=_refuse_array)
+    return session.call(test.function, test.args, test.kwargs, decoder)
 
 
 def _refuse_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
@@ -166,20 +164,21 @@ def _classes_of(types: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _compare(test: CallTest, value: Any, checker: Checker | None) -> tuple[bool, str]:
+def _compare(test: CallTest, value: object, checker: Checker | None) -> tuple[bool, str]:
     """Return whether a value is right, and what went wrong while comparing it."""
     if checker:
-        return call_checker(checker, _input_of(test), test.expected, value)
-    accepted: Sequence[Any] = (test.expected, *test.alternatives)
+        args, kwargs = list(test.args), dict(test.kwargs)
+        test_input = {"args": args, "kwargs": kwargs} if kwargs else args
+        return call_checker(checker, test_input, test.expected, value)
     try:
-        return any(
-            holds(test.comparison, expected, value, test.comparer) for expected in accepted
-        ), ""
+        return test.accepts(value), ""
     except (ArithmeticError, TypeError, ValueError) as error:  # a signalling NaN
         return False, f"the value cannot be compared: {type(error).__name__}"
 
 
-def call_checker(checker: Checker, test_input: Any, expected: Any, got: Any) -> tuple[bool, str]:
+def call_checker(
+    checker: Checker, test_input: object, expected: object, got: object
+) -> tuple[bool, str]:
     """Return whether the author's comparison returns True, and what it raised: it may not have
     expected such a value.
     """
@@ -187,12 +186,6 @@ def call_checker(checker: Checker, test_input: Any, expected: Any, got: Any) -> 
         return checker(test_input, expected, got) is True, ""
     except Exception as error:  # noqa: BLE001  (code of the task's author)
         return False, f"the checker raised {type(error).__name__}"
-
-
-def _input_of(test: CallTest) -> Any:
-    return (
-        {"args": list(test.args), "kwargs": dict(test.kwargs)} if test.kwargs else list(test.args)
-    )
 
 
 def _shown_expectation(test: CallTest) -> str:
@@ -207,3 +200,57 @@ def _shown_expectation(test: CallTest) -> str:
     if tolerance and (allowed := max(tolerance.relative, tolerance.absolute)):
         return f"{show(test.expected)} (within {allowed:g})"
     return show(test.expected)
+
+
+# ---- whole programs
+
+
+def run_stdio(
+    session: CandidateSession, tests: Tests, checker: Checker | None = None
+) -> TestReport:
+    """Run the program once for each test, in a process of its own: the visible tests, then the
+    hidden ones.
+    """
+    ordered = sorted(tests.runs, key=lambda test: test.hidden)
+    with session:
+        results = [_run_test(session, test, checker) for test in ordered]
+    return make_report("stdio", results, session.execution)
+
+
+def _run_test(session: CandidateSession, test: StdioTest, checker: Checker | None) -> TestResult:
+    answer, execution = session.run(test.stdin)
+    printed = execution.stdout if execution else ""
+    ok, error = False, _error_of(answer, execution)
+    if not error:
+        ok, error = _compare_output(test, printed, checker)
+    return TestResult(
+        f"the input {show(test.stdin)}",
+        ok,
+        expected=show(test.stdout),
+        got=show(printed) if execution else None,
+        error=error,
+        traceback=answer.traceback if isinstance(answer, CallFailure) else "",
+        seconds=answer.seconds,
+        weight=test.weight,
+        hidden=test.hidden,
+        name=test.name,
+    )
+
+
+def _error_of(answer: Answer, execution: Execution | None) -> str:
+    """Return why the output does not count; "" if it does. A program may end its process if its
+    exit code is 0.
+    """
+    if execution and execution.truncated:
+        return "it printed too much"
+    if isinstance(answer, CallFailure) and not (
+        answer.ended and execution and execution.exit_code == 0 and execution.status == "exited"
+    ):
+        return answer.error
+    return ""
+
+
+def _compare_output(test: StdioTest, printed: str, checker: Checker | None) -> tuple[bool, str]:
+    if checker:
+        return call_checker(checker, test.stdin, test.stdout, printed)
+    return equal_output(test.stdout, printed, test.compare, test.tolerance), ""

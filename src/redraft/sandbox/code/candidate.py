@@ -83,7 +83,8 @@ class LoadedProgram:
                 return self.call(function, args, kwargs, back=True)
             case {"attribute": path}:
                 value = self.attribute(path, message.get("solution"))
-                return {**self.value(value), "lost": lost_class(value)}
+                encoded = Encoder(self.refer).encode(value)
+                return {"value": encoded, "lost": lost_class(value)}
             case {"await": numbers}:
                 return self.wait_for(numbers)
             case {"awaited": number}:
@@ -136,7 +137,7 @@ class LoadedProgram:
         counts = [sys.getrefcount(each) for each in decoder.containers]
         value = function(*positional, **named)
         if not back:
-            return self.value(completed_value(value))
+            return {"value": Encoder(self.refer).encode(completed_value(value))}
         if type(value).__name__ == "coroutine":
             self.arguments[id(value)] = decoder.containers
         answer = self.returned_value(value, decoder.containers)
@@ -150,8 +151,12 @@ class LoadedProgram:
         passed, and which of them it is.
         """
         same = next((n for n, container in enumerate(containers) if container is value), None)
-        contents = self.contents(containers)
-        return {**self.value(value), "lost": lost_class(value), "contents": contents, "same": same}
+        return {
+            "value": Encoder(self.refer).encode(value),
+            "lost": lost_class(value),
+            "contents": self.contents(containers),
+            "same": same,
+        }
 
     def wait_for(self, numbers: list[int]) -> dict[str, Any]:
         """Run what is awaited to its end, all of it at the same time. Return whether the program
@@ -178,12 +183,6 @@ class LoadedProgram:
             return Encoder(self.refer).encode_contents(containers)
         except ValueCodecError:
             return None
-
-    def value(self, value: Any) -> dict[str, Any]:
-        try:
-            return {"value": Encoder(self.refer).encode(value)}
-        except ValueCodecError as error:
-            return {"refused": str(error)[:MAX_MESSAGE]}
 
     def refer(self, value: Any) -> Any:
         """Return that there is an object which cannot be passed by value: the name of its class, a

@@ -1,12 +1,12 @@
-"""Whether what a program returned or printed is what was expected. Values are of exact built-in
-types (`values.decode`).
+"""Tests of calls, and whether what a program returned or printed is what was expected. Values are
+of exact built-in types (`values.decode`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isclose, isfinite, isnan
 from typing import Any, Literal, TypeAlias
 
@@ -35,14 +35,10 @@ class Tolerance:
     def allows(self, expected: float, got: float) -> bool:
         """Return whether a number lies near enough to the expected one."""
         try:
-            if self.symmetric:
-                return isclose(expected, got, rel_tol=self.relative, abs_tol=self.absolute)
-            return isclose(
-                expected,
-                got,
-                rel_tol=0.0,
-                abs_tol=max(self.absolute, self.relative * abs(expected)),
-            )
+            relative, absolute = self.relative, self.absolute
+            if not self.symmetric:
+                relative, absolute = 0.0, max(absolute, relative * abs(expected))
+            return isclose(expected, got, rel_tol=relative, abs_tol=absolute)
         except OverflowError:  # an integer that no float can hold
             return expected == got
 
@@ -62,46 +58,37 @@ class ValueComparer:
     equal_nan: bool = False
     json: bool = False
 
-    def equal(self, expected: Any, got: Any) -> bool:
+    def equal(self, expected: object, got: object) -> bool:
         """Return whether a value of exact built-in types equals the expected one. Raises what `==`
         raises (a signalling NaN).
         """
         if self.tolerance is None and not self.equal_nan and not self.json:
             return bool(expected == got)
-        if _is_number(expected) and _is_number(got):
-            return self._equal_numbers(expected, got)
-        if isinstance(expected, list | tuple):
-            return self._same_sequence_type(expected, got) and self._equal_items(expected, got)
-        if isinstance(expected, dict):
-            return isinstance(got, dict) and self._equal_mappings(
-                expected, self._with_json_keys(expected, got)
-            )
+        match expected, got:
+            case (int() | float(), int() | float()):
+                return self._equal_numbers(expected, got)
+            case (list() | tuple(), list() | tuple()):
+                return (
+                    (self.json or type(expected) is type(got))
+                    and len(expected) == len(got)
+                    and all(map(self.equal, expected, got))
+                )
+            case (dict(), dict()):
+                values = self._with_json_keys(expected, got)
+                return expected.keys() == values.keys() and all(
+                    self.equal(value, values[key]) for key, value in expected.items()
+                )
         return bool(expected == got)
 
-    def _equal_numbers(self, expected: Any, got: Any) -> bool:
-        if (
-            isinstance(expected, float)
-            and isinstance(got, float)
-            and isnan(expected)
-            and isnan(got)
-        ):
+    def _equal_numbers(self, expected: float, got: float) -> bool:
+        both_float = isinstance(expected, float) and isinstance(got, float)
+        if both_float and isnan(expected) and isnan(got):
             return self.equal_nan
         if expected == got:
             return True
         if self.tolerance is None or isinstance(expected, bool) or isinstance(got, bool):
             return False
         return self.tolerance.allows(expected, got)
-
-    def _same_sequence_type(self, expected: Any, got: Any) -> bool:
-        return isinstance(got, list | tuple) if self.json else type(expected) is type(got)
-
-    def _equal_items(self, expected: Any, got: Any) -> bool:
-        return len(expected) == len(got) and all(map(self.equal, expected, got))
-
-    def _equal_mappings(self, expected: Mapping[Any, Any], got: Mapping[Any, Any]) -> bool:
-        return expected.keys() == got.keys() and all(
-            self.equal(value, got[key]) for key, value in expected.items()
-        )
 
     def _with_json_keys(self, expected: Mapping[Any, Any], got: dict[Any, Any]) -> dict[Any, Any]:
         """Return the dictionary with keys that are numbers as JSON writes them, if all expected
@@ -119,23 +106,40 @@ class ValueComparer:
         }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
+@dataclass(frozen=True, slots=True)
+class CallTest:
+    """A call of a function with values, and what must hold of the value that it returns or of the
+    exception that it raises.
 
+    `function` "" is the task's entry point. `raises` is the name of the exception that must be
+    raised, or of a built-in base class of it. Each of `alternatives` is right, too.
+    """
 
-def holds(comparison: Comparison, expected: Any, got: Any, comparer: ValueComparer) -> bool:
-    """Return whether an assertion about a returned value holds."""
-    match comparison:
-        case "equal":
-            return comparer.equal(expected, got)
-        case "not_equal":
-            return not comparer.equal(expected, got)
-        case "identical":  # expected is None, True, False
-            return got is expected
-        case "true":
-            return bool(got)
-        case "false":
-            return not got
+    function: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    expected: Any = None
+    comparison: Comparison = "equal"
+    comparer: ValueComparer = ValueComparer()
+    raises: str | None = None
+    weight: float = 1.0
+    hidden: bool = False
+    name: str = ""
+    alternatives: tuple[Any, ...] = ()
+
+    def accepts(self, value: object) -> bool:
+        """Return whether a value that was returned is right. Raises what `==` raises."""
+        match self.comparison:
+            case "identical":  # expected is None, True, False
+                return value is self.expected
+            case "true":
+                return bool(value)
+            case "false":
+                return not value
+        equal = any(
+            self.comparer.equal(expected, value) for expected in (self.expected, *self.alternatives)
+        )
+        return equal is (self.comparison == "equal")
 
 
 def equal_output(

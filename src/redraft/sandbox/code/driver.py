@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ...answers.python.source import parse
 from ..execution import SandboxedProcessError
-from ..limits import Limits
 from ..process import SandboxedProcess
 from ..tiers import Sandbox
 from .assertion_code import NAMES, TestCode, count_tests, read_test_code, unshared_state
@@ -29,7 +28,6 @@ from .report import (
     TestReport,
     TestResult,
     make_report,
-    report_without_score,
     show,
     show_call,
 )
@@ -61,6 +59,7 @@ OWN_FAULTS = (
     "ImportError",
     "ModuleNotFoundError",
 )
+NOT_RUN = (False, "")
 FORWARDED = ("call", "attribute", "solution", "await", "awaited", "args", "kwargs")  # of a request
 
 
@@ -72,7 +71,6 @@ class ObjectReference:
 
     name: str
     number: int | None
-    is_callable: bool
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -120,32 +118,14 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
             found = relay.run()
         except BrokenTestsError as error:
             problem = f"the tests cannot be run: {error}"
-            return report_without_score(method, problem, session.execution)
+            return TestReport(method, problem=problem, execution=session.execution)
         results += [replace(result, hidden=test.hidden) for result in found]
         if not test.hidden and not relay.in_process:
-            doubts += _doubts(found, test.source, relay)
+            tree = parse(test.source)
+            doubts += [relay.doubt(result, tree) for result in found if not result.ok]
     if doubts and all(doubts):
         raise NotApartError(f"tests fail that {doubts[0]}")
     return make_report(method, results, session.execution)
-
-
-def _doubts(results: Sequence[TestResult], source: str, relay: _Relay) -> list[str]:
-    """Return for each test that fails what may be the reason beside the program; "" if it is the
-    program for certain.
-    """
-    tree, code = parse(source), relay.session.code
-    return [_doubt(result, tree, code, relay) for result in results if not result.ok]
-
-
-def _doubt(result: TestResult, tree: ast.Module, code: str, relay: _Relay) -> str:
-    """Return what may be the reason why a test fails beside the program; "" if it is the program
-    for certain.
-    """
-    exception = result.error.partition(":")[0]
-    if exception in OWN_FAULTS:
-        return ""
-    state = unshared_state(tree, code, result.call, exception, "has_tasks" * relay.has_tasks)
-    return state or relay.lost_class(result.call, exception)
 
 
 @dataclass
@@ -176,7 +156,7 @@ class _Relay:
     session: CandidateSession
     code: TestCode
     in_process: bool
-    outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
+    outcomes: dict[int | str, tuple[bool | None, str]] = field(default_factory=dict)
     logs: dict[Any, _PartLog] = field(default_factory=dict)
     calls: int = 0
     # for each part, a class that the program got as another
@@ -185,7 +165,11 @@ class _Relay:
 
     def run(self) -> list[TestResult]:
         """Return the outcome of each part. Raises BrokenTestsError."""
-        limits = self.session.limits if self.in_process else _patient(self.session.limits)
+        functions = (name for name, _ in self.code.functions)
+        self.outcomes = dict.fromkeys((*range(len(self.code.parts)), *functions), NOT_RUN)
+        limits = self.session.limits
+        if not self.in_process:  # it waits for the candidate
+            limits = replace(limits, wall_seconds=30 + 2 * MAX_TIMEOUTS * limits.wall)
         sandbox = self.session.sandbox
         if self.code.uses_pytest:
             sandbox = Sandbox(sandbox.spec, packages=(*sandbox.packages, "pytest"))
@@ -229,57 +213,51 @@ class _Relay:
 
     def _first_message(self) -> dict[str, Any]:
         """Return what the test code is started with."""
-        code = self.code
-        return {
-            "tests": code.source,
-            "check": code.check,
-            "functions": code.functions,
-            "entry_point": code.entry_point,
-            "candidate_names": code.candidate_names,
-            "exceptions": code.exceptions,
-            "modules": code.modules,
-            "uses_pytest": code.uses_pytest,
-            "compares_arguments": code.compares_arguments,
-            "part_names": NAMES,
-            **(
-                {"code": self.session.code, "imports": imports_of_judges(self.session.code)}
-                if self.in_process
-                else {}
-            ),
-        }
+        code = self.session.code
+        program = {"code": code, "imports": imports_of_judges(code)} if self.in_process else {}
+        return {**vars(self.code), "part_names": NAMES, **program}
 
-    def lost_class(self, part: str, exception: str) -> str:
+    def doubt(self, result: TestResult, tree: ast.Module) -> str:
+        """Return what may be the reason beside the program why a test fails, whose code is given;
+        "" if it is the program for certain.
+        """
+        exception = result.error.partition(":")[0]
+        if exception in OWN_FAULTS:
+            return ""
+        tasks = "has_tasks" if self.has_tasks else ""
+        state = unshared_state(tree, self.session.code, result.call, exception, tasks)
+        return state or self._lost_class(result.call, exception)
+
+    def _lost_class(self, part: str, exception: str) -> str:
         """Return what a part passed that is another value for the program; "" for nothing. Data
         alone is missed with an error.
         """
         number = self.code.parts.index(part) if part in self.code.parts else part
         name, is_data = self.lost.get(number) or self.lost.get(None) or ("", True)
-        is_missed = name and (
+        is_missed = (
             not is_data
             or exception in NEEDS_CLASS
             or re.search(rf"\b{re.escape(name)}\b", self.session.code)
         )
-        return (
-            f"pass an object of the class {name!r}, which the program gets as a built-in value"
-            if is_missed
-            else ""
-        )
+        what = f"pass an object of the class {name!r}, which the program gets as a built-in value"
+        return what if name and is_missed else ""
 
     def _note(self, request: Mapping[str, Any]) -> None:
         """Note the outcomes of parts; one that is planned has failed until it is known to have
         passed. None: it was skipped.
         """
         for name in _list(request.get("planned")):
-            self.outcomes.setdefault(str(name), (False, ""))
+            self.outcomes.setdefault(str(name), NOT_RUN)
         for entry in _list(request.get("finished")):
             match entry:
-                case [int() | str() as number, (bool() | None) as ok, str() as error]:
+                case [int() | str() as number, (bool() | None) as ok, str() as error] if (
+                    number in self.outcomes or isinstance(number, str)
+                ):
                     self.outcomes[number] = ok, error[:MAX_MESSAGE_CHARS]
+        part = _part_of(request)
         match request.get("lost"):
-            case [str() as name, bool() as is_data] if (
-                is_data is False or _part_of(request) not in self.lost
-            ):
-                self.lost[_part_of(request)] = name, is_data
+            case [str() as name, bool() as is_data] if not is_data or part not in self.lost:
+                self.lost[part] = name, is_data
 
     def _forward(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Pass a request on to the candidate. Return the answer for the test code, which checks
@@ -297,42 +275,24 @@ class _Relay:
                 "message": answer.message if answer.types else answer.error,
                 "arguments": answer.arguments,
             }
-        return {
-            "value": answer.encoded,
-            "lost": answer.lost,
-            "contents": answer.contents,
-            "same": answer.same,
-            "kept": answer.kept,
-        }
+        return _checked_answer(answer.answer)
 
     def _log(self, request: Mapping[str, Any], answer: Answer) -> None:
         """Note what became of a request."""
-        value = answer.value if isinstance(answer, ReturnValue) else None
-        if (
-            isinstance(value, ObjectReference)
-            and "args" not in request
-            and _part_of(request) is None
-        ):
+        value, part = answer.value if isinstance(answer, ReturnValue) else None, _part_of(request)
+        if isinstance(value, ObjectReference) and "args" not in request and part is None:
             self.calls -= 1  # it is imported, and nobody has asked about it yet
         if "await" in request and isinstance(answer, ReturnValue):
             self.has_tasks |= value is True
         else:
-            self.logs.setdefault(_part_of(request), _PartLog()).add(_shown_request(request), answer)
+            self.logs.setdefault(part, _PartLog()).add(_shown_request(request), answer)
 
     def _results(self, problem: str) -> list[TestResult]:
-        functions = [name for name, _ in self.code.functions]
-        names = [
-            *functions,
-            *(name for name in self.outcomes if isinstance(name, str) and name not in functions),
-        ]
-        texts: dict[Any, str] = {
-            **dict(enumerate(self.code.parts)),
-            **{name: name for name in names},
-        }
+        """Return the results of all parts but those that were skipped."""
         results = [
-            self._result(number, text, problem)
-            for number, text in texts.items()
-            if self._counts(number)
+            self._result(number, error or problem, ok=ok)
+            for number, (ok, error) in self.outcomes.items()
+            if ok is not None
         ]
         if not results or (problem and all(result.error != problem for result in results)):
             results.append(
@@ -340,18 +300,28 @@ class _Relay:
             )
         return results
 
-    def _counts(self, number: Any) -> bool:
-        """Return whether a part was not skipped."""
-        return self.outcomes.get(number, (False, ""))[0] is not None
-
-    def _result(self, number: Any, text: str, problem: str) -> TestResult:
-        ok, error = self.outcomes.get(number, (False, ""))
+    def _result(self, number: int | str, error: str, *, ok: bool) -> TestResult:
+        text = number if isinstance(number, str) else self.code.parts[number]
         log = self.logs.get(number, _PartLog())
         if ok:
             return TestResult(text, ok=True, seconds=log.seconds)
         return TestResult(
-            text, False, None, log.text, error or problem or "not run", log.traceback, log.seconds
+            text, False, None, log.text, error or "not run", log.traceback, log.seconds
         )
+
+
+def _checked_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a program sent with a value, for the test code, whatever it is: its class, what
+    is in the containers that were passed, which of them it is, and which of them the program has.
+    """
+    same, kept = answer.get("same"), _list(answer.get("kept"))
+    return {
+        "value": answer["value"],
+        "lost": str(answer.get("lost") or "")[:80],
+        "contents": answer.get("contents"),
+        "same": same if type(same) is int else None,
+        "kept": [number for number in kept if type(number) is int],
+    }
 
 
 def _part_of(request: Mapping[str, Any]) -> int | str | None:
@@ -359,13 +329,8 @@ def _part_of(request: Mapping[str, Any]) -> int | str | None:
     return part if isinstance(part, int | str) else None
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def _patient(limits: Limits) -> Limits:
-    """Return limits for the test code, which waits for the candidate."""
-    return replace(limits, wall_seconds=30 + 2 * MAX_TIMEOUTS * limits.wall)
 
 
 def _shown_request(request: Mapping[str, Any]) -> str:

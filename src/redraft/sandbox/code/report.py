@@ -121,13 +121,6 @@ def make_report(
     )
 
 
-def report_without_score(
-    method: str, problem: str, execution: Execution | None = None
-) -> TestReport:
-    """Return the report of tests that could not be judged."""
-    return TestReport(method, problem=problem, execution=execution)
-
-
 # ---- texts
 
 MAX_VALUE_CHARS = 300
@@ -135,7 +128,7 @@ MAX_MESSAGE_CHARS = 300
 MAX_TRACE_LINES = 6
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a value as Python writes it, shortened."""
     return format_value(value, MAX_VALUE_CHARS)
 

@@ -1,4 +1,5 @@
-"""Runs ruff on a program in the sandbox: findings, safe fixes, the format.
+"""Runs ruff on a program in the sandbox: findings, safe fixes, the format; and what any such tool
+reports.
 
 Ruff reads the program and does not run it. It gets the program on its standard input and sees no
 configuration, neither of this machine nor of the project; comments of the program that switch rules
@@ -11,22 +12,46 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
 from ...base.checks import install_command
 from ...errors import ConfigError
-from ..execution import Execution
-from ..limits import Limits
+from ..execution import Execution, Limits
 from ..tiers import Sandbox
-from .findings import FILE_NAME, MAX_MESSAGE_CHARS, Finding, unexpected_end
 
+FILE_NAME = "solution.py"  # under which a tool reads the program
+MAX_MESSAGE_CHARS = 300
 LIMITS = Limits(cpu_seconds=10, memory_bytes=2 * 2**30, output_bytes=4 * 2**20)
 # a rule of ruff, or the beginning of the names of several
 RULE = re.compile(r"[A-Z]{1,10}[0-9]{0,5}")
 SYNTAX_RULE = "invalid-syntax"
 NEWEST_TARGET = (3, 14)  # of the versions of Python that all supported versions of ruff know
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem that a tool found: the line from 1, the rule, and what is wrong."""
+
+    line: int
+    rule: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.rule} {self.message}"
+
+
+class ToolError(Exception):
+    """A tool did not finish its work on a program. The message says why."""
+
+
+def unexpected_end(tool: str, execution: Execution) -> ToolError:
+    """Return the error for a tool that ended in an unusual way, with the end of what it said."""
+    said = " ".join((execution.stderr or execution.stdout).split())[-MAX_MESSAGE_CHARS:]
+    how = f"exit code {execution.exit_code}" if execution.status == "exited" else execution.status
+    return ToolError(f"{tool} did not finish ({how}{f': {said}' if said else ''})")
 
 
 def ruff_version() -> str:
@@ -60,13 +85,9 @@ def findings(
     return sorted(found, key=lambda each: (each.line, each.rule))
 
 
-def check_rules(select: Sequence[str], ignore: Sequence[str], sandbox: Sandbox) -> None:
-    """Raise ConfigError for a rule that ruff does not know."""
-    _check_rules(tuple(select), tuple(ignore), sandbox)
-
-
 @lru_cache(maxsize=64)
-def _check_rules(select: tuple[str, ...], ignore: tuple[str, ...], sandbox: Sandbox) -> None:
+def check_rules(select: tuple[str, ...], ignore: tuple[str, ...], sandbox: Sandbox) -> None:
+    """Raise ConfigError for a rule that ruff does not know."""
     findings("", select, ignore, sandbox=sandbox)
 
 

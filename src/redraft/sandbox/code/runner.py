@@ -14,21 +14,19 @@ from functools import cache, partial
 from ...answers.python.names import defined_names
 from ...answers.python.source import PARSER_ERRORS, parse
 from ...base.threads import LastingThreadPool
-from ..limits import Limits
+from ..execution import Limits
 from ..tiers import Sandbox
-from .calls import Checker, run_calls
+from .calls import Checker, run_calls, run_stdio
 from .driver import NotApartError, run_driver, run_in_process
+from .exchange import is_class_name
 from .report import (
     IN_PROCESS_METHOD,
     PROGRAM,
     TestReport,
     TestResult,
     make_report,
-    report_without_score,
 )
 from .session import SOLUTION_CLASS, CandidateSession
-from .stand_ins import is_class_name
-from .stdio import run_stdio
 from .tests import Tests
 
 NOTHING_TO_WRITE_TO = (
@@ -115,7 +113,7 @@ def _run(
     if report.tier == "landlock" and any(
         NOTHING_TO_WRITE_TO.search(result.error) for result in report.failures
     ):
-        return report_without_score(report.method, NO_FOLDER, report.execution)
+        return TestReport(report.method, problem=NO_FOLDER, execution=report.execution)
     missing = {
         match[1] for result in report.failures if (match := NOT_DEFINED.search(result.error))
     }
@@ -124,7 +122,7 @@ def _run(
             f"the program uses the class {provided[0]}, which a judge provides: define it in the "
             "program"
         )
-        return report_without_score(report.method, problem, report.execution)
+        return TestReport(report.method, problem=problem, execution=report.execution)
     hidden_alone = not tests.visible and report.score is None and not report.problem
     return (
         replace(report, problem="all tests are hidden, so nothing decides")
@@ -151,9 +149,8 @@ def _report(
                 why = str(error)
     if trust_in_process:
         return run_in_process(session, tests)
-    return report_without_score(
-        IN_PROCESS_METHOD, f"{NEEDS_ONE_PROCESS} ({why}), {HOW_TO_TRUST}", session.execution
-    )
+    problem = f"{NEEDS_ONE_PROCESS} ({why}), {HOW_TO_TRUST}"
+    return TestReport(IN_PROCESS_METHOD, problem=problem, execution=session.execution)
 
 
 def classes_of_judges(code: str, tests: Tests) -> set[str]:

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from ...answers.python.names import undefined_names
-from ..execution import Execution, SandboxedProcessError
-from ..limits import Limits
+from ..execution import Execution, Limits, SandboxedProcessError
 from ..process import SandboxedProcess
 from ..tiers import Sandbox
 from .report import MAX_MESSAGE_CHARS, MAX_TRACE_LINES
@@ -30,7 +28,7 @@ MAX_TIMEOUTS = 2  # processes that may use up their time; the tests after that a
 MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
 # by the modules that start in a sandbox
-IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "stand_ins")}
+IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "exchange")}
 TIMEOUTS = ("cpu", "wall")
 SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
@@ -49,21 +47,11 @@ Message: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReturnValue:
-    """The program returned a value; `encoded` is it as it was sent.
-
-    `contents` is what is in the containers among the arguments after the call, as it was sent;
-    `same`: the number of the one that was returned; `kept`: the numbers of those that the program
-    still has, -1 for what it returned; `lost`: the class of an object that came as a built-in
-    value.
-    """
+    """The program returned a value. `answer` is what it sent."""
 
     value: Any
     seconds: float
-    encoded: Any = None
-    contents: Any = None
-    same: int | None = None
-    lost: str = ""
-    kept: tuple[int, ...] = ()
+    answer: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +80,7 @@ class ProcessGroup:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._processes: set[SandboxedProcess] = set()
+        self._processes: set[SandboxedProcess] = set()  # each use of it is a single operation
         self.cancelled = False
 
     def start(self, start: Callable[[], SandboxedProcess]) -> SandboxedProcess:
@@ -101,8 +88,7 @@ class ProcessGroup:
         if self.cancelled:
             raise CancelledTestsError
         process = start()
-        with self._lock:
-            self._processes.add(process)
+        self._processes.add(process)
         if self.cancelled:
             self.end(process)
             raise CancelledTestsError
@@ -111,15 +97,12 @@ class ProcessGroup:
     def end(self, process: SandboxedProcess) -> Execution:
         """Kill a process and return how it ended."""
         process.kill()
-        with self._lock:
-            self._processes.discard(process)
+        self._processes.discard(process)
         return process.wait()
 
     def cancel(self) -> None:
         self.cancelled = True
-        with self._lock:
-            processes = list(self._processes)
-        for process in processes:
+        for process in list(self._processes):
             process.kill()
 
 
@@ -139,16 +122,6 @@ def _packed_module(name: str) -> dict[str, str]:
     source = LOADER.with_name(f"{name}.py").read_text("utf-8")
     code = marshal.dumps(compile(source, f"<{name}>", "exec", dont_inherit=True))
     return {"source": source, "code": code.hex(), "magic": MAGIC_NUMBER.hex()}
-
-
-def call_message(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Message:
-    """Return the message that calls a function of the program. Raises ValueCodecError."""
-    return {"call": function, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
-
-
-def load_message(code: str) -> Message:
-    """Return the message that starts a program."""
-    return {"load": code, "imports": imports_of_judges(code)}
 
 
 @dataclass
@@ -186,7 +159,8 @@ class CandidateSession:
     ) -> Answer:
         """Call a function with values."""
         try:
-            return self.ask(call_message(function, args, kwargs), decoder)
+            values = {"args": encode(list(args)), "kwargs": encode(dict(kwargs))}
+            return self.ask({"call": function, **values}, decoder)
         except ValueCodecError as error:
             return CallFailure(f"the arguments cannot be sent: {error}")
 
@@ -201,7 +175,8 @@ class CandidateSession:
     def load(self) -> CallFailure | None:
         """Start the program if it does not run. Return why it does not start; None if it does."""
         if not self.load_failure and not self._process:
-            answer = self._exchange(load_message(self.code), Decoder())
+            message = {"load": self.code, "imports": imports_of_judges(self.code)}
+            answer = self._exchange(message, Decoder())
             if isinstance(answer, CallFailure):
                 self._end()
                 # it raised before any call
@@ -279,25 +254,18 @@ def imports_of_judges(code: str) -> str:
 
 def describe_end(execution: Execution, limits: Limits) -> str:
     """Return why there is no answer."""
-    match execution.status:
-        case "cpu":
-            return f"out of time: more than {limits.cpu_seconds:g} seconds of CPU time"
-        case "wall":
-            return f"out of time after {execution.wall_seconds:.1f} seconds"
-        case "memory":
-            return f"out of memory: more than {limits.memory_bytes // 2**20:,} MiB"
-        case "output":
-            return "it printed too much and was stopped"
-        case "threads":
-            return f"more than {limits.threads} threads"
-        case "protocol":
-            return "it sent garbage, or more than fits, instead of an answer"
-        case "exited":
-            return (
-                f"the process exited by itself (exit code {execution.exit_code}) before it answered"
-            )
-    signal = f" by signal {execution.signal}" if execution.signal else ""
-    return f"the process was ended{signal} before it answered"
+    how = f" by signal {execution.signal}" if execution.signal else ""
+    return {
+        "cpu": f"out of time: more than {limits.cpu_seconds:g} seconds of CPU time",
+        "wall": f"out of time after {execution.wall_seconds:.1f} seconds",
+        "memory": f"out of memory: more than {limits.memory_bytes // 2**20:,} MiB",
+        "output": "it printed too much and was stopped",
+        "threads": f"more than {limits.threads} threads",
+        "protocol": "it sent garbage, or more than fits, instead of an answer",
+        "exited": (
+            f"the process exited by itself (exit code {execution.exit_code}) before it answered"
+        ),
+    }.get(execution.status, f"the process was ended{how} before it answered")
 
 
 def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Answer:
@@ -311,19 +279,7 @@ def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Ans
             )
         case {"value": value}:
             try:
-                same = answer.get("same")
-                same = same if type(same) is int else None
-                kept = answer.get("kept")
-                kept = tuple(n for n in kept if type(n) is int) if isinstance(kept, list) else ()
-                return ReturnValue(
-                    decoder.decode(value),
-                    seconds,
-                    value,
-                    answer.get("contents"),
-                    same,
-                    str(answer.get("lost") or "")[:80],
-                    kept,
-                )
+                return ReturnValue(decoder.decode(value), seconds, answer)
             except (ValueCodecError, RecursionError) as problem:
                 return CallFailure(f"the value cannot be compared: {problem}", seconds)
     return CallFailure("it sent something else than an answer", seconds)
@@ -340,7 +296,7 @@ def _read_error(error: Mapping[str, Any], seconds: float, code: str) -> CallFail
     return CallFailure(shown, seconds, names, message, traceback, arguments=error.get("arguments"))
 
 
-def _read_trace(trace: Any, code: str) -> str:
+def _read_trace(trace: object, code: str) -> str:
     """Return the lines of the program that led to an exception, as numbers and source; the source
     is ours, not theirs.
     """

@@ -8,9 +8,9 @@ needs more than values and the user allows that, with it (`in_process`).
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -20,11 +20,11 @@ from ...base.jsontext import strict_loads
 from ...errors import ConfigError
 from ...loop.task import Task
 from .assertion_code import names_of_candidate, read_test_code
-from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
+from .asserts import NotSimpleError, checked_name, simple_asserts
 from .compare import (
     FLOAT_TOLERANCE,
     OUTPUT_COMPARISONS,
-    Comparison,
+    CallTest,
     OutputComparison,
     Tolerance,
     ValueComparer,
@@ -66,28 +66,6 @@ FORMS = (
     '== 2"], {"entry_point": "f", "tests": [...]}, {"inputs": [...], "outputs": [...]}, or '
     "test code"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class CallTest:
-    """A call of a function with values, and what must hold of the value that it returns or of the
-    exception that it raises.
-
-    `function` "" is the task's entry point. `raises` is the name of the exception that must be
-    raised, or of a built-in base class of it. Each of `alternatives` is right, too.
-    """
-
-    function: str
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    expected: Any = None
-    comparison: Comparison = "equal"
-    comparer: ValueComparer = ValueComparer()
-    raises: str | None = None
-    weight: float = 1.0
-    hidden: bool = False
-    name: str = ""
-    alternatives: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +138,6 @@ class Tests:
             used |= names_of_candidate(parse(test.source), self.entry_point)
         return frozenset(name.partition(".")[0] for name in used if name)
 
-    def hide(self, hidden: Callable[[int], bool]) -> Tests:
-        """Return the tests with those hidden for whose number, from 0, `hidden` returns True."""
-
-        def mark(tests: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(replace(test, hidden=hidden(n)) for n, test in enumerate(tests))
-
-        return replace(self, calls=mark(self.calls), runs=mark(self.runs), code=mark(self.code))
-
 
 def parse_tests(
     tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str | None = None
@@ -210,7 +180,7 @@ def _without_call(name: str | None) -> str | None:
     return name.replace("().", ".") if name else name
 
 
-def _structure(tests: Any) -> Any:
+def _structure(tests: object) -> Any:
     """Return tests as a list, a mapping, or the text of test code."""
     if not isinstance(tests, str):
         return tests
@@ -344,16 +314,12 @@ class _Reader:
             )
         if all(isinstance(test, str) for test in tests):
             return self._code("\n".join(tests))
-        if not all(isinstance(test, Mapping) for test in tests):
-            raise checks.invalid_argument(
-                "tests", FORMS, next(test for test in tests if not isinstance(test, Mapping))
-            )
         rows = [_as_test(test, f"tests[{n}]") for n, test in enumerate(tests)]
-        if all("stdin" in row for row in rows):
+        if len({"stdin" in row for row in rows}) > 1:
+            raise ConfigError('tests must either all have "stdin" or all have "input"')
+        if "stdin" in rows[0]:
             runs = tuple(self._run(row, f"tests[{n}]") for n, row in enumerate(rows))
             return Tests("stdio", self.entry_point, runs=runs)
-        if any("stdin" in row for row in rows):
-            raise ConfigError('tests must either all have "stdin" or all have "input"')
         return Tests(
             "calls",
             self.entry_point,
@@ -438,24 +404,15 @@ class _Reader:
                     raise ConfigError(
                         f"tests must be at most {MAX_TESTS:,} tests, got {len(asserts):,}"
                     )
-                return Tests("calls", name, tuple(self._call_of(each) for each in asserts))
+                return Tests(
+                    "calls", name, tuple(replace(each, hidden=self.hidden) for each in asserts)
+                )
         needs = read_test_code(source, name).needs
         return Tests(
             "in_process" if needs else "driver",
             name,
             code=(CodeTest(source, self.hidden),),
             why=needs,
-        )
-
-    def _call_of(self, each: SimpleAssert) -> CallTest:
-        return CallTest(
-            each.function,
-            each.args,
-            each.kwargs,
-            each.expected,
-            each.comparison,
-            ValueComparer(each.tolerance),
-            hidden=self.hidden,
         )
 
 
@@ -481,10 +438,12 @@ def _join(parts: Sequence[Tests]) -> Tests:
     return first
 
 
-def _as_test(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _as_test(row: object, where: str) -> Mapping[str, Any]:
     """Return a test in our fields. Two texts are what a program reads and prints; LiveCodeBench
     says which of the two it means.
     """
+    if not isinstance(row, Mapping):
+        raise checks.invalid_argument("tests", FORMS, row)
     rest = {key: value for key, value in row.items() if key not in ("input", "output", "testtype")}
     if row.get("testtype") == "functional":
         return {**rest, **_values_of(row, where)}
@@ -514,7 +473,7 @@ def _checked_pairs(inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
     return list(zip(inputs, outputs, strict=True))
 
 
-def _amount(values: Any, name: str) -> str:
+def _amount(values: object, name: str) -> str:
     return (
         f"{len(values):,} {name}{'s' * (len(values) != 1)}"
         if isinstance(values, list | tuple)
@@ -530,7 +489,7 @@ def _with_unwrapped(test: CallTest) -> CallTest:
     return replace(test, alternatives=(test.expected[0],)) if wrapped else test
 
 
-def _are_lines(inputs: Any) -> bool:
+def _are_lines(inputs: object) -> bool:
     """Return whether inputs are texts, or lists of lines; other ones are arguments of a
     function.
     """
@@ -539,16 +498,16 @@ def _are_lines(inputs: Any) -> bool:
     )
 
 
-def _are_texts(values: Any) -> bool:
+def _are_texts(values: object) -> bool:
     return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
 
 
-def _is_empty(tests: Any) -> bool:
+def _is_empty(tests: object) -> bool:
     """Return whether a part of the tests of CodeContests has none."""
     return isinstance(tests, Mapping) and not any(tests.values())
 
 
-def _join_lines(value: Any) -> Any:
+def _join_lines(value: object) -> Any:
     return "\n".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
@@ -559,12 +518,12 @@ def _set_up_of(tests: Mapping[str, Any]) -> Iterator[str]:
     yield _text_field(tests, "test_setup_code", "tests") or ""
 
 
-def _list_in(value: Any) -> Any:
+def _list_in(value: object) -> Any:
     """Return a list that stands in a text, as in a CSV file; anything else as it is."""
     return _structure(value) if isinstance(value, str) and value.lstrip().startswith("[") else value
 
 
-def _texts(values: Any, name: str = "test_list") -> Iterable[str]:
+def _texts(values: object, name: str = "test_list") -> Iterable[str]:
     values = _list_in(values)
     if (
         not isinstance(values, list | tuple)

@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..limits import Limits
+from ..execution import Limits
 from ..tiers import Sandbox
-from .findings import (
+from .ruff import (
     FILE_NAME,
     MAX_MESSAGE_CHARS,
     Finding,

@@ -25,9 +25,10 @@ from math import isfinite, prod
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import datetime as dt
-    from fractions import Fraction
-    from typing import Any
+    from typing import Any, TypeAlias
+
+    Encode: TypeAlias = Callable[["Encoder", Any, int], Any]
+    Decode: TypeAlias = Callable[["Decoder", Any, int], Any]
 
 MAX_DIMENSIONS = 32  # of an array
 MAX_DEPTH = 60  # levels of nesting; a message may have 200, and a level of a dictionary takes three
@@ -87,7 +88,7 @@ class Encoder:
 
     def encode(self, value: Any, depth: int = 0) -> Any:
         """Return the value as JSON. Raises ValueCodecError."""
-        number = self.numbers.get(id(value)) if self.numbers else None
+        number = self.numbers.get(id(value))
         return self._encode(value, depth) if number is None else _with_tag("container", number)
 
     def encode_contents(self, containers: list[Any]) -> list[Any]:
@@ -96,12 +97,6 @@ class Encoder:
         """
         self.numbers = {id(container): n for n, container in enumerate(containers)}
         return [self._encode(container, 0) for container in list(containers)]
-
-    def note(self, container: Any) -> None:
-        """Give a container that was encoded its number."""
-        if self.share:
-            self.numbers[id(container)] = len(self.containers)
-        self.containers.append(container)
 
     def _encode(self, value: Any, depth: int) -> Any:
         self.items += 1
@@ -113,17 +108,13 @@ class Encoder:
             raise ValueCodecError(f"the value has more than {MAX_ITEMS:,} parts")
         if value is None or value is True or value is False:
             return value
-        for kinds, encode in _ENCODERS:
-            if isinstance(value, kinds):
-                return encode(self, value, depth + 1)
-        for module, name, encode in _LIBRARY_ENCODERS:
-            kind = getattr(sys.modules.get(module), name, None)
-            if isinstance(kind, type) and isinstance(value, kind):
-                return encode(self, value, depth + 1)
-        reference = self.refer(value) if self.refer else None
-        if reference is None:
-            raise ValueClassError(_refusal(type(value).__name__))
-        return reference
+        encode = _encoder_of(value) or _encode_object
+        encoded = encode(self, value, depth + 1)
+        if _is_container(encoded):
+            if self.share:
+                self.numbers[id(value)] = len(self.containers)
+            self.containers.append(value)
+        return encoded
 
     def encode_all(self, values: Iterable[Any], depth: int) -> list[Any]:
         return [self.encode(value, depth) for value in values]
@@ -134,6 +125,38 @@ def encode(value: Any) -> Any:
     ValueCodecError.
     """
     return Encoder().encode(value)
+
+
+def _encoder_of(value: object) -> Encode | None:
+    """Return what encodes a value of this class; None if nothing does."""
+    for kinds, encode in _ENCODERS:
+        if isinstance(value, kinds):
+            return encode
+    for module, name, encode in _LIBRARY_ENCODERS:
+        if _is_of(value, module, name):
+            return encode
+    return None
+
+
+def _is_of(value: object, module: str, name: str) -> bool:
+    """Return whether a value is of a class of a module, which may not be loaded."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _is_container(encoded: object) -> bool:
+    """Return whether what was encoded, or is decoded, is a value that a function can change."""
+    if type(encoded) is not dict:
+        return type(encoded) is list
+    tag, content = encoded["t"], encoded["v"]
+    return tag in CONTAINERS and not (tag == "array" and content[1] is None)
+
+
+def _encode_object(encoder: Encoder, value: Any, _depth: int) -> Any:
+    reference = encoder.refer(value) if encoder.refer else None
+    if reference is None:
+        raise ValueClassError(_refusal(type(value).__name__))
+    return reference
 
 
 def _with_tag(tag: str, content: Any) -> dict[str, Any]:
@@ -159,33 +182,25 @@ def _encode_int(_encoder: Encoder, value: Any, _depth: int) -> Any:
 
 
 def _encode_float(_encoder: Encoder, value: Any, _depth: int) -> Any:
-    if type(value) is not float and _is_of_numpy(value, "generic"):
+    if type(value) is not float and _is_of(value, "numpy", "generic"):
         return _encode_array(_encoder, value, _depth)
     number = float.__float__(value) if isinstance(value, float) else float(value)
     return number if isfinite(number) else _with_tag("float", repr(number))
 
 
 def _encode_list(encoder: Encoder, value: list[Any], depth: int) -> Any:
-    items = encoder.encode_all(list.__iter__(value), depth)
-    encoder.note(value)
-    return items
+    return encoder.encode_all(list.__iter__(value), depth)
 
 
 def _encode_dict(encoder: Encoder, value: Mapping[Any, Any], depth: int) -> Any:
     pairs = dict.items(value) if isinstance(value, dict) else value.items()
-    items = [[encoder.encode(k, depth), encoder.encode(v, depth)] for k, v in pairs]
-    encoder.note(value)
-    return _with_tag("dict", items)
+    return _with_tag(
+        "dict", [[encoder.encode(k, depth), encoder.encode(v, depth)] for k, v in pairs]
+    )
 
 
-def _sequence(tag: str) -> Callable[[Encoder, Any, int], Any]:
-    def encode(encoder: Encoder, value: Any, depth: int) -> Any:
-        items = encoder.encode_all(value, depth)
-        if tag in CONTAINERS:
-            encoder.note(value)
-        return _with_tag(tag, items)
-
-    return encode
+def _sequence(tag: str) -> Encode:
+    return lambda encoder, value, depth: _with_tag(tag, encoder.encode_all(value, depth))
 
 
 def _encode_tuple(encoder: Encoder, value: Any, depth: int) -> Any:
@@ -201,18 +216,15 @@ def _encode_tuple(encoder: Encoder, value: Any, depth: int) -> Any:
     return _with_tag("tuple", items)
 
 
-def _text(tag: str, to_text: Callable[[Any], str]) -> Callable[[Encoder, Any, int], Any]:
+def _text(tag: str, to_text: Callable[[Any], str]) -> Encode:
     return lambda _encoder, value, _depth: _with_tag(tag, to_text(value))
 
 
-def _encode_bytearray(encoder: Encoder, value: bytearray, _depth: int) -> Any:
-    encoder.note(value)
-    return _with_tag("bytearray", bytearray.hex(value))
-
-
-def _is_of_numpy(value: Any, name: str) -> bool:
-    kind = getattr(sys.modules.get("numpy"), name, None)
-    return isinstance(kind, type) and isinstance(value, kind)
+def _attributes(tag: str, to_text: Callable[[Any], str], *names: str) -> Encode:
+    """Return what encodes numbers that make up a value."""
+    return lambda _encoder, value, _depth: _with_tag(
+        tag, [to_text(getattr(value, name)) for name in names]
+    )
 
 
 def _encode_array(encoder: Encoder, value: Any, depth: int) -> Any:
@@ -224,14 +236,12 @@ def _encode_array(encoder: Encoder, value: Any, depth: int) -> Any:
         raise ValueClassError(
             f"{_refusal(type(value).__name__)}: its items are of the type {str(value.dtype)[:40]!r}"
         )
-    is_array = _is_of_numpy(value, "ndarray")
+    is_array = _is_of(value, "numpy", "ndarray")
     if is_array and value.size > MAX_ITEMS:
         raise ValueCodecError(f"the value has more than {MAX_ITEMS:,} parts")
     items = encoder.encode_all(
         value.ravel().tolist() if is_array else [_python_number(value)], depth
     )
-    if is_array:
-        encoder.note(value)
     return _with_tag("array", [kind, list(value.shape) if is_array else None, items])
 
 
@@ -257,23 +267,7 @@ def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
     return _with_tag("iterator", encoder.encode_all(items, depth))
 
 
-def _encode_fraction(_encoder: Encoder, value: Fraction, _depth: int) -> Any:
-    return _with_tag("fraction", [hex(value.numerator), hex(value.denominator)])
-
-
-def _encode_complex(_encoder: Encoder, value: complex, _depth: int) -> Any:
-    return _with_tag("complex", [repr(float(value.real)), repr(float(value.imag))])
-
-
-def _encode_timedelta(_encoder: Encoder, value: dt.timedelta, _depth: int) -> Any:
-    return _with_tag("timedelta", [value.days, value.seconds, value.microseconds])
-
-
-def _encode_range(_encoder: Encoder, value: range, _depth: int) -> Any:
-    return _with_tag("range", [hex(value.start), hex(value.stop), hex(value.step)])
-
-
-_ENCODERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
+_ENCODERS: tuple[tuple[Any, Encode], ...] = (
     (str, _encode_str),
     (int, _encode_int),
     (float, _encode_float),
@@ -283,20 +277,20 @@ _ENCODERS: tuple[tuple[Any, Callable[[Encoder, Any, int], Any]], ...] = (
     (frozenset, _sequence("frozenset")),
     ((set, KeysView), _sequence("set")),
     (bytes, _text("bytes", bytes.hex)),
-    (bytearray, _encode_bytearray),
-    (complex, _encode_complex),
-    (range, _encode_range),
+    (bytearray, _text("bytearray", bytearray.hex)),
+    (complex, _attributes("complex", float.hex, "real", "imag")),
+    (range, _attributes("range", hex, "start", "stop", "step")),
     (Iterator, _encode_iterator),
     (AbstractSet, _sequence("set")),
     (Mapping, _encode_dict),
 )
-_LIBRARY_ENCODERS: tuple[tuple[str, str, Callable[[Encoder, Any, int], Any]], ...] = (
-    ("fractions", "Fraction", _encode_fraction),
+_LIBRARY_ENCODERS: tuple[tuple[str, str, Encode], ...] = (
+    ("fractions", "Fraction", _attributes("fraction", hex, "numerator", "denominator")),
     ("decimal", "Decimal", _text("decimal", str)),
     ("datetime", "datetime", _text("datetime", lambda value: value.isoformat())),
     ("datetime", "date", _text("date", lambda value: value.isoformat())),
     ("datetime", "time", _text("time", lambda value: value.isoformat())),
-    ("datetime", "timedelta", _encode_timedelta),
+    ("datetime", "timedelta", _attributes("timedelta", hex, "days", "seconds", "microseconds")),
     ("collections", "deque", _sequence("deque")),
     ("numpy", "generic", _encode_array),
     ("numpy", "ndarray", _encode_array),
@@ -311,8 +305,8 @@ _LIBRARY_ENCODERS: tuple[tuple[str, str, Callable[[Encoder, Any, int], Any]], ..
 class Decoder:
     """Decodes values.
 
-    - `resolve(class name, number, is_callable)` returns what stands for an object that did not
-      pass; one that is awaited has a number. Without it, the tag "object" is refused.
+    - `resolve(class name, number)` returns what stands for an object that did not pass; one that
+      is awaited has a number. Without it, the tag "object" is refused.
     - `container(number)` returns what stands for a container that was encoded before; without it,
       that is refused.
     - `named(class name, names)` returns what makes a named tuple of its items; without it, they
@@ -326,7 +320,7 @@ class Decoder:
 
     def __init__(
         self,
-        resolve: Callable[[str, int | None, bool], Any] | None = None,
+        resolve: Callable[[str, int | None], Any] | None = None,
         container: Callable[[int], Any] | None = None,
         array: Callable[[str, list[int] | None, list[Any]], Any] | None = None,
         named: Callable[[str, list[str]], Callable[[list[Any]], Any]] | None = None,
@@ -351,12 +345,14 @@ class Decoder:
         if data is None or type(data) in (bool, int, float, str):
             return data
         if type(data) is list:
-            items = [self.decode(item, depth + 1) for item in data]
-            self.containers.append(items)
-            return items
-        if type(data) is not dict or set(data) != {"t", "v"} or not isinstance(data["t"], str):
+            value: Any = self.decode_list(data, depth + 1)
+        elif type(data) is dict and set(data) == {"t", "v"} and isinstance(data["t"], str):
+            value = self._decode_tagged(data["t"], data["v"], depth + 1)
+        else:
             raise ValueCodecError("it is no encoded value")
-        return self._decode_tagged(data["t"], data["v"], depth + 1)
+        if _is_container(data):
+            self.containers.append(value)
+        return value
 
     def _decode_tagged(self, tag: str, content: Any, depth: int) -> Any:
         if tag == "object":
@@ -367,24 +363,21 @@ class Decoder:
         if decode is None:
             raise ValueCodecError(f"there is no kind of value {tag[:40]!r}")
         try:
-            value = decode(self, content, depth)
-            if tag in CONTAINERS and not (tag == "array" and content[1] is None):
-                self.containers.append(value)
-            return value
+            return decode(self, content, depth)
         except ValueCodecError:
             raise
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ValueCodecError(f"it is no {tag} ({type(error).__name__})") from None
 
-    def _decode_object(self, content: Any) -> Any:
+    def _decode_object(self, content: object) -> Any:
         match content:
-            case [str() as name, (int() | None) as number, bool() as is_callable] if self.resolve:
-                return self.resolve(name[:80], number, is_callable)
+            case [str() as name, (int() | None) as number, bool()] if self.resolve:
+                return self.resolve(name[:80], number)
             case [str() as name, _, _]:
                 raise ValueClassError(_refusal(name))
         raise ValueCodecError("it is no object")
 
-    def _decode_container(self, number: Any) -> Any:
+    def _decode_container(self, number: object) -> Any:
         if self.container is None or type(number) is not int or number < 0:
             raise ValueCodecError("it is no container that is known")
         try:
@@ -392,7 +385,7 @@ class Decoder:
         except IndexError:
             raise ValueCodecError("it is no container that is known") from None
 
-    def decode_list(self, content: Any, depth: int) -> list[Any]:
+    def decode_list(self, content: object, depth: int) -> list[Any]:
         if type(content) is not list:
             raise ValueCodecError("it is no list of values")
         return [self.decode(item, depth) for item in content]
@@ -405,14 +398,18 @@ def decode(data: Any) -> Any:
     return Decoder().decode(data)
 
 
-def _checked_text(content: Any, limit: int) -> str:
+def _checked_text(content: object, limit: int) -> str:
     if type(content) is not str or len(content) > limit:
         raise ValueCodecError(f"it is no text of at most {limit:,} characters")
     return content
 
 
-def _hex_number(content: Any, limit: int = MAX_HEX_DIGITS) -> int:
+def _hex_number(content: object, limit: int = MAX_HEX_DIGITS) -> int:
     return int(_checked_text(content, limit + 3), 16)
+
+
+def _hex_float(content: object) -> float:
+    return float.fromhex(_checked_text(content, 40))
 
 
 def _checked_keys(keys: list[Any]) -> list[Any]:
@@ -427,7 +424,7 @@ def _checked_keys(keys: list[Any]) -> list[Any]:
     return keys
 
 
-def _decode_dict(decoder: Decoder, content: Any, depth: int) -> dict[Any, Any]:
+def _decode_dict(decoder: Decoder, content: object, depth: int) -> dict[Any, Any]:
     if type(content) is not list or not all(
         type(pair) is list and len(pair) == 2 for pair in content
     ):
@@ -440,7 +437,7 @@ def _tuple_maker(_name: str, _fields: list[str]) -> Callable[[list[Any]], Any]:
     return tuple
 
 
-def _decode_named_tuple(decoder: Decoder, content: Any, depth: int) -> Any:
+def _decode_named_tuple(decoder: Decoder, content: object, depth: int) -> Any:
     match content:
         case [str() as name, list() as fields, list() as items] if len(fields) == len(items):
             names = [_checked_text(field, 80) for field in fields]
@@ -452,33 +449,35 @@ def _decode_named_tuple(decoder: Decoder, content: Any, depth: int) -> Any:
     raise ValueCodecError("it is no named tuple")
 
 
-def _decode_array(decoder: Decoder, content: Any, depth: int) -> Any:
+def _decode_array(decoder: Decoder, content: object, depth: int) -> Any:
     match content:
         case [str() as kind, (list() | None) as shape, list() as items] if kind in ARRAY_TYPES:
-            values = [decoder.decode(item, depth) for item in items]
-        case _:
-            raise ValueCodecError("it is no array")
-    if any(type(value) not in ARRAY_TYPES[kind] for value in values):
-        raise ValueCodecError("it is no array")
-    sizes = [1] if shape is None else shape
-    if len(sizes) > MAX_DIMENSIONS or not all(
-        type(size) is int and 0 <= size <= MAX_ITEMS for size in sizes
-    ):
-        raise ValueCodecError("it is no shape of an array")
-    if prod(sizes) != len(values) or prod(size or 1 for size in sizes) > MAX_ITEMS:
-        raise ValueCodecError("it is no shape of an array")
-    return decoder.array(kind, shape, values)
+            values = decoder.decode_list(items, depth)
+            if _has_shape(values, [1] if shape is None else shape) and all(
+                type(value) in ARRAY_TYPES[kind] for value in values
+            ):
+                return decoder.array(kind, shape, values)
+    raise ValueCodecError("it is no array, or not of this shape")
 
 
-def nested_lists(_kind: str, shape: list[int] | None, items: list[Any]) -> Any:
+def _has_shape(items: list[Any], sizes: list[Any]) -> bool:
+    return (
+        len(sizes) <= MAX_DIMENSIONS
+        and all(type(size) is int and 0 <= size <= MAX_ITEMS for size in sizes)
+        and prod(sizes) == len(items)
+        and prod(size or 1 for size in sizes) <= MAX_ITEMS
+    )
+
+
+def nested_lists(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
     """Return the items of an array as lists, one inside the other; of a scalar or an array without
     dimensions, its only item.
     """
     if not shape:
         return items[0]
-    for size in reversed(shape[1:]):
-        items = [items[n : n + size] for n in range(0, len(items), size)] if size else []
-    return items if prod(shape) else _empty_lists(shape)
+    first, *others = shape
+    size = prod(others)
+    return [nested_lists(kind, others, items[n * size : (n + 1) * size]) for n in range(first)]
 
 
 def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
@@ -509,61 +508,37 @@ def named_tuple_maker(name: str, fields: list[str]) -> Callable[[list[Any]], Any
     return tuple if kind is tuple else lambda items: kind(*items)
 
 
-def _empty_lists(shape: list[int]) -> list[Any]:
-    return [_empty_lists(shape[1:]) for _ in range(shape[0])] if len(shape) > 1 else []
-
-
-def _decode_fraction(_decoder: Decoder, content: Any, _depth: int) -> Fraction:
-    from fractions import Fraction
-
-    numerator, denominator = (_hex_number(part, MAX_FRACTION_DIGITS) for part in content)
-    return Fraction(numerator, denominator)
-
-
 def _decode_float(_decoder: Decoder, content: Any, _depth: int) -> float:
     if content not in ("nan", "inf", "-inf"):
         raise ValueCodecError("it is no float")
     return float(content)
 
 
-def _decode_complex(_decoder: Decoder, content: Any, _depth: int) -> complex:
-    real, imaginary = (float(_checked_text(part, 40)) for part in content)
-    return complex(real, imaginary)
-
-
-def _decode_timedelta(_decoder: Decoder, content: Any, _depth: int) -> dt.timedelta:
-    from datetime import timedelta
-
-    days, seconds, microseconds = content
-    return timedelta(days, seconds, microseconds)
-
-
-def _decode_range(_decoder: Decoder, content: Any, _depth: int) -> range:
-    start, stop, step = map(_hex_number, content)
-    return range(start, stop, step)
-
-
-def _library(module: str, name: str) -> Callable[[Any], Any]:
+def _library(module: str, name: str) -> Callable[..., Any]:
     """Return a function that calls a class of the standard library, which is imported when it is
     needed.
     """
 
-    def make(content: Any) -> Any:
+    def make(*content: Any) -> Any:
         kind = getattr(__import__(module), name)
-        return getattr(kind, "fromisoformat", kind)(content)
+        return getattr(kind, "fromisoformat", kind)(*content)
 
     return make
 
 
-def _from_text(make: Callable[[str], Any], limit: int) -> Callable[[Decoder, Any, int], Any]:
+def _from_text(make: Callable[[str], Any], limit: int) -> Decode:
     return lambda _decoder, content, _depth: make(_checked_text(content, limit))
 
 
-def _from_list(make: Callable[[list[Any]], Any]) -> Callable[[Decoder, Any, int], Any]:
+def _from_attributes(make: Callable[..., Any], read: Callable[[Any], Any]) -> Decode:
+    return lambda _decoder, content, _depth: make(*map(read, content))
+
+
+def _from_list(make: Callable[[list[Any]], Any]) -> Decode:
     return lambda decoder, content, depth: make(decoder.decode_list(content, depth))
 
 
-_DECODERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
+_DECODERS: dict[str, Decode] = {
     "str": _from_text(lambda text: bytes.fromhex(text).decode("utf-8", "surrogatepass"), 2**26),
     "int": lambda _decoder, content, _depth: _hex_number(content),
     "float": _decode_float,
@@ -574,14 +549,16 @@ _DECODERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "frozenset": _from_list(lambda items: frozenset(_checked_keys(items))),
     "bytes": _from_text(bytes.fromhex, 2**26),
     "bytearray": _from_text(bytearray.fromhex, 2**26),
-    "complex": _decode_complex,
-    "fraction": _decode_fraction,
+    "complex": _from_attributes(complex, _hex_float),
+    "fraction": _from_attributes(
+        _library("fractions", "Fraction"), lambda part: _hex_number(part, MAX_FRACTION_DIGITS)
+    ),
     "decimal": _from_text(_library("decimal", "Decimal"), MAX_DECIMAL_CHARS),
     "datetime": _from_text(_library("datetime", "datetime"), 64),
     "date": _from_text(_library("datetime", "date"), 64),
     "time": _from_text(_library("datetime", "time"), 64),
-    "timedelta": _decode_timedelta,
-    "range": _decode_range,
+    "timedelta": _from_attributes(_library("datetime", "timedelta"), _hex_number),
+    "range": _from_attributes(range, _hex_number),
     "deque": _from_list(_library("collections", "deque")),
     "iterator": _from_list(iter),
     "array": _decode_array,

@@ -27,10 +27,9 @@ from ...loop.task import Task
 from ...protocols import Edit, JudgeClient
 from ...workers.pool import run
 from ..code import ruff
-from ..code.complexity import worst_function
-from ..code.findings import Finding, ToolError
+from ..code.measures import code_similarity, worst_function
+from ..code.ruff import Finding, ToolError
 from ..code.runner import is_empty
-from ..code.similarity import code_similarity
 from ..code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
 from ..tiers import Sandbox
 from .code_tests import PYTHON, program_of
@@ -61,17 +60,15 @@ class _CodeCheck:
         if await run_in_thread(is_empty, code):
             return _compile_failure(NO_CODE)
         try:
-            problem = await run(
-                compile_error,
-                code,
-                failure_text="the code could not be compiled",
-                text_length=len(code),
-            )
-            return _compile_failure(problem) if problem else await self._check(code)
+            problem = await _compile_problem(code)
+            return _compile_failure(problem) if problem else await self._check(code, candidate.text)
         except (ComputeLimitError, ToolError) as error:
             return Feedback(None, str(error))
 
-    async def _check(self, code: str) -> Feedback:
+    async def _check(self, code: str, answer: str) -> Feedback:
+        """Return what is to say of code that compiles, and of the answer that it is from. Raises
+        ComputeLimitError and ToolError.
+        """
         raise NotImplementedError
 
 
@@ -93,6 +90,14 @@ def _labelled_codes(answer: str) -> list[str]:
     blocks = PYTHON.labelled_codes(code_blocks(answer, PYTHON.language))
     codes = [code for code in blocks if not code.lstrip().startswith(">>>")]
     return codes if len(codes) > 1 else []
+
+
+async def _compile_problem(code: str) -> str | None:
+    failure = "the code could not be compiled"
+    problem: str | None = await run(
+        compile_error, code, failure_text=failure, text_length=len(code)
+    )
+    return problem
 
 
 def _compile_failure(problem: str) -> Feedback:
@@ -118,29 +123,16 @@ class CodeSyntax(_CodeCheck):
 
     editable = True
 
-    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return 1 or 0; None if the check did not finish."""
-        feedback = await super().grade(task, candidate, ask)
-        if feedback.score != 1:
-            return feedback
-        try:
-            for n, code in enumerate(await run_in_thread(_labelled_codes, candidate.text), 1):
-                failure = "the code could not be compiled"
-                if problem := await run(
-                    compile_error, dedent(code), failure_text=failure, text_length=len(code)
-                ):
-                    return _compile_failure(f"code block {n}, {problem}")
-        except ComputeLimitError as error:
-            return Feedback(None, str(error))
-        return feedback
-
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
         """Return the answer without the code fences and the indentation that keep its code from
         compiling; None if there are none.
         """
         return await run_in_thread(_form_edit, candidate.text, task)
 
-    async def _check(self, code: str) -> Feedback:
+    async def _check(self, code: str, answer: str) -> Feedback:
+        for n, block in enumerate(await run_in_thread(_labelled_codes, answer), 1):
+            if problem := await _compile_problem(dedent(block)):
+                return _compile_failure(f"code block {n}, {problem}")
         return Feedback(1.0, "the code compiles")
 
 
@@ -178,7 +170,7 @@ class Complexity(_CodeCheck):
     def __post_init__(self) -> None:
         checks.whole_number("limit", self.limit, 1, 10_000)
 
-    async def _check(self, code: str) -> Feedback:
+    async def _check(self, code: str, answer: str) -> Feedback:
         failure = "the complexity could not be measured"
         where, line, complexity = await run(
             worst_function, code, failure_text=failure, text_length=len(code)
@@ -207,7 +199,7 @@ class _ToolCheck(_CodeCheck):
         """Raise SandboxUnavailableError if no sandbox works here."""
         self._sandbox().tier  # noqa: B018  (raises)
 
-    async def _check(self, code: str) -> Feedback:
+    async def _check(self, code: str, answer: str) -> Feedback:
         """Return 1 / (1 + number of findings), with the findings as actions."""
         found, tool = await run_in_thread(self._find, code)
         rules = Counter(each.rule for each in found)
@@ -265,7 +257,7 @@ class Lint(_ToolCheck):
         SandboxUnavailableError if nothing can run it.
         """
         super().check_environment()
-        ruff.check_rules(self.rules, self.ignore, self._sandbox())
+        ruff.check_rules(tuple(self.rules), tuple(self.ignore), self._sandbox())
 
     def _find(self, code: str) -> tuple[list[Finding], str]:
         found = ruff.findings(code, self.rules, self.ignore, sandbox=self._sandbox())
@@ -380,16 +372,10 @@ class Types(_ToolCheck):
         super().check_environment()
         self._find_checker()
 
-    async def _check(self, code: str) -> Feedback:
-        if self._find_checker() is None:
-            return Feedback(
-                None, "types were not checked: neither mypy nor basedpyright is installed"
-            )
-        return await super()._check(code)
-
     def _find(self, code: str) -> tuple[list[Finding], str]:
         checker = self._find_checker()
-        assert checker is not None
+        if checker is None:
+            raise ToolError("types were not checked: neither mypy nor basedpyright is installed")
         return type_findings(
             checker, code, strict=self.strict, sandbox=self._sandbox()
         ), f"{checker.name} {checker.version}"

@@ -19,7 +19,7 @@ from ...protocols import JudgeClient
 from ..code import TestReport, TestResult, Tests, arun_tests
 from ..code.report import PROGRAM
 from ..code.tests import task_tests
-from ..limits import Limits
+from ..execution import Limits
 from ..tiers import Sandbox
 
 MAX_ACTIONS = 5  # failing tests that are described
