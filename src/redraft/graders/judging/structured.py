@@ -35,7 +35,7 @@ from ...protocols import JudgeClient, Reply, Request
 from ..reply_form import Scale
 from .prompt import (
     ShownTexts,
-    collect_images,
+    build_transcript,
     fresh_nonce,
     truncate_texts,
     user_message,
@@ -118,9 +118,8 @@ def build_request(
     """
     shown = truncate_texts(texts, config.max_eval_chars, limits)
     nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
-    prompt = user_message(
-        build_prompt(shown.texts, nonce), collect_images(task), show=config.images
-    )
+    images = build_transcript(task).images
+    prompt = user_message(build_prompt(shown.texts, nonce), images, show=config.images)
     request = Request(
         ({"role": "system", "content": SYSTEM}, prompt),
         config.temperature,
