@@ -54,10 +54,9 @@ from .structured import (
     MAX_REASON_CHARS,
     REASON_FORMAT,
     SYSTEM,
+    LlmJudge,
     UnreadableOutput,
     ask_judge,
-    build_request,
-    check_judge_config,
     object_schema,
     read_object,
     reason_at,
@@ -146,7 +145,7 @@ class QuestionCache:
 
 @fingerprint_name("checklist")
 @dataclass(frozen=True)
-class Checklist:
+class Checklist(LlmJudge):
     """An LLM grader that answers questions with yes, partial or no, all in one call.
 
     `questions` are texts or (text, weight) pairs, or a file that holds `questions`. With None, the
@@ -185,7 +184,7 @@ class Checklist:
     )
 
     def __post_init__(self) -> None:
-        check_judge_config(self.name, self)
+        self.check_settings()
         checks.whole_number("checklist: n", self.n, 1, MAX_QUESTIONS)
         if self.questions is not None:
             object.__setattr__(self, "questions", as_questions(self.questions))
@@ -211,7 +210,7 @@ class Checklist:
                 input_texts(task, candidate, TASK_FIELDS),
                 partial(_checklist_prompt, questions),
             )
-            return build_request(self, task, texts, prompt, _answers_schema(len(questions)))
+            return self.build_request(task, texts, prompt, _answers_schema(len(questions)))
 
         size, parse = (
             total_chars(task, candidate.display_text),
@@ -232,7 +231,7 @@ class Checklist:
     async def _generate_questions(self, task: Task, ask: JudgeClient) -> Questions:
         def build() -> tuple[Request, ShownTexts]:
             texts, prompt = task_texts(task, TASK_FIELDS), partial(_question_prompt, self.n)
-            return build_request(self, task, texts, prompt, _questions_schema(self.n))
+            return self.build_request(task, texts, prompt, _questions_schema(self.n))
 
         questions, _ = await ask_judge(
             ask, total_chars(task), build, partial(parse_questions, max_questions=self.n)

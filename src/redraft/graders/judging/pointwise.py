@@ -62,11 +62,10 @@ from .structured import (
     MAX_REASON_CHARS,
     REASON_FORMAT,
     SYSTEM,
+    LlmJudge,
     UnreadableOutput,
     ask_judge,
     bool_at,
-    build_request,
-    check_judge_config,
     misfit,
     object_schema,
     read_object,
@@ -119,7 +118,7 @@ NO_CHANGE_TEXTS = {
 
 @fingerprint_name("judge")
 @dataclass(frozen=True)
-class Judge:
+class Judge(LlmJudge):
     """An LLM grader. It asks a model why, for a score for each criterion, a quotation as evidence,
     and what to change.
 
@@ -204,7 +203,7 @@ class Judge:
     )
 
     def __post_init__(self) -> None:
-        check_judge_config(self.name, self)
+        self.check_settings()
         checks.one_of("scoring", self.scoring, ("written", "expectation"))
         checks.one_of("criteria_mode", self.criteria_mode, ("together", "separate"))
         rubric = self._complete_rubric(as_rubric(self.rubric))
@@ -390,8 +389,7 @@ class Judge:
         """Return the request for all criteria, and what it shows."""
         texts, schema = self.input_texts(task, candidate), self.answer_schema()
         top = TOP_LOGPROBS if self.scoring == "expectation" else None
-        return build_request(
-            self,
+        return self.build_request(
             task,
             texts,
             self.prompt,

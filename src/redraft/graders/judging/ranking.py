@@ -53,11 +53,10 @@ from .prompt import (
 from .structured import (
     MAX_REASON_CHARS,
     SYSTEM,
+    LlmJudge,
     UnreadableOutput,
     ask_judge,
     bool_at,
-    build_request,
-    check_judge_config,
     object_schema,
     plain_number,
     read_object,
@@ -89,7 +88,7 @@ CompareGroup: TypeAlias = Callable[[Sequence[Candidate]], Awaitable[Comparison]]
 
 @fingerprint_name("ranker")
 @dataclass(frozen=True)
-class Ranker:
+class Ranker(LlmJudge):
     """An LLM grader that ranks all answers so far, best first. Its reasons and changes guide the
     next draft.
 
@@ -149,7 +148,7 @@ class Ranker:
     )
 
     def __post_init__(self) -> None:
-        check_judge_config(self.name, self)
+        self.check_settings()
         checks.text(f"{self.name}: instruction", self.instruction)
         if self.rubric is not None:
             object.__setattr__(self, "rubric", as_rubric(self.rubric))
@@ -264,7 +263,7 @@ class Ranker:
                 **{name: render_candidate(c) for name, c in answers.items()},
             }
             limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
-            return build_request(self, task, texts, prompt, answer_format.schema, limits=limits)
+            return self.build_request(task, texts, prompt, answer_format.schema, limits=limits)
 
         def prompt(shown: Mapping[str, str], nonce: str) -> str:
             enclosed = {name: enclose(name, text, nonce) for name, text in shown.items()}
