@@ -558,8 +558,13 @@ def consensus(values: Iterable[bool | None]) -> bool | None:
 
 
 def unique_texts(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts in order, each once."""
-    return tuple(dict.fromkeys(texts))
+    """Return the texts in order, each once, without empty ones."""
+    return tuple(dict.fromkeys(filter(None, texts)))
+
+
+def all_actions(votes: Iterable[Feedback | Comparison]) -> tuple[str, ...]:
+    """Return what the votes say is to change, each once."""
+    return unique_texts(action for vote in votes for action in vote.actions)
 
 
 def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:

@@ -18,15 +18,17 @@ from ..base import checks
 from ..base.documents import MAX_VALUES, check_yaml, parse_toml, read_small_text
 from ..base.jsontext import TOO_DEEP_MESSAGE, check_bounds, strict_loads
 from ..errors import ConfigError
-from .reply_form import (
+from .template import (
+    Kind,
     Paths,
     ReadInput,
     Scale,
+    Template,
     check_scale,
+    find_field,
     parse_read,
     parse_scale,
 )
-from .template import Kind, Template, find_field
 
 GALLERY = Path(__file__).with_name("gallery")
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
@@ -136,6 +138,11 @@ class Rubric:
         check_scale(self.score_scale if self.scale else None, read, "rubric: ")
 
     @property
+    def paths(self) -> Paths | None:
+        """The template's own reply form as (part, path) pairs, or None."""
+        return cast("Paths | None", self.read)  # set by __post_init__
+
+    @property
     def score_scale(self) -> Scale:
         """The scale of the scores: its own, or 0-5."""
         return Scale(*self.scale) if self.scale else Scale(0, MAX_SCORE)
@@ -213,7 +220,7 @@ class Rubric:
             "examples": [_to_plain_dict(e, scores=dict(e.scores)) for e in self.examples],
             "template": self.template,
             "scale": list(self.scale or ()),
-            "read": dict(cast("Paths", self.read or ())),
+            "read": dict(self.paths or ()),
         }
         return {key: value for key, value in plain.items() if value or key == "uses"}
 

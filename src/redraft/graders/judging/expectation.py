@@ -16,22 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import exp
-from typing import Any, TypeAlias
+from typing import Any
 
 from ...protocols import Reply, TokenLogprobs
-from ..reply_form import Scale
-from .structured import without_thinking
+from ..template import Scale
+from .structured import KeyPath, without_thinking
 
 TOP_LOGPROBS = 20  # alternatives of each token: the most that OpenAI's protocol allows
-MAX_NUMBERS = 101  # scores of a scale
 MIN_COVERED = 0.5  # share of the probability that must be on scores
 MAX_COVERED = 1.02  # more is no probability; endpoints round
 SPACE = r"[ \t\n\r]*"
 KEY = re.compile(rf'{SPACE}"((?:[^"\\]|\\.)*+)"{SPACE}:{SPACE}')
 COMMA = re.compile(f"{SPACE},?")
 CLOSING_BRACE = re.compile(rf"{SPACE}\}}")
-
-Path: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class NoExpectation(Exception):
     """The scores have no expectation; the message says why."""
 
 
-def expected_scores(reply: Reply, paths: Sequence[Path], scale: Scale) -> Expectation:
+def expected_scores(reply: Reply, paths: Sequence[KeyPath], scale: Scale) -> Expectation:
     """Return the expected score, in units of the scale, at each path of the JSON object in a
     reply.
     """
@@ -100,7 +97,7 @@ class LocatedTokens:
         self._bytes = b"".join(pieces)
         self._spans = _byte_spans(without_thinking(reply.text), self._bytes)
 
-    def weights_at(self, path: Path, scale: Scale) -> dict[int, float]:
+    def weights_at(self, path: KeyPath, scale: Scale) -> dict[int, float]:
         """Return the probability of each score at the place of the score under `path`."""
         if path not in self._spans:
             raise NoExpectation(
@@ -182,12 +179,12 @@ def _middle(token: str, head: str, tail: str) -> str:
     return token[len(head) : len(token) - len(tail)].strip()
 
 
-def _byte_spans(text: str, raw: bytes) -> dict[Path, tuple[int, int]]:
+def _byte_spans(text: str, raw: bytes) -> dict[KeyPath, tuple[int, int]]:
     """Return where the values of the JSON object in a text stand in the bytes of the tokens. Raises
     NoExpectation.
     """
     start = text.find("{")
-    spans: dict[Path, tuple[int, int]] = {}
+    spans: dict[KeyPath, tuple[int, int]] = {}
     try:
         end = _walk_object(text, start, (), spans)
     except (ValueError, IndexError, RecursionError, AttributeError) as error:
@@ -199,14 +196,14 @@ def _byte_spans(text: str, raw: bytes) -> dict[Path, tuple[int, int]]:
 
 
 def _byte_offsets(
-    spans: Mapping[Path, tuple[int, int]], text: str, start: int, at: int
-) -> Iterator[tuple[Path, tuple[int, int]]]:
+    spans: Mapping[KeyPath, tuple[int, int]], text: str, start: int, at: int
+) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
     for path, (first, last) in spans.items():
         begin = at + len(_to_bytes(text[start:first]))
         yield path, (begin, begin + len(_to_bytes(text[first:last])))
 
 
-def _walk_object(text: str, at: int, path: Path, spans: dict[Path, tuple[int, int]]) -> int:
+def _walk_object(text: str, at: int, path: KeyPath, spans: dict[KeyPath, tuple[int, int]]) -> int:
     """Record the span of every value in the object that begins at `at`, and return its end. Raises
     ValueError.
     """

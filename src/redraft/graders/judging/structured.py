@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ...base import checks
 from ...base.json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair, double_backslashes
@@ -33,7 +33,7 @@ from ...middleware.endpoint_errors import refuses_max_tokens, stated_max_tokens
 from ...models.client_objects import is_model
 from ...models.reasoning import split_reasoning
 from ...protocols import JudgeClient, Reply, Request
-from ..reply_form import Scale
+from ..template import Scale
 from .prompt import (
     ShownTexts,
     build_transcript,
@@ -44,6 +44,8 @@ from .prompt import (
 )
 
 T = TypeVar("T")
+KeyPath: TypeAlias = tuple[str, ...]
+"""The place of a value in nested objects."""
 
 SYSTEM = "You judge answers, strictly and fairly, by what you are told to judge by."
 JSON_ONLY = "Answer with one JSON object only:"
