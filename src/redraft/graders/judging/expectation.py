@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import exp
@@ -104,12 +104,9 @@ class LocatedTokens:
                 f"{'.'.join(path)!r} is spelled differently, stands twice, or in a list"
             )
         start, end = self._spans[path]
-        index = next(n for n, after in enumerate(self._starts[1:]) if after > start)
+        index, after = next((n, after) for n, after in enumerate(self._starts[1:]) if after > start)
         walk = NumberWalk(self._tokens, index, {str(n): n for n in scale.numbers})
-        head, tail = (
-            self._bytes[self._starts[index] : start],
-            self._bytes[end : max(end, self._starts[index + 1])],
-        )
+        head, tail = self._bytes[self._starts[index] : start], self._bytes[end:after]
         walk.add_first(
             _to_text(head).strip(), _to_text(tail).strip(), _to_text(self._bytes[start:end])
         )
@@ -192,15 +189,11 @@ def _byte_spans(text: str, raw: bytes) -> dict[KeyPath, tuple[int, int]]:
     at = raw.rfind(_to_bytes(text[start:end]))
     if at < 0:
         raise NoExpectation("the log-probabilities are not those of the text")
-    return dict(_byte_offsets(spans, text, start, at))
 
+    def offset(place: int) -> int:
+        return at + len(_to_bytes(text[start:place]))
 
-def _byte_offsets(
-    spans: Mapping[KeyPath, tuple[int, int]], text: str, start: int, at: int
-) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
-    for path, (first, last) in spans.items():
-        begin = at + len(_to_bytes(text[start:first]))
-        yield path, (begin, begin + len(_to_bytes(text[first:last])))
+    return {path: (offset(first), offset(last)) for path, (first, last) in spans.items()}
 
 
 def _walk_object(text: str, at: int, path: KeyPath, spans: dict[KeyPath, tuple[int, int]]) -> int:

@@ -148,10 +148,9 @@ class OwnReply:
     """
 
     def __init__(self, data: Mapping[str, Any], read: Paths) -> None:
-        self._paths = dict(read)
-        rest = data
+        self._paths, self._values = dict(read), dict[str, Any]()
         names = {key for path in self._paths.values() for key in path.split(".")}
-        self._values = {}
+        rest = data
         for path in self._paths.values():
             value = _take(data, path.split("."), names)[0]
             rest = _take(rest, path.split("."), names)[1]
@@ -162,17 +161,17 @@ class OwnReply:
     @property
     def reason(self) -> str:
         """The reason; "" if the form has none."""
-        return reason_at(self._values, self._paths["reason"]) if "reason" in self._paths else ""
+        return reason_at(self._values, self._paths.get("reason", ""))
 
     @property
     def actions(self) -> tuple[str, ...]:
         """What to change."""
-        return texts_at(self._values, self._paths["actions"]) if "actions" in self._paths else ()
+        return texts_at(self._values, self._paths.get("actions", ""))
 
     @property
     def done(self) -> bool | None:
         """Whether nothing should change; None if the form does not say."""
-        return bool_at(self._values, self._paths["done"]) if "done" in self._paths else None
+        return bool_at(self._values, self._paths.get("done", ""))
 
     @property
     def winner(self) -> str:
@@ -291,28 +290,19 @@ class TypedForm:
                 raise ConfigError(
                     f"read: the field {part!r} of {self.name} must hold {expected}, got {other[0]}"
                 )
+        score = _target(properties.get("score", {}), answer.json_schema)
         object.__setattr__(self, "answer", answer)
         object.__setattr__(self, "paths", tuple((part, part) for part in parts))
-        object.__setattr__(
-            self,
-            "scale",
-            _scale_of(_target(properties["score"], answer.json_schema))
-            if "score" in parts
-            else None,
-        )
+        object.__setattr__(self, "scale", _scale_of(score))
 
     @classmethod
     def of(cls, value: Any) -> TypedForm | None:
         """Return the form that a value is, or that of a model; None for any other value. Pydantic
         is not imported.
         """
-        if isinstance(value, TypedForm):
-            return value
-        return (
-            cls(value)
-            if isinstance(value, type) and hasattr(value, "model_validate_json")
-            else None
-        )
+        is_model = isinstance(value, type) and hasattr(value, "model_validate_json")
+        form = cls(value) if is_model else value
+        return form if isinstance(form, TypedForm) else None
 
     @property
     def name(self) -> str:
@@ -328,13 +318,12 @@ class TypedForm:
         """Return the JSON schema of a reply; `score` is that of a score whose bounds the model does
         not state.
         """
-        schema: dict[str, Any] = dict(self.answer.schema)
-        fields = schema["properties"]
-        schema["properties"] = {
-            name: _with_bounds(name, value, {} if self.scale else score)
-            for name, value in fields.items()
+        schema, bounds = self.answer.schema, {} if self.scale else score
+        properties = schema["properties"].items()
+        return {
+            **schema,
+            "properties": {name: _with_bounds(name, each, bounds) for name, each in properties},
         }
-        return schema
 
     def read(self, text: str, scale: Scale) -> dict[str, Any]:
         """Return the values of a valid reply by the names of fields, and its other keys. Raises

@@ -24,7 +24,7 @@ from ...loop.records import Candidate, CriterionScore, Feedback
 from ...loop.task import Task
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...protocols import JudgeClient, Reply, Request
-from ..base import consensus, gather_or_cancel, unique_texts
+from ..base import all_actions, consensus, gather_or_cancel
 from ..computed.no_answer import find_no_answer_reason
 from ..rubric import (
     DEFAULT_RUBRIC,
@@ -316,14 +316,14 @@ class Judge(TemplateJudge):
 
     async def grade_together(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback by all criteria, asked for in one call."""
-        size, build = (
+        feedback, shown = await ask_judge(
+            ask,
             total_chars(task, candidate.display_text),
             partial(self._build_request, task, candidate),
+            self.parse_reply,
+            in_thread=self._typed_form is not None,
         )
-        feedback, shown = await ask_judge(
-            ask, size, build, self.parse_reply, in_thread=self._typed_form is not None
-        )
-        return shown.with_omission_note(feedback) if shown.omitted_chars else feedback
+        return shown.with_omission_note(feedback)
 
     def _build_request(self, task: Task, candidate: Candidate) -> tuple[Request, ShownTexts]:
         """Return the request for all criteria, and what it shows."""
@@ -356,17 +356,19 @@ class Judge(TemplateJudge):
         return {**input_texts(task, candidate, TASK_FIELDS), **columns}
 
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
-        """Return the user message: the criteria, what is data, the data, and the format of the
-        answer.
+        """Return the user message: the criteria, what is data, the data between delimiters, and the
+        format of the answer.
         """
-        enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
-        examples = _format_examples(self._rubric.examples, nonce)
+        scored = enumerate(self._rubric.examples, 1)
+        examples = [_format_example(n, example, nonce) for n, example in scored]
+        if examples:
+            examples = [EXAMPLES, *examples]
         if self._template is None:
-            parts = [self._criteria_text, data_notice(nonce), *examples, *enclosed.values()]
+            parts = [self._criteria_text, data_notice(nonce), *examples, *texts.values()]
         else:
             parts = [
                 data_notice(nonce),
-                *self._filled_template(self._template, enclosed),
+                *self._filled_template(self._template, texts),
                 *examples,
             ]
         return "\n\n".join(parts if self._form else [*parts, self._closing])
@@ -440,16 +442,17 @@ class Judge(TemplateJudge):
     def _parse_own_form(self, reply: Reply, form: Paths) -> Feedback:
         typed, scale = self._typed_form, self._scale
         own = OwnReply(typed.read(reply.text, scale) if typed else read_object(reply.text), form)
-        feedback = Feedback(None, own.reason, own.actions, own.done, metadata=own.metadata)
-        if self.is_critic:
-            if not typed:  # a model says itself what may be missing
-                own.check_critique()
-            return feedback
-        score = own.score(scale)
-        expectation = self._expectation(reply, [tuple(dict(form)["score"].split("."))])
+        score, expectation = None, None
+        if not self.is_critic:
+            score = own.score(scale)
+            expectation = self._expectation(reply, [tuple(dict(form)["score"].split("."))])
+        elif not typed:  # a model says itself what may be missing
+            own.check_critique()
         if expectation and expectation.scores:
             (score,) = expectation.scores
-        return _with_expectation(replace(feedback, score=scale.share(score)), expectation)
+        share = None if score is None else scale.share(score)
+        feedback = Feedback(share, own.reason, own.actions, own.done, metadata=own.metadata)
+        return _with_expectation(feedback, expectation)
 
     def _expectation(self, reply: Reply, paths: Sequence[KeyPath]) -> Expectation | None:
         """Return the expectation of the score at each path; None if scores count as written."""
@@ -475,7 +478,7 @@ def join_criteria(criteria: Sequence[Criterion], votes: Sequence[Feedback]) -> F
     return Feedback(
         weighted_mean(scores),
         "\n".join(f"{c.name}: {vote.reason}" for c, vote in pairs if vote.reason),
-        unique_texts(action for vote in votes for action in vote.actions),
+        all_actions(votes),
         consensus(vote.done for vote in votes),
         scores,
         metadata=short_metadata({"criteria": named}) if named else {},
@@ -574,18 +577,12 @@ def _parse_criterion(rows: Mapping[str, Any], criterion: Criterion, scale: Scale
     UnreadableOutput.
     """
     row = rows.get(criterion.name)
-    if isinstance(row, dict):
-        row = spell_keys(row, ROW_KEYS)
-        score, change, evidence = (
-            score_at(row, "score", scale),
-            string_at(row, "change"),
-            string_at(row, "evidence"),
-        )
-    else:
-        score, change, evidence = score_at(rows, criterion.name, scale), "", ""
-    if score == scale.high:
-        action = ""
-    else:
+    details = spell_keys(row, ROW_KEYS) if isinstance(row, dict) else {}
+    place = (details, "score") if isinstance(row, dict) else (rows, criterion.name)
+    score = score_at(*place, scale)
+    change, evidence = string_at(details, "change"), string_at(details, "evidence")
+    action = ""
+    if score != scale.high:
         action = requested_change(change) or (
             criterion.description and f"Make this hold: {criterion.description}"
         )
@@ -604,15 +601,6 @@ def _describe_criterion(criterion: Criterion) -> str:
             f"- {criterion.name}: {criterion.description}",
             *(f"  {level} = {text}" for level, text in criterion.levels),
         ]
-    )
-
-
-def _format_examples(examples: Sequence[ScoredExample], nonce: str) -> list[str]:
-    """Return the scored examples under their heading; nothing without one."""
-    return (
-        [EXAMPLES, *(_format_example(n, e, nonce) for n, e in enumerate(examples, 1))]
-        if examples
-        else []
     )
 
 

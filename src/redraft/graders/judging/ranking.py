@@ -37,7 +37,6 @@ from .prompt import (
     ShownTexts,
     build_transcript,
     data_notice,
-    enclose,
     render_candidate,
     task_texts,
     total_chars,
@@ -224,15 +223,13 @@ class Ranker(TemplateJudge):
             limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
             return self.build_request(task, texts, prompt, schema, limits=limits)
 
-        def prompt(shown: Mapping[str, str], nonce: str) -> str:
-            texts = {name: enclose(name, text, nonce) for name, text in shown.items()}
-            parts = [self.instruction, self._criteria_text, data_notice(nonce), *texts.values()]
-            parts.append(ORDER_NOTE)
+        def prompt(enclosed: Mapping[str, str], nonce: str) -> str:
+            notice = data_notice(nonce)
+            parts = [self.instruction, self._criteria_text, notice, *enclosed.values(), ORDER_NOTE]
             if template:
-                texts["answers"] = "\n\n".join(texts[name] for name in answers)
-                parts = [data_notice(nonce), *self._filled_template(template, texts)]
-            closing = "" if self._form else self.answer_format
-            return "\n\n".join(filter(None, [*parts, closing]))
+                shown = "\n\n".join(enclosed[name] for name in answers)
+                parts = [notice, *self._filled_template(template, {**enclosed, "answers": shown})]
+            return "\n\n".join(filter(None, [*parts, "" if self._form else self.answer_format]))
 
         size = total_chars(task, *(c.display_text for c in answers.values()))
         comparison, shown = await ask_judge(ask, size, build, parse)

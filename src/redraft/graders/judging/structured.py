@@ -37,6 +37,7 @@ from ..template import Scale
 from .prompt import (
     ShownTexts,
     build_transcript,
+    enclose,
     fresh_nonce,
     truncate_texts,
     user_message,
@@ -111,15 +112,16 @@ class LlmJudge:
     ) -> tuple[Request, ShownTexts]:
         """Return the request that asks about named texts, and what of them it shows.
 
-        `build_prompt` returns the prompt for the texts and a nonce. `extra_texts` are further texts
+        `build_prompt` returns the prompt for the enclosed texts and a nonce. `extra_texts` are further texts
         in the prompt that must not contain the nonce. `limits` holds the maximum number of
         characters of a text, by its name; for the others `max_eval_chars` applies. `top_logprobs`
         asks for the log-probabilities of so many alternatives of each token.
         """
         shown = truncate_texts(texts, self.max_eval_chars, limits)
         nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
+        enclosed = {name: enclose(name, text, nonce) for name, text in shown.texts.items()}
         images = build_transcript(task).images
-        prompt = user_message(build_prompt(shown.texts, nonce), images, show=self.images)
+        prompt = user_message(build_prompt(enclosed, nonce), images, show=self.images)
         request = Request(
             ({"role": "system", "content": SYSTEM}, prompt),
             self.temperature,
