@@ -298,20 +298,23 @@ def as_feedback(result: Any, name: str) -> Feedback:
         case Mapping():
             return _feedback_from_mapping(result, name)
         case object(score=score) if not isinstance(result, type):
-            details = getattr(result, "metadata", None)  # of autoevals, with the rationale
-            reasons = [getattr(result, key, None) for key in ("reason", *REASON_KEYS)]
-            reasons += (
-                [details.get(key) for key in REASON_KEYS] if isinstance(details, Mapping) else []
-            )
-            reason = next((each for each in reasons if isinstance(each, str)), "")
-            return _feedback_from_mapping(
-                {"score": score, "reason": reason, "error": getattr(result, "error", None)}, name
-            )
+            return _feedback_from_object(result, score, name)
     raise TypeError(
         f"grader {name!r} returned {checks.format_value(result)}; it must return a score in [0, "
         "1], a bool, Feedback, (score, reason), a mapping such as {'score': 0.5, 'reason': "
         "'...'}, or an object with `score`"
     )
+
+
+def _feedback_from_object(result: object, score: Any, name: str) -> Feedback:
+    """Return an object with a score, as evaluators of other libraries return it, as feedback."""
+    details = getattr(result, "metadata", None)  # of autoevals, with the rationale
+    given = [getattr(result, key, None) for key in ("reason", *REASON_KEYS)]
+    if isinstance(details, Mapping):
+        given += map(details.get, REASON_KEYS)
+    reason = next((each for each in given if isinstance(each, str)), "")
+    fields = {"score": score, "reason": reason, "error": getattr(result, "error", None)}
+    return _feedback_from_mapping(fields, name)
 
 
 def _read_score(value: Any, name: str) -> float | None:
@@ -573,12 +576,11 @@ def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[
     half. Candidates with equal points tie, and so do those of a cycle (a beats b beats c beats a).
     """
     ranks = [vote.ranks for vote in votes]
-    ids = sorted({id for places in ranks for id in places})
+    ids = sorted(set().union(*ranks))
     points = dict.fromkeys(ids, 0.0)
     for a, b in combinations(ids, 2):
-        margin = sum(
-            _sign(places[b] - places[a]) for places in ranks if a in places and b in places
-        )
+        both = [places for places in ranks if {a, b} <= places.keys()]
+        margin = sum(_sign(places[b] - places[a]) for places in both)
         points[a] += (1 + _sign(margin)) / 2
         points[b] += (1 - _sign(margin)) / 2
     ranking = sorted(ids, key=points.__getitem__, reverse=True)

@@ -217,14 +217,19 @@ def foreign_grader(spec: str, task_fields: Collection[str] | None = None) -> Any
             f"{' and '.join(sorted(missing))}, which no task has here"
         )
     if entry.name == "jury":
-        voters = [part.strip() for part in argument.split(",") if part.strip()]
-        if len(voters) > MAX_VOTERS:
-            raise _refusal(spec, f"has more than {MAX_VOTERS} members")
-        for voter in voters:
-            foreign_grader(voter, task_fields)
+        _check_voters(spec, argument, task_fields)
     elif entry.calls_model and (why := _argument_refusal(entry.name, argument)):
         raise _refusal(spec, why)
     return entry.make(argument)
+
+
+def _check_voters(spec: str, argument: str, task_fields: Collection[str] | None) -> None:
+    """Raise ConfigError for a jury with too many members, or with one that is refused."""
+    voters = [part.strip() for part in argument.split(",") if part.strip()]
+    if len(voters) > MAX_VOTERS:
+        raise _refusal(spec, f"has more than {MAX_VOTERS} members")
+    for voter in voters:
+        foreign_grader(voter, task_fields)
 
 
 def _refusal(spec: str, why: str) -> ConfigError:

@@ -172,16 +172,10 @@ def _parse_str_format(text: str) -> tuple[TemplatePart, ...]:
         parts = list(Formatter().parse(text))
     except ValueError:
         return ()
-    if any(
-        name is not None and (not _is_field_name(name) or spec or how)
-        for _, name, spec, how in parts
-    ):
+    fields = [(name, spec or how) for _, name, spec, how in parts if name is not None]
+    if any(how or not FIELD.fullmatch(f"{{{name}}}") for name, how in fields):
         return ()
     return tuple((literal, name or "") for literal, name, _, _ in parts)
-
-
-def _is_field_name(name: str) -> bool:
-    return bool(FIELD.fullmatch(f"{{{name}}}"))
 
 
 def _parse_fields(text: str) -> tuple[TemplatePart, ...]:
@@ -250,8 +244,7 @@ class Scale(NamedTuple):
         """Return whether a value of JSON is a number on this scale."""
         if value.__class__ is not int and (value.__class__ is not float or self.is_whole):
             return False
-        in_range: bool = self.low <= value <= self.high
-        return in_range
+        return bool(self.low <= value <= self.high)
 
     def share(self, score: float) -> float:
         """Return the place of a score between the ends of the scale, in [0, 1]."""
@@ -278,7 +271,7 @@ def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
     """Return (part, path) pairs for a reply. A text is the path of the first part. Raises
     ConfigError.
     """
-    parts, verdicts = FORM_PARTS[kind], VERDICT_PARTS[kind]
+    parts = FORM_PARTS[kind]
     paths = (
         {parts[0]: value} if isinstance(value, str) else dict(value) if _is_pairs(value) else value
     )
@@ -291,6 +284,15 @@ def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
             f'"reason": "why.text"}}{typed}'
         )
         raise checks.invalid_argument(f"{where}read", expected, value)
+    _check_parts(paths, kind, where)
+    return tuple(paths.items())
+
+
+def _check_parts(paths: Mapping[str, str], kind: Kind, where: str) -> None:
+    """Raise ConfigError for unknown parts, without a verdict, and for two parts that no reply can
+    have.
+    """
+    parts, verdicts = FORM_PARTS[kind], VERDICT_PARTS[kind]
     if unknown := [part for part in paths if part not in parts]:
         raise ConfigError(
             f"{where}read: {checks.unknown_name_message('part', str(unknown[0]), parts)}"
@@ -299,7 +301,7 @@ def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
         critic = f" (or, for a critic, of {' or '.join(verdicts[1:])})" if verdicts[1:] else ""
         raise ConfigError(
             f"{where}read: it must name the key of the {parts[0]}{critic}, got "
-            f"{checks.format_value(value)}"
+            f"{checks.format_value(dict(paths))}"
         )
     for (part, path), (other, inner) in permutations(paths.items(), 2):
         if inner.startswith(f"{path}.") or (inner == path and not {part, other} <= TEXT_PARTS):
@@ -307,7 +309,6 @@ def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
                 f"{where}read: {part} is at {path!r} and {other} at {inner!r}, and no reply can "
                 "have both"
             )
-    return tuple(paths.items())
 
 
 def check_scale(scale: Scale | None, read: Paths | None, where: str = "") -> None:

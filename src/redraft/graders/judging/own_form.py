@@ -348,14 +348,12 @@ def _with_bounds(
     """Return the schema of a field with the bounds that it does not state itself: those of a score,
     and those of texts.
     """
-    if name == "score" and score and "anyOf" in schema:  # numbers of several types
-        return score
-    if name == "score" and score and "type" in schema:
-        return {
-            **score,
-            **schema,
-            "type": "integer" if "integer" in {score["type"], schema["type"]} else "number",
-        }
+    if name == "score" and score:
+        if "anyOf" in schema:  # numbers of several types
+            return score
+        if "type" in schema:
+            kinds = {score["type"], schema["type"]}
+            return {**score, **schema, "type": "integer" if "integer" in kinds else "number"}
     if name in {"reason", "actions"} and schema.get("type") == "string":
         return {**TEXT, **schema}
     if name == "actions" and schema.get("items") == {"type": "string"}:

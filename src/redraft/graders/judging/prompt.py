@@ -271,11 +271,11 @@ class ShownTexts(NamedTuple):
         """Return the record with a note on what its judge did not see. `names` replaces the names
         of texts in the note.
         """
-        if not self.omitted_chars:
-            return record
         labels = names or {}
-        omitted = [(labels.get(name, f"the {name}"), n) for name, n in self.omitted_chars.items()]
-        notes: list[str] = [f"{n} characters of {label} were left out" for label, n in omitted]
+        notes = [
+            f"{n} characters of {labels.get(name, f'the {name}')} were left out"
+            for name, n in self.omitted_chars.items()
+        ]
         return replace(record, reason="; ".join(filter(None, [record.reason, *notes])))
 
 

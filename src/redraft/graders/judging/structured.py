@@ -582,11 +582,10 @@ def score_at(data: Mapping[str, Any], key: str, scale: Scale) -> float:
     """Return the `plain_number` on the scale under `key`. Raises UnreadableOutput for anything
     else: bools, 11 of 1 to 10.
     """
-    number: Any = plain_number(data.get(key))
+    number = plain_number(data.get(key))
     if not scale.holds(number):
         raise misfit(data, key, scale.description)
-    score: float = number
-    return score
+    return float(number)
 
 
 def bool_at(data: Mapping[str, Any], key: str) -> bool | None:
