@@ -129,9 +129,6 @@ def without_control_tokens(text: str) -> str:
     length stays the same.
     """
     if text.isascii():
-        # most texts have none, and the search is slow
-        if "<" not in text and "[" not in text and "]" not in text:
-            return text
         return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
     text = _HIDDEN_TEXT.sub(lambda match: match[1] or "\ufffd" * len(match[0]), text)
     # as places in the visible text
@@ -141,8 +138,6 @@ def without_control_tokens(text: str) -> str:
         (match.start() + bisect_right(before, match.start()), match[0])
         for match in _CONTROL_TOKEN.finditer(visible)
     ]
-    if not tokens:
-        return text
     characters = list(text)
     for place, first in tokens:
         characters[place] = _REPLACEMENTS[first]
