@@ -267,11 +267,10 @@ class ShownTexts(NamedTuple):
         of texts in the note.
         """
         labels = names or {}
-        notes = [
-            f"{n} characters of {labels.get(name, f'the {name}')} were left out"
-            for name, n in self.omitted_chars.items()
-        ]
-        return replace(record, reason="; ".join(filter(None, [record.reason, *notes])))
+        notes = [record.reason] if record.reason else []
+        for name, n in self.omitted_chars.items():
+            notes.append(f"{n} characters of {labels.get(name, f'the {name}')} were left out")
+        return replace(record, reason="; ".join(notes))
 
 
 def total_chars(task: Task, *answers: str) -> int:
