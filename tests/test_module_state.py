@@ -32,7 +32,6 @@ SAFE = {
     "workers/pool.py _idle": "single operations; a worker that another thread took is looked for again",
     "workers/pool.py _workers": "under a lock",
     "graders/computed/base.py _used_packages": "single operations; a package twice is one",
-    "graders/judging/prompt.py _nonce_pool": "single operations; each thread takes its own",
     "middleware/prompt_cuts.py _warned_of": "single operations; a warning twice is one too many",
     "middleware/shortage.py _retries": "single operations",
     "models/llama_cpp.py _inherited_servers": "in a forked child, which has one thread",

@@ -146,7 +146,7 @@ RARELY_USED = (
     "redraft.graders.judging.checklist",
     "redraft.graders.judging.ranking",
     "redraft.graders.reward",
-    "redraft.graders.routing",
+    "redraft.graders.composite",
     "redraft.models.discovery",
     "redraft.runs",
     "redraft.storage.journal",

@@ -221,13 +221,13 @@ SCHEMAS = [
             "why": rng.choice(REASONS),
             "verdict": {"winner": rng.choice(["A", "B", "tie"])},
         },
-        lambda text: ranking.parse_own_pair(Reply(text), PAIR_FORM, *SHOWN[:2]),
+        lambda text: ranking.parse_pair_reply(Reply(text), PAIR_FORM, *SHOWN[:2]),
         _own_pair_claims,
     ),
     Schema(
         "own ranking",
         lambda rng: {"order": rng.sample([1, 2, 3], 3), "equal": [], "done": rng.random() < 0.5},
-        lambda text: ranking.parse_own_ranking(Reply(text), LIST_FORM, SHOWN),
+        lambda text: ranking.parse_ranking(Reply(text), LIST_FORM, SHOWN),
         _ranking_claims("order"),
     ),
     Schema(
@@ -263,7 +263,7 @@ SCHEMAS = [
             "ties": [],
             "done": rng.random() < 0.5,
         },
-        lambda text: ranking.parse_ranking(Reply(text), SHOWN),
+        lambda text: ranking.parse_ranking(Reply(text), ranking.RANKING_PATHS, SHOWN),
         _ranking_claims("ranking"),
     ),
     Schema(
@@ -274,7 +274,7 @@ SCHEMAS = [
             "winner": rng.choice(ranking.WINNERS),
             "done": rng.random() < 0.5,
         },
-        lambda text: ranking.parse_pair_reply(Reply(text), *SHOWN[:2]),
+        lambda text: ranking.parse_pair_reply(Reply(text), None, *SHOWN[:2]),
         _pair_claims,
     ),
     Schema(

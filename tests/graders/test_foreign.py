@@ -5,7 +5,7 @@ import pytest
 from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders import entries
-from redraft.graders.foreign import foreign_grader
+from redraft.graders.registry import foreign_grader
 
 
 @pytest.mark.parametrize(

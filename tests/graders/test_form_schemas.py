@@ -16,7 +16,7 @@ from redraft.errors import ModelError
 from redraft.graders import Pairwise, Ranker
 from redraft.graders.judging import ranking
 from redraft.graders.judging.own_form import WINNER_WORDS, form_schema
-from redraft.graders.reply_form import FORM_PARTS, Scale
+from redraft.graders.template import FORM_PARTS, Scale
 from redraft.loop.records import Candidate
 from redraft.protocols import FORMATS, Reply
 from redraft.session.perform import ModelClient, StepClient
@@ -195,7 +195,7 @@ def test_the_schema_of_a_comparison_names_every_winner_that_is_read(data):
     form = data.draw(forms("pairwise"))
     schema = form_schema(tuple(form.items()), example(form))
     reply = data.draw(instances(schema))
-    ranking.parse_own_pair(Reply(json.dumps(reply)), tuple(form.items()), *PAIR)
+    ranking.parse_pair_reply(Reply(json.dumps(reply)), tuple(form.items()), *PAIR)
     word = data.draw(st.sampled_from([*WINNER_WORDS, "A", "B", "Answer A", "Response B", 1, 2]))
     holder = reply
     for key in form["winner"].split(".")[:-1]:
@@ -220,7 +220,7 @@ def test_the_schema_of_a_ranking_has_the_numbers_of_the_answers(n, read):
         "why": "",
     }
     jsonschema.validate(reply, schema)
-    ranking.parse_own_ranking(
+    ranking.parse_ranking(
         Reply(json.dumps(reply)), judge.read, [Candidate(i, str(i)) for i in range(n)]
     )
     tied = ranking.ties_schema(n)["items"]

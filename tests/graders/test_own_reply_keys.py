@@ -9,7 +9,7 @@ from each_row import each_row
 from redraft import Judge
 from redraft.graders.judging import ranking
 from redraft.graders.judging.structured import UnreadableOutput
-from redraft.graders.reply_form import FORM_PARTS
+from redraft.graders.template import FORM_PARTS
 from redraft.loop.records import Candidate
 from redraft.protocols import Reply
 
@@ -44,8 +44,8 @@ def parse(kind, text, form):
     if kind == "pointwise":
         return Judge(template="{response}", scale=(1, 10), read=form).parse_reply(Reply(text))
     if kind == "pairwise":
-        return ranking.parse_own_pair(Reply(text), tuple(form.items()), *TEXTS[:2])
-    return ranking.parse_own_ranking(Reply(text), tuple(form.items()), TEXTS)
+        return ranking.parse_pair_reply(Reply(text), tuple(form.items()), *TEXTS[:2])
+    return ranking.parse_ranking(Reply(text), tuple(form.items()), TEXTS)
 
 
 @each_row(("kind", "part", "value"), CASES, ids=lambda value: str(value)[:20])

@@ -15,6 +15,7 @@ from redraft.errors import ConfigError
 from redraft.graders import Jury, Pairwise, Ranker, Rubric, as_grader, find_entry
 from redraft.graders.catalog import JUDGES, gallery_entries
 from redraft.graders.fingerprint import grader_fingerprint
+from redraft.graders.judging.prompt import enclose
 from redraft.graders.rubric import gallery_rubric
 from redraft.graders.template import FIELDS, Template
 
@@ -99,9 +100,9 @@ def verdict(judge, score=4, change="more", **others):
 
 
 def prompt(judge, task=None, text="THE ANSWER"):
-    return judge.prompt(
-        judge.input_texts(task or Task("THE TASK", reference="REF"), Candidate(0, text)), "0a1b2c3d"
-    )
+    nonce = "0a1b2c3d"
+    texts = judge.input_texts(task or Task("THE TASK", reference="REF"), Candidate(0, text))
+    return judge.prompt({name: enclose(name, shown, nonce) for name, shown in texts.items()}, nonce)
 
 
 # ---- rubrics

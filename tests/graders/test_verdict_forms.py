@@ -757,7 +757,7 @@ def ranked(n):
     candidates = [Candidate(i, f"answer {i}") for i in range(n)]
     return Form(
         ranking.ranking_schema(n),
-        lambda reply: ranking.parse_ranking(reply, candidates),
+        lambda reply: ranking.parse_ranking(reply, ranking.RANKING_PATHS, candidates),
         lambda made, data: (
             [i + 1 for i in made.ranking] == data["ranking"] and made.done is data["done"]
         ),
@@ -791,7 +791,7 @@ FORMS = {
     ),
     "pair": Form(
         ranking.PAIR_SCHEMA,
-        lambda reply: ranking.parse_pair_reply(reply, ANSWER, OTHER),
+        lambda reply: ranking.parse_pair_reply(reply, None, ANSWER, OTHER),
         lambda made, data: (
             result(made) == {"first": 0, "second": 1, "tie": "tie"}[data["winner"]]
             and made.done is data["done"]

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 import redraft
 from each_row import each_row
 from redraft.errors import ConfigError
-from redraft.graders.foreign import foreign_grader
+from redraft.graders.registry import foreign_grader
 from redraft.mcp_server.arguments import LabelledExample, read_arguments, tool_schema
 from redraft.mcp_server.tools import TOOLS
 from redraft.mcp_server.workbench import CallLimits, OverloadedError, Workbench

@@ -18,7 +18,7 @@ from ..graders import (
     must,
     with_weight,
 )
-from ..graders.foreign import foreign_grader
+from ..graders.registry import foreign_grader
 from ..graders.rubric import is_gallery_rubric
 from ..middleware import Budget
 from ..requirements import parse

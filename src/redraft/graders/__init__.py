@@ -23,13 +23,21 @@ if TYPE_CHECKING:
         must,
         with_weight,
     )
-    from .composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
+    from .composite import (
+        Cascade,
+        Gate,
+        Jury,
+        Minimum,
+        RankingJury,
+        Router,
+        WeightedMean,
+        router,
+    )
     from .judging.checklist import Checklist
     from .judging.pointwise import Judge
     from .judging.ranking import Pairwise, Ranker
     from .registry import GraderEntry, as_grader, entries, find_entry
     from .reward import Moderation, Reward
-    from .routing import Router, router
     from .rubric import Criterion, Rubric
 else:
     __getattr__ = attribute_loader(
@@ -51,14 +59,14 @@ else:
             "RankingJury": "composite",
             "RequirementGrader": "base",
             "Reward": "reward",
-            "Router": "routing",
+            "Router": "composite",
             "Rubric": "rubric",
             "WeightedMean": "composite",
             "as_grader": "registry",
             "entries": "registry",
             "find_entry": "registry",
             "must": "base",
-            "router": "routing",
+            "router": "composite",
             "with_weight": "base",
         },
     )

@@ -51,8 +51,14 @@ from ..protocols import JudgeClient, Requirement
 from ..requirements.spec import check_with_limit
 
 T = TypeVar("T")
-MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
+EXTRA_ARGUMENTS = {
+    **dict.fromkeys(("model", "llm", "judge", "provider", "client", "ask"), WITH_MODEL),
+    "tool_calls": WITH_CALLS,
+}
+"""What a function receives beside the text, by the name of its second parameter; for any other
+name it is the task.
+"""
 # of a mapping that a function returns
 RESULT_FIELDS = ("score", "reason", "actions", "done", "criteria", "nearness", "metadata")
 # in which evaluators of other libraries give the reason
@@ -127,32 +133,23 @@ class FunctionGrader:
         """What the function receives besides the text: nothing, the task, the model or the tool
         calls. Raises ConfigError.
         """
-        try:
-            parameters = inspect.signature(self.function).parameters.values()
-        except ValueError:
-            return TEXT_ONLY  # a builtin without a signature
-        positional = [
-            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        required = [p for p in positional if p.default is p.empty]
-        needs_keyword = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
-        takes_text = positional or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-        if not takes_text or len(required) > 2 or needs_keyword:
-            signature = inspect.signature(self.function)
+        signature = self._signature
+        if signature is None or _accepts(signature, 1):
+            return TEXT_ONLY
+        if not _accepts(signature, 2):
             raise ConfigError(
                 f"grader {self.name!r} must take (text), (text, task) or (text, model), got "
                 f"{signature}"
             )
-        if len(required) < 2:
-            return TEXT_ONLY
-        second = positional[1].name
-        return (
-            WITH_MODEL
-            if second in MODEL_PARAMETERS
-            else WITH_CALLS
-            if second == WITH_CALLS
-            else WITH_TASK
-        )
+        return EXTRA_ARGUMENTS.get(list(signature.parameters)[1], WITH_TASK)
+
+    @cached_property
+    def _signature(self) -> inspect.Signature | None:
+        """The signature of the function; None for a builtin without one."""
+        try:
+            return inspect.signature(self.function)
+        except (TypeError, ValueError):
+            return None
 
     @property
     def _code(self) -> Callable[..., Any]:
@@ -165,7 +162,7 @@ class FunctionGrader:
         """The annotation of the first parameter; None without one. What cannot be resolved stays a
         text.
         """
-        names = _parameter_names(self.function)
+        names = list(self._signature.parameters) if self._signature else []
         try:
             return get_type_hints(self._code, include_extras=True).get(names[0]) if names else None
         except Exception:  # noqa: BLE001  (annotations are evaluated, and may raise anything)
@@ -272,14 +269,13 @@ def _excludes_text(annotation: Any) -> bool:
         return False
 
 
-def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the parameters that a caller passes; empty for a builtin without a
-    signature.
-    """
+def _accepts(signature: inspect.Signature, count: int) -> bool:
+    """Return whether a function can be called with so many arguments by position."""
     try:
-        return list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return []
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def as_feedback(result: Any, name: str) -> Feedback:
@@ -302,15 +298,7 @@ def as_feedback(result: Any, name: str) -> Feedback:
         case Mapping():
             return _feedback_from_mapping(result, name)
         case object(score=score) if not isinstance(result, type):
-            details = getattr(result, "metadata", None)  # of autoevals, with the rationale
-            reasons = [getattr(result, key, None) for key in ("reason", *REASON_KEYS)]
-            reasons += (
-                [details.get(key) for key in REASON_KEYS] if isinstance(details, Mapping) else []
-            )
-            reason = next((each for each in reasons if isinstance(each, str)), "")
-            return _feedback_from_mapping(
-                {"score": score, "reason": reason, "error": getattr(result, "error", None)}, name
-            )
+            return _feedback_from_object(result, score, name)
     raise TypeError(
         f"grader {name!r} returned {checks.format_value(result)}; it must return a score in [0, "
         "1], a bool, Feedback, (score, reason), a mapping such as {'score': 0.5, 'reason': "
@@ -318,34 +306,30 @@ def as_feedback(result: Any, name: str) -> Feedback:
     )
 
 
+def _feedback_from_object(result: object, score: Any, name: str) -> Feedback:
+    """Return an object with a score, as evaluators of other libraries return it, as feedback."""
+    details = getattr(result, "metadata", None)  # of autoevals, with the rationale
+    given = [getattr(result, key, None) for key in ("reason", *REASON_KEYS)]
+    if isinstance(details, Mapping):
+        given += map(details.get, REASON_KEYS)
+    reason = next((each for each in given if isinstance(each, str)), "")
+    fields = {"score": score, "reason": reason, "error": getattr(result, "error", None)}
+    return _feedback_from_mapping(fields, name)
+
+
 def _read_score(value: Any, name: str) -> float | None:
     """Return a score, also one that is True or False; None for None. Raises ValueError."""
     value = plain_scalar(value)
-    if value is None or isinstance(value, bool):
-        return None if value is None else float(value)
-    return as_score(value, f"grader {name!r}: a score")
+    if isinstance(value, bool):
+        return float(value)
+    return None if value is None else as_score(value, f"grader {name!r}: a score")
 
 
 def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
     """Return a mapping with fields of `Feedback`, or as evaluators of other libraries return it, as
     feedback. Raises ValueError.
     """
-    if unknown := [key for key in result if key not in RESULT_FIELDS and key not in FOREIGN_KEYS]:
-        raise ValueError(
-            (
-                f"grader {name!r} returned a mapping with "
-                f"{checks.format_value(unknown[0], 80)}; it may hold "
-            )
-            + ", ".join((*RESULT_FIELDS, *REASON_KEYS))
-        )
-    if not result.keys() & {"score", "actions", "done"}:
-        raise ValueError(
-            f"grader {name!r} returned a mapping without a score, got {checks.format_value(result)}"
-        )
-    if result.get("error"):
-        raise ValueError(
-            f"grader {name!r} returned an error: {checks.format_value(result['error'])}"
-        )
+    _check_result(result, name)
     fields = {
         key: value for key in RESULT_FIELDS if (value := plain_scalar(result.get(key))) is not None
     }
@@ -363,6 +347,24 @@ def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
         return cast("Feedback", unpack(Feedback, fields))
     except StoreError as error:
         raise ValueError(f"grader {name!r} returned a mapping that is {error}") from None
+
+
+def _check_result(result: Mapping[Any, Any], name: str) -> None:
+    """Raise ValueError for a mapping with other keys, without a score, or with an error."""
+    if unknown := [key for key in result if key not in RESULT_FIELDS and key not in FOREIGN_KEYS]:
+        problem = (
+            f"with {checks.format_value(unknown[0], 80)}; it may hold "
+            f"{', '.join((*RESULT_FIELDS, *REASON_KEYS))}"
+        )
+    elif not result.keys() & {"score", "actions", "done"}:
+        problem = f"without a score, got {checks.format_value(result)}"
+    elif result.get("error"):
+        raise ValueError(
+            f"grader {name!r} returned an error: {checks.format_value(result['error'])}"
+        )
+    else:
+        return
+    raise ValueError(f"grader {name!r} returned a mapping {problem}")
 
 
 def _with_score_read(criterion: Any, name: str) -> Any:
@@ -558,8 +560,13 @@ def consensus(values: Iterable[bool | None]) -> bool | None:
 
 
 def unique_texts(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts in order, each once."""
-    return tuple(dict.fromkeys(texts))
+    """Return the texts in order, each once, without empty ones."""
+    return tuple(dict.fromkeys(filter(None, texts)))
+
+
+def all_actions(votes: Iterable[Feedback | Comparison]) -> tuple[str, ...]:
+    """Return what the votes say is to change, each once."""
+    return unique_texts(action for vote in votes for action in vote.actions)
 
 
 def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -569,12 +576,11 @@ def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[
     half. Candidates with equal points tie, and so do those of a cycle (a beats b beats c beats a).
     """
     ranks = [vote.ranks for vote in votes]
-    ids = sorted({id for places in ranks for id in places})
+    ids = sorted(set().union(*ranks))
     points = dict.fromkeys(ids, 0.0)
     for a, b in combinations(ids, 2):
-        margin = sum(
-            _sign(places[b] - places[a]) for places in ranks if a in places and b in places
-        )
+        both = [places for places in ranks if {a, b} <= places.keys()]
+        margin = sum(_sign(places[b] - places[a]) for places in both)
         points[a] += (1 + _sign(margin)) / 2
         points[b] += (1 - _sign(margin)) / 2
     ranking = sorted(ids, key=points.__getitem__, reverse=True)

@@ -5,7 +5,7 @@ A card is JSON, stored under the grader's fingerprint. It is about the grader as
 its prompts, its settings and the model that answered. When one of these changes, so does the
 fingerprint, and the card is stale.
 
-Before a run spends anything, `trust_statuses` looks up the cards of its graders. Requirements,
+Before a run spends anything, `with_trust` looks up the cards of its graders. Requirements,
 Redraft's graders that ask no model, and graders made of nothing else need no card; if there is one,
 it counts. A function of the user needs a card, as any grader does: it may measure the wrong thing.
 """
@@ -133,6 +133,12 @@ class Card:
     def trusted(self) -> bool:
         """Whether the grader is better than chance, with 95 % confidence."""
         return self.headline.beats_chance
+
+    @property
+    def noises(self) -> list[tuple[float, int]]:
+        """The standard deviation of repeated scores, and of how many answers; if they are known."""
+        measures = (measure for measure in self.measures if measure.name == NOISE)
+        return [(m.value, m.n) for m in measures if m.value and m.n >= MIN_NOISE_ANSWERS]
 
     def repeats_line(self) -> str:
         """Return what is said of rows that are not independent; "" if all are."""
@@ -279,21 +285,11 @@ class CardStore:
         )
         if not current or not current[0].trusted:
             return JudgeMeasures()
-        calibrations = filter(None, map(calibration_for, current))
-        calibration = next(
-            (each for each in calibrations if each.labels >= MIN_CALIBRATION_LABELS), None
-        )
-        noises = (
-            measure
-            for card in current
-            if card.trusted
-            for measure in card.measures
-            if measure.name == NOISE
-        )
-        noise = (
-            (each.value, each.n) for each in noises if each.value and each.n >= MIN_NOISE_ANSWERS
-        )
-        return JudgeMeasures(calibration, next(noise, None))
+        trusted = [card for card in current if card.trusted]
+        calibrations = filter(None, map(calibration_for, trusted))
+        enough = (each for each in calibrations if each.labels >= MIN_CALIBRATION_LABELS)
+        noises = (noise for card in trusted for noise in card.noises)
+        return JudgeMeasures(next(enough, None), next(noises, None))
 
     def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
         """Return what the cards say about a grader as it is now. The card with the most rows
@@ -401,21 +397,6 @@ class UntrustedGraderWarning(UserWarning):
     """An unvalidated grader is in use."""
 
 
-def trust_statuses(
-    panel: tuple[PanelGrader, ...],
-    graders: Mapping[str, GraderTraits],
-    fingerprint: Callable[[str], str],
-    card_store: CardStore,
-) -> list[TrustStatus]:
-    """Return the trust status of each grader on a panel. `fingerprint` returns the fingerprint of a
-    grader by its name there.
-    """
-    return [
-        _trust_status(member.name, graders[member.name], fingerprint, card_store)
-        for member in panel
-    ]
-
-
 def _trust_status(
     panel_name: str,
     traits: GraderTraits,
@@ -432,12 +413,20 @@ def _trust_status(
     return replace(status, explanation=f"{status.explanation} ({OWN_CODE_HINT})")
 
 
-def enforce_trust(
-    panel: tuple[PanelGrader, ...], statuses: list[TrustStatus], require_validated: str
+def with_trust(
+    panel: tuple[PanelGrader, ...],
+    graders: Mapping[str, GraderTraits],
+    fingerprint: Callable[[str], str],
+    card_store: CardStore,
+    require_validated: str,
 ) -> tuple[PanelGrader, ...]:
     """Return the panel with the trust status of each grader. Warn of those not trusted; with
-    "error" raise ConfigError.
+    "error" raise ConfigError. `fingerprint` returns the fingerprint of a grader by its name there.
     """
+    statuses = [
+        _trust_status(member.name, graders[member.name], fingerprint, card_store)
+        for member in panel
+    ]
     untrusted = [s for s in statuses if not s.trusted]
     message = "; ".join(f"grader {s.grader!r} is not trusted: {s.explanation}" for s in untrusted)
     if untrusted and require_validated == "error":

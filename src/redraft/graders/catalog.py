@@ -11,22 +11,24 @@ packages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..base.lazy_imports import extension
+from ..base.parameters import SAMPLING, check_parameters, merge_parameters, parse_parameter
 from ..errors import ConfigError
 from . import computed
 from .composite import Jury
 from .computed.base import parse_options
-from .judge_options import PointwiseSettings, option_values, split_options
-from .judging.pointwise import Judge
-from .registry import GraderEntry, Mode, no_argument
+from .judging.pointwise import CriteriaMode, Judge, Scoring
+from .registry import GraderEntry, Mode, check_no_argument, option_key, split_options
 from .rubric import (
+    DEFAULT_RUBRIC,
     Rubric,
     aliased_rubric,
     as_rubric,
@@ -42,13 +44,93 @@ if TYPE_CHECKING:
 ALL_TASK_FIELDS = ("messages", "context", "reference", "tests")
 
 
+# ---- options of judges
+
+
+PYTHON_ARGUMENTS = {
+    *(
+        "images",
+        "instruction",
+        "max_group_size",
+        "name",
+        "params",
+        "questions",
+        "read",
+        "reads_tool_calls",
+        "rubric",
+        "scale",
+    ),
+    "template",
+}
+"""Arguments of judges that no spec has, and no endpoint as a parameter."""
+SLIP = 0.85  # similarity of two names from which on one is taken for the other
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """The settings that can be written after the name of any judge."""
+
+    max_eval_chars: int = 32_768
+
+
+@dataclass(frozen=True)
+class PointwiseSettings(JudgeSettings):
+    """Those of a judge that scores one answer."""
+
+    scoring: Scoring = "written"
+    criteria_mode: CriteriaMode = "together"
+
+
+def option_values(
+    name: str, options: list[str], settings: type[JudgeSettings] = JudgeSettings
+) -> dict[str, Any]:
+    """Return the arguments of a judge that options give; `name` is that of the grader. Raises
+    ConfigError.
+
+    What is no setting is a parameter of its calls, such as `max_tokens=8192` or
+    `reasoning_effort=low`; a name that is almost that of a setting is taken for a slip.
+    """
+    own = [f.name for f in fields(settings)]
+    keys = list(map(option_key, options))
+    given = [option for option, key in zip(options, keys, strict=True) if key in own]
+    params: dict[str, Any] = {}
+    try:
+        values = vars(parse_options(settings, ",".join(given)))
+        for option, key in zip(options, keys, strict=True):
+            if key not in own:
+                _check_parameter_name(option, key, own)
+                params = merge_parameters(params, parse_parameter(option))
+        check_parameters("params", params)
+    except (ConfigError, ValueError) as error:
+        raise ConfigError(f"grader {name!r}: {error}") from None
+    given_values = {key: value for key, value in values.items() if key in keys}
+    return given_values | ({"params": params} if params else {})
+
+
+def _check_parameter_name(option: str, key: str, own: Collection[str]) -> None:
+    """Raise ConfigError for an option that is no parameter of calls, but something else."""
+    if any(f.name == key for f in fields(PointwiseSettings)):
+        raise ConfigError(f"{option!r} is for judges that score one answer")
+    if key in PYTHON_ARGUMENTS:
+        raise ConfigError(f"{option!r} is not an option: {key} is an argument in Python")
+    meant = get_close_matches(key, (*own, *SAMPLING), 1, SLIP)
+    if meant and key not in SAMPLING:
+        raise ConfigError(f"{option!r} is not an option; did you mean {meant[0]}=...?")
+
+
+# ---- judges
+
+
+def _judge(name: str, rubric: Rubric | str, argument: str, options: list[str]) -> Judge:
+    """Return a judge with options; `argument` is what follows its name in the spec."""
+    values = option_values(name, options, PointwiseSettings)
+    return Judge(rubric, f"{name}:{argument}" if argument.strip() else name, **values)
+
+
 def _make_judge(argument: str) -> Judge:
     """Return the judge for "RUBRIC,OPTION=VALUE,...", any part of which may be missing."""
     rubric, options = split_options(argument)
-    values = option_values("judge", options, PointwiseSettings)
-    if rubric:
-        return replace(Judge(aliased_rubric(rubric) or rubric, f"judge:{argument}"), **values)
-    return replace(Judge(), name=f"judge:{argument}", **values) if values else Judge()
+    return _judge("judge", aliased_rubric(rubric) or rubric or DEFAULT_RUBRIC, argument, options)
 
 
 def _make_comparer(kind: str, argument: str) -> Ranker:
@@ -159,14 +241,8 @@ def _judge_entry(name: str, rubric: Rubric) -> GraderEntry:
 
     def make(argument: str) -> Judge:
         text, options = split_options(argument)
-        if text:
-            return no_argument(name, lambda: Judge(rubric, name))(text)  # type: ignore[no-any-return]
-        values = option_values(name, options, PointwiseSettings)
-        return (
-            replace(Judge(rubric, name), name=f"{name}:{argument}", **values)
-            if values
-            else Judge(rubric, name)
-        )
+        check_no_argument(name, text)
+        return _judge(name, rubric, argument, options)
 
     return GraderEntry(
         name,
@@ -198,22 +274,13 @@ def lazy_factory(module: str, kind: str, package: str = computed.__name__) -> Ca
     return make
 
 
-def _make_embedding(argument: str) -> Any:
-    from .computed.embedding import make_embedding
+def _lazy_maker(module: str, function: str) -> Callable[[str], Any]:
+    """Return a `make` that loads the module with the function which makes the grader."""
 
-    return make_embedding(argument)
+    def make(argument: str) -> Any:
+        return getattr(import_module(module, __package__), function)(argument)
 
-
-def _make_reward(argument: str) -> Any:
-    from .reward import make_reward
-
-    return make_reward(argument)
-
-
-def _make_moderation(argument: str) -> Any:
-    from .reward import make_moderation
-
-    return make_moderation(argument)
+    return make
 
 
 def computed_entry(
@@ -261,7 +328,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     computed_entry(
         "embedding",
         "cosine with the reference by an embedding endpoint",
-        _make_embedding,
+        _lazy_maker(".computed.embedding", "make_embedding"),
         "reference",
         "embedding:openai:text-embedding-3-small",
         calls_server=True,
@@ -301,7 +368,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     computed_entry(
         "moderation",
         "1 minus the highest category score of a provider's moderation endpoint",
-        _make_moderation,
+        _lazy_maker(".reward", "make_moderation"),
         example="moderation:openai:omni-moderation-latest",
         calls_server=True,
     ),
@@ -346,7 +413,7 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     computed_entry(
         "reward",
         "a reward model behind a server: /classify, /score, /rerank, /pooling, /predict",
-        _make_reward,
+        _lazy_maker(".reward", "make_reward"),
         "messages",
         "reward:http://127.0.0.1:8000/classify#MODEL,range=-10:10",
         calls_server=True,

@@ -1,4 +1,5 @@
-"""Graders made of graders: cascades, gates, means, minima and juries.
+"""Graders made of graders: cascades, gates, means, minima, juries, and routers, which let the one
+grade that suits the task.
 
 `Feedback.votes` holds the vote of every part. Each part asks the model that it names, or the judge
 of the call, and the calls of all parts are accounted for together. A part that fails is tried once
@@ -10,12 +11,13 @@ Panels of several judges: Verga et al., arXiv:2404.18796.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from statistics import fmean, median
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from ..base import checks
 from ..base.descriptors import is_shortage
@@ -42,6 +44,7 @@ from ..protocols import Comparer, Grader, JudgeClient
 from ..usage import NO_USAGE, Usage
 from .base import (
     MAX_REPEATS,
+    all_actions,
     as_feedback,
     consensus,
     copeland,
@@ -54,7 +57,9 @@ from .registry import as_grader
 from .traits import GraderTraits, traits_of
 
 T = TypeVar("T")
+Key: TypeAlias = str | Callable[[Task], str]
 Aggregation = Literal["mean", "median", "majority", "trimmed"]
+METADATA = "metadata."
 REPEAT_STRIDE = (
     1000  # distance between the repeat indices of two votes: a part may itself use that many
 )
@@ -241,7 +246,7 @@ def _combine_feedback(
     return Feedback(
         score,
         "; ".join(map(format_vote, votes)),
-        unique_texts(c.action for c in criteria if c.action),
+        unique_texts(c.action for c in criteria),
         consensus(vote.done for vote in votes),
         tuple(criteria),
         usage=total_usage(votes),
@@ -283,7 +288,7 @@ class Jury(Composite):
         checks.one_of(f"{self.name}: aggregation", self.aggregation, get_args(Aggregation))
         checks.whole_number(f"{self.name}: repeats", self.repeats, 1, MAX_REPEATS)
         checks.whole_number(
-            f"{self.name}: quorum", self.quorum, 1, len(self.graders) * self.repeats, optional=True
+            f"{self.name}: quorum", self.quorum, 1, len(self.parts) * self.repeats, optional=True
         )
         checks.share(f"{self.name}: pass_threshold", self.pass_threshold)
 
@@ -312,19 +317,14 @@ class Jury(Composite):
     def aggregate_votes(self, votes: Sequence[Feedback | Failure]) -> Feedback:
         """Return the combined feedback of all votes. Raises GradingError without a quorum."""
         valid = [vote for vote in votes if isinstance(vote, Feedback)]
-        counted = [vote for vote in valid if vote.score is not None or vote.is_critique]
-        scores = [vote.score for vote in counted if vote.score is not None]
-        _check_quorum(self.name, len(counted), votes, self.quorum)
+        critiques = [vote for vote in valid if vote.is_critique]
+        scores = [vote.score for vote in valid if vote.score is not None]
+        _check_quorum(self.name, len(scores) + len(critiques), votes, self.quorum)
         summary = f"{self.aggregation} of {len(scores)}: {', '.join(map(format_vote, votes))}"
         return Feedback(
             self._score(scores) if scores else None,
-            "; ".join([summary, *unique_texts(vote.reason for vote in valid if vote.reason)]),
-            unique_texts(
-                action
-                for vote in counted
-                if vote.score is None or vote.score < 1
-                for action in vote.actions
-            ),
+            "; ".join([summary, *unique_texts(vote.reason for vote in valid)]),
+            all_actions(vote for vote in valid if vote.score is None or vote.score < 1),
             consensus(vote.done for vote in valid),
             usage=total_usage(votes),
             votes=tuple(votes),
@@ -362,11 +362,7 @@ class RankingJury(Composite):
         object.__setattr__(self, "comparers", as_parts(self.comparers, self.name, "compare"))
         checks.whole_number(f"{self.name}: repeats", self.repeats, 1, MAX_REPEATS)
         checks.whole_number(
-            f"{self.name}: quorum",
-            self.quorum,
-            1,
-            len(self.comparers) * self.repeats,
-            optional=True,
+            f"{self.name}: quorum", self.quorum, 1, len(self.parts) * self.repeats, optional=True
         )
 
     @property
@@ -409,8 +405,8 @@ class RankingJury(Composite):
         ranking, ties = copeland(valid)
         return Comparison(
             ranking,
-            "; ".join(unique_texts(vote.reason for vote in valid if vote.reason)),
-            unique_texts(action for vote in valid for action in vote.actions),
+            "; ".join(unique_texts(vote.reason for vote in valid)),
+            all_actions(valid),
             consensus(vote.done for vote in valid),
             usage=total_usage(votes),
             ties=ties,
@@ -476,6 +472,116 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
     raise external[0].as_error(message) if external else GradingError(message)
 
 
+# ---- routers
+
+
+def router(
+    graders: Mapping[str, Any], by: Key, default: Any = None, *, name: str = "router"
+) -> Router:
+    """Return a grader that chooses one of several graders for each task.
+
+    Args:
+        graders: The graders by key: names, functions or graders.
+        by: What gives the key of a task: the path of a value in its metadata, such as
+            "metadata.domain", or a function of the task. Numbers and bools are converted as in
+            JSON: 3 becomes "3", True "true".
+        default: The grader of tasks whose key is missing or not in the mapping; None: such a task
+            is an error.
+        name: The name of the grader.
+
+    Returns:
+        A grader; its feedback is that of the chosen one, which is also its only vote.
+
+    Raises:
+        ConfigError: An argument is not as described. A task without a grader is an error before any
+            call.
+    """
+    return Router(graders, by, default, name)
+
+
+@fingerprint_name("router")
+@dataclass(frozen=True)
+class Router(Composite):
+    """A grader that chooses one of several graders for each task; see `router`."""
+
+    graders: Mapping[str, Any]
+    by: Key
+    default: Any = None
+    name: str = "router"
+
+    reads_metadata = True
+
+    def __post_init__(self) -> None:
+        checks.text("name", self.name)
+        keys = list(self.graders) if isinstance(self.graders, Mapping) else []
+        if not keys or not all(isinstance(key, str) for key in keys):
+            raise checks.invalid_argument(
+                "graders",
+                'graders by key, such as {"math": "math", "code": "code_quality"}',
+                self.graders,
+            )
+        graders = {key: as_part(each, f"{self.name}: {key}") for key, each in self.graders.items()}
+        object.__setattr__(self, "graders", graders)
+        if self.default is not None:
+            object.__setattr__(self, "default", as_part(self.default, f"{self.name}: default"))
+        is_path = (
+            isinstance(self.by, str) and self.by.startswith(METADATA) and all(self.by.split("."))
+        )
+        if isinstance(self.by, type) or not (is_path or callable(self.by)):
+            raise checks.invalid_argument(
+                "by", 'a path such as "metadata.domain", or a function of a task', self.by
+            )
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        return (*self.graders.values(), *(() if self.default is None else (self.default,)))
+
+    @property
+    def may_call_model(self) -> bool:
+        """Whether only the usage shows if a model is called: whether some of the graders call one,
+        and others do not.
+        """
+        return not self.model_free and any(
+            part.model_free or part.may_call_model for part in self.part_traits
+        )
+
+    def parts_for(self, task: Task) -> tuple[Any, ...]:
+        """Return the grader of a task, as a tuple. Raises ConfigError if there is none."""
+        key = self._key_of(task)
+        grader = self.graders.get(key, self.default) if isinstance(key, str) else self.default
+        if grader is None:
+            problem = f"there is no grader for {checks.format_value(key)}"
+            if key is None and isinstance(self.by, str):
+                problem = f"the task has no {self.by}"
+            known = ", ".join(map(repr, self.graders))
+            raise ConfigError(f"grader {self.name!r}: {problem}; there are {known}, and no default")
+        return (grader,)
+
+    async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+        """Return the feedback of the chosen grader. Raises what it raises, and ConfigError for a
+        task without a grader.
+        """
+        (grader,) = self.parts_for(task)
+        part = next(part for part in self.part_traits if part.grader is grader)
+        feedback = await grade_part(part, task, candidate, ask)
+        return replace(feedback, votes=(feedback,))
+
+    def _key_of(self, task: Task) -> Any:
+        """Return the key of a task, None without one, or any other value that is no key. Raises
+        ConfigError.
+        """
+        if isinstance(self.by, str):
+            value: Any = task.metadata
+            for key in self.by.removeprefix(METADATA).split("."):
+                value = value.get(key) if isinstance(value, Mapping) else None
+        else:
+            try:
+                value = self.by(task)
+            except Exception as error:
+                raise ConfigError(f"grader {self.name!r}: by: {error_text(error)}") from error
+        return json.dumps(value) if isinstance(value, bool | int | float) else value
+
+
 # ---- parts
 
 
@@ -491,14 +597,13 @@ async def grade_part(
     """Return the feedback of a part, under its name. Raises RedraftError: users' code that fails
     twice is a GradingError.
     """
+    name = name or part.name
 
     async def grade() -> Feedback:
         result = await part.grader.grade(task, candidate, ask.with_options(part.model, repeat))
-        return replace(
-            as_feedback(result, name or part.name), grader=name or part.name, candidate=candidate.id
-        )
+        return replace(as_feedback(result, name), grader=name, candidate=candidate.id)
 
-    return await call_part(name or part.name, grade)
+    return await call_part(name, grade)
 
 
 async def call_part(name: str, work: Callable[[], Awaitable[T]]) -> T:
@@ -572,14 +677,9 @@ def _resolve_parts(composite: Cascade | Gate, **parts: Any) -> None:
 
 
 def _parse_weights(value: Any) -> tuple[tuple[Any, float], ...]:
-    pairs = (
-        list(value.items())
-        if isinstance(value, Mapping)
-        else list(value)
-        if isinstance(value, list | tuple)
-        else []
-    )
-    if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    is_list = isinstance(pairs, list | tuple) and pairs
+    if not is_list or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise ConfigError(
             "weighted needs {grader: weight} or pairs (grader, weight), got "
             f"{checks.format_value(value)}"

@@ -203,18 +203,22 @@ class Hasher:
         if isinstance(value, Model):
             return ["model", self.digest(value.identity)]
         if is_grader(value):
-            traits = traits_of(value)
-            texts = "" if traits.prompt_texts is None else traits.prompt_texts
-            own = [
-                *self._attribute_components(value),
-                self.digest(texts),
-                None if traits.model_free else self.identity_of(traits.model),
-            ]
-            has_params = traits.is_own and traits.params
-            return [*own, self.digest(traits.params)] if has_params else own
+            return self._grader_components(value)
         if lenient or (not self.strict and (is_dataclass(value) or _has_call_method(kind))):
             return self._attribute_components(value)
         return [self.digest(kind), *self._copy_components(value)]
+
+    def _grader_components(self, value: Any) -> list[Any]:
+        """Return the hashes of a grader's attributes, of its prompts, and of the model that
+        answers.
+        """
+        traits = traits_of(value)
+        return [
+            *self._attribute_components(value),
+            self.digest("" if traits.prompt_texts is None else traits.prompt_texts),
+            None if traits.model_free else self.identity_of(traits.model),
+            *([self.digest(traits.params)] if traits.is_own and traits.params else ()),
+        ]
 
     def _attribute_components(self, value: Any) -> list[Any]:
         """Return the hashes of an object's class and of its attributes."""

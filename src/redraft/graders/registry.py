@@ -4,13 +4,22 @@ The names come from `catalog` (judges, rubric files in `gallery/`, computed grad
 of requirements, and from other packages' entry points in the group `redraft.graders`. An entry
 point never replaces one of Redraft's names. Listing the entries loads no grader. Names that are
 none of these may be those of other libraries (`aliases`).
+
+A name may be foreign: someone chose it who may choose no file, no code and no host, such as a
+client of a server, or an agent with a tool. Then it stands for a requirement without a file, a
+judge by a rubric of the gallery, or a grader that only computes (`foreign_grader`). Whoever runs
+the server chooses all others.
+
+The argument of a judge has options, "RUBRIC,OPTION=VALUE,..." (`split_options`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import PurePath
+from re import fullmatch
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..base import checks
@@ -18,6 +27,7 @@ from ..errors import ConfigError
 from ..protocols import Comparer, Grader, Requirement
 from ..requirements import kinds, parse
 from .base import FunctionGrader, RequirementGrader
+from .rubric import aliased_rubric, is_gallery_rubric
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -25,6 +35,12 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["pointwise", "pairwise", "listwise", "requirement", "code", "function"]
 ENTRY_POINT_GROUP = "redraft.graders"
 RUBRIC_JUDGES = frozenset({"judge", "ranker", "pairwise"})  # graders whose argument is a rubric
+FILE_SUFFIXES = (".toml", ".json", ".yaml", ".yml", ".md", ".txt")  # of rubrics and questions
+OWN = "redraft"  # the origin of Redraft's own graders
+MAX_FOREIGN_SPEC = 2000  # characters
+MAX_VOTERS = 9  # graders of a foreign jury
+# what else may cost more is for whoever runs the program to choose
+FOREIGN_OPTIONS = ("scoring", "criteria_mode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +61,7 @@ class GraderEntry:
     task_fields: tuple[str, ...] = ()
     calls_model: bool = False
     example: str = ""
-    origin: str = "redraft"
+    origin: str = OWN
     calls_server: bool = False
     runs_programs: bool = False
 
@@ -55,15 +71,10 @@ class GraderEntry:
         return "a model" if self.calls_model else "a server" if self.calls_server else ""
 
 
-def no_argument(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
-    """Return a `make` for a grader that takes no argument."""
-
-    def make_grader(argument: str) -> Any:
-        if argument:
-            raise ConfigError(f"grader {name!r} takes nothing after a colon, got {argument!r}")
-        return make()
-
-    return make_grader
+def check_no_argument(name: str, argument: str) -> None:
+    """Raise ConfigError for an argument of a grader that takes none."""
+    if argument:
+        raise ConfigError(f"grader {name!r} takes nothing after a colon, got {argument!r}")
 
 
 def entries() -> Iterator[GraderEntry]:
@@ -80,9 +91,8 @@ def entries() -> Iterator[GraderEntry]:
 
 
 def _builtin_entries() -> Iterator[GraderEntry]:
-    yield from import_module(
-        ".catalog", __package__
-    ).catalog_entries()  # it imports this module; few runs look up a name
+    # it imports this module; few runs look up a name
+    yield from import_module(".catalog", __package__).catalog_entries()
     for name, kind in kinds().items():
         yield GraderEntry(
             name, "requirement", kind.help, _requirement_factory(name), example=kind.example
@@ -134,8 +144,6 @@ def resolve_spec(spec: str) -> tuple[GraderEntry, str]:
 
         name, _, argument = (aliased_spec(name, argument) or spec).partition(":")
     if name in RUBRIC_JUDGES:
-        from .rubric import aliased_rubric  # the catalog, which has these judges, loads it anyway
-
         argument = aliased_rubric(argument) or argument
     return find_entry(name, spec), argument
 
@@ -159,6 +167,100 @@ def as_grader(value: Any) -> Grader | Comparer:
         "a grader is a name, a function, a requirement or has a `grade` method, got "
         f"{checks.format_value(value)}"
     )
+
+
+def split_options(argument: str) -> tuple[str, list[str]]:
+    """Return what is no option in the argument of a judge, and the options. The name of a file may
+    hold an equals sign, a value has no comma.
+    """
+    parts = [part.strip() for part in argument.split(",")]
+    options = [
+        part
+        for part in parts
+        if fullmatch(r"[\w-]+(\.[\w-]+)*\s*=.*", part)
+        and PurePath(part).suffix.lower() not in FILE_SUFFIXES
+    ]
+    return ",".join(part for part in parts if part not in options), options
+
+
+def option_key(option: str) -> str:
+    """Return the name of an option, "OPTION=VALUE"."""
+    return option.partition("=")[0].strip()
+
+
+# ---- foreign names
+
+
+def foreign_grader(spec: str, task_fields: Collection[str] | None = None) -> Any:
+    """Return the grader that a foreign spec names.
+
+    Args:
+        spec: "name" or "name:argument".
+        task_fields: What the tasks have; a grader that computes from other fields is refused. None:
+            any.
+
+    Raises:
+        ConfigError: There is no such grader, or it reads a file, runs a program or calls a server.
+    """
+    checks.text("a grader", spec)
+    if len(spec) > MAX_FOREIGN_SPEC:
+        raise _refusal(spec, f"has more than {MAX_FOREIGN_SPEC} characters")
+    if spec.partition(":")[0] in kinds():
+        return RequirementGrader(parse(spec, files=False))
+    entry, argument = resolve_spec(spec)
+    if why := _entry_refusal(entry):
+        raise _refusal(spec, why)
+    missing = set(() if task_fields is None else entry.task_fields) - set(task_fields or ())
+    if missing and not entry.calls_model:  # a judge does without
+        raise ConfigError(
+            f"grader {checks.format_value(spec)} computes from the "
+            f"{' and '.join(sorted(missing))}, which no task has here"
+        )
+    if entry.name == "jury":
+        _check_voters(spec, argument, task_fields)
+    elif entry.calls_model and (why := _argument_refusal(entry.name, argument)):
+        raise _refusal(spec, why)
+    return entry.make(argument)
+
+
+def _check_voters(spec: str, argument: str, task_fields: Collection[str] | None) -> None:
+    """Raise ConfigError for a jury with too many members, or with one that is refused."""
+    voters = [part.strip() for part in argument.split(",") if part.strip()]
+    if len(voters) > MAX_VOTERS:
+        raise _refusal(spec, f"has more than {MAX_VOTERS} members")
+    for voter in voters:
+        foreign_grader(voter, task_fields)
+
+
+def _refusal(spec: str, why: str) -> ConfigError:
+    return ConfigError(f"grader {checks.format_value(spec)} {why}, which is not allowed here")
+
+
+def _entry_refusal(entry: GraderEntry) -> str:
+    """Return why a grader is refused whatever its argument; "" if it is not."""
+    if entry.origin != OWN:
+        return f"runs code of {entry.origin}"
+    if entry.calls_server:
+        return "calls a server of its own"
+    return "runs programs" if entry.runs_programs else ""
+
+
+def _argument_refusal(name: str, argument: str) -> str:
+    """Return why the argument of a judge is refused: it names a file, or has parameters of the
+    judge; "" if it is not.
+    """
+    named, options = split_options(argument)
+    if chosen := [key for key in map(option_key, options) if key not in FOREIGN_OPTIONS]:
+        return f"sets {checks.format_value(chosen[0])} of the judge"
+    if name == "checklist" and named:
+        return "would read a file"
+    is_rubric = not named or is_gallery_rubric(named) or aliased_rubric(named)
+    if name in RUBRIC_JUDGES and not is_rubric:
+        return (
+            f"names {checks.format_value(named)}, a file and no rubric of the gallery (see "
+            "`redraft graders`)"
+        )
+    return ""
 
 
 # ---- other packages
@@ -230,7 +332,8 @@ def _entry_point_factory(point: EntryPoint, package: str) -> Callable[[str], Any
             raise ConfigError(
                 f"grader {point.name!r} of {package} ({point.value}) cannot be loaded: {reason}"
             ) from error
-        return no_argument(point.name, lambda: grader)(argument)
+        check_no_argument(point.name, argument)
+        return grader
 
     return load
 

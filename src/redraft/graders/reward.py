@@ -169,8 +169,8 @@ def scored_messages(task: Task, candidate: Candidate) -> tuple[Message, ...]:
     """Return the messages of a task with an answer, in which no text can imitate the end of a
     turn.
     """
-    answer: Message = {"role": "assistant", "content": without_control_tokens(candidate.text)}
-    return (*(_safe_message(message) for message in task.messages), answer)
+    answer: Message = {"role": "assistant", "content": candidate.text}
+    return tuple(map(_safe_message, (*task.messages, answer)))
 
 
 def _safe_message(message: Message) -> Message:

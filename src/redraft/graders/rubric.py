@@ -18,15 +18,17 @@ from ..base import checks
 from ..base.documents import MAX_VALUES, check_yaml, parse_toml, read_small_text
 from ..base.jsontext import TOO_DEEP_MESSAGE, check_bounds, strict_loads
 from ..errors import ConfigError
-from .reply_form import (
+from .template import (
+    Kind,
     Paths,
     ReadInput,
     Scale,
+    Template,
     check_scale,
+    find_field,
     parse_read,
     parse_scale,
 )
-from .template import Kind, Template, find_field
 
 GALLERY = Path(__file__).with_name("gallery")
 SUFFIXES = ".toml, .json, .yaml, .yml, .md or .txt"
@@ -93,22 +95,29 @@ class Rubric:
         checks.text("rubric: template", self.template, optional=True)
         _check_instances("criteria", self.criteria, Criterion)
         _check_instances("examples", self.examples, ScoredExample)
-        _fields_at({"needs": self.needs}, "needs", NEEDS_FIELDS, (), "rubric")
-        _fields_at({"uses": self.uses}, "uses", USES_FIELDS, (), "rubric")
+        self._set_fields("needs", NEEDS_FIELDS)
+        self._set_fields("uses", USES_FIELDS)
         names = [c.name for c in self.criteria]
         if not names or len(set(names)) < len(names):
             raise ConfigError(
                 f"rubric {self.name!r} needs criteria with different names, got "
                 f"{checks.format_value(names)}"
             )
-        allowed = {*names, OVERALL}
-        for example in self.examples:
-            if unknown := {name for name, _ in example.scores} - allowed:
-                raise ConfigError(
-                    f"rubric {self.name!r}: an example scores {min(unknown)!r}; "
-                    f"{checks.available_names([*names, OVERALL])}"
-                )
+        scored = {name for example in self.examples for name, _ in example.scores}
+        if unknown := scored - {*names, OVERALL}:
+            raise ConfigError(
+                f"rubric {self.name!r}: an example scores {min(unknown)!r}; "
+                f"{checks.available_names([*names, OVERALL])}"
+            )
         self._check_form()
+
+    def _set_fields(self, name: str, allowed: tuple[str, ...]) -> None:
+        """Check a list of fields of a task, and set it as a tuple. Raises ConfigError."""
+        value = getattr(self, name)
+        if not isinstance(value, list | tuple) or not all(each in allowed for each in value):
+            expected = f"a list out of {', '.join(allowed)}"
+            raise checks.invalid_argument(f"rubric: {name}", expected, value)
+        object.__setattr__(self, name, tuple(value))
 
     def _check_form(self) -> None:
         """Check the template, the scale and the reply form. Raises ConfigError."""
@@ -134,6 +143,11 @@ class Rubric:
         read = parse_read(self.read, kind, "rubric: ")
         object.__setattr__(self, "read", read)
         check_scale(self.score_scale if self.scale else None, read, "rubric: ")
+
+    @property
+    def paths(self) -> Paths | None:
+        """The template's own reply form as (part, path) pairs, or None."""
+        return cast("Paths | None", self.read)  # set by __post_init__
 
     @property
     def score_scale(self) -> Scale:
@@ -185,10 +199,8 @@ class Rubric:
                     _criterion_from_row(row, where) for row in _criteria_rows(data, where, template)
                 ),
                 text_at(data, "about", where),
-                _fields_at(data, "needs", NEEDS_FIELDS, (), where),
-                _fields_at(
-                    data, "uses", USES_FIELDS, TASK_FIELDS if "needs" not in data else (), where
-                ),
+                data.get("needs", ()),
+                data.get("uses", () if "needs" in data else TASK_FIELDS),
                 tuple(_example_from_row(row, where) for row in _list_at(data, "examples", where)),
                 template,
                 reads_tool_calls=data.get("reads_tool_calls", False),
@@ -213,7 +225,7 @@ class Rubric:
             "examples": [_to_plain_dict(e, scores=dict(e.scores)) for e in self.examples],
             "template": self.template,
             "scale": list(self.scale or ()),
-            "read": dict(cast("Paths", self.read or ())),
+            "read": dict(self.paths or ()),
         }
         return {key: value for key, value in plain.items() if value or key == "uses"}
 
@@ -283,24 +295,16 @@ def _criteria_rows(data: Mapping[str, Any], where: str, template: str | None) ->
     if template is not None and "criteria" not in data:
         return [_to_plain_dict(c) for c in overall_criterion()]
     criteria = data.get("criteria")
-    rows = (
-        [_named_row(name, value) for name, value in criteria.items()]
-        if isinstance(criteria, Mapping)
-        else criteria
-    )
-    if not isinstance(rows, list) or not rows:
+    if isinstance(criteria, Mapping):
+        criteria = [
+            {**(value if isinstance(value, Mapping) else {"description": value}), "name": name}
+            for name, value in criteria.items()
+        ]
+    if not isinstance(criteria, list) or not criteria:
         raise ConfigError(
             f"{where}: a rubric needs `criteria`: name = description, or a list of them"
         )
-    return rows
-
-
-def _named_row(name: Any, value: Any) -> dict[str, Any]:
-    return (
-        {**value, "name": name}
-        if isinstance(value, Mapping)
-        else {"name": name, "description": value}
-    )
+    return criteria
 
 
 def _criterion_from_row(row: Any, where: str) -> Criterion:
@@ -388,21 +392,6 @@ def _example_from_row(row: Any, where: str) -> ScoredExample:
     return ScoredExample(
         row["answer"], scores, text_at(row, "task", at), text_at(row, "reason", at)
     )
-
-
-def _fields_at(
-    data: Mapping[str, Any],
-    key: str,
-    allowed: tuple[str, ...],
-    default: tuple[str, ...],
-    where: str,
-) -> tuple[str, ...]:
-    value = data.get(key, default)
-    if not isinstance(value, list | tuple) or not all(name in allowed for name in value):
-        raise checks.invalid_argument(
-            f"{where}: {key}", f"a list out of {', '.join(allowed)}", value
-        )
-    return tuple(value)
 
 
 def _check_instances(name: str, values: Any, kind: type) -> None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from ..base import checks
 from ..errors import ConfigError, RedraftError
 from ..graders import Judge
-from ..graders.foreign import foreign_grader
+from ..graders.registry import foreign_grader
 from ..models import connect
 from ..models.registry import split_names
 from ..settings import Settings

@@ -302,15 +302,10 @@ def _check_trust(
     """
     if options.require_validated == "off":
         return panel
-    from ..graders.cards import (  # most runs ask for no cards
-        CardStore,
-        enforce_trust,
-        trust_statuses,
-    )
+    from ..graders.cards import CardStore, with_trust  # most runs ask for no cards
 
     cards = CardStore.in_folder(options.cards_dir)
-    statuses = trust_statuses(panel, roles.traits, roles.fingerprint, cards)
-    return enforce_trust(panel, statuses, options.require_validated)
+    return with_trust(panel, roles.traits, roles.fingerprint, cards, options.require_validated)
 
 
 def assign_roles(options: Options, models: Models, members: Sequence[Member]) -> Roles:

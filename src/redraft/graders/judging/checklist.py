@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,7 +44,6 @@ from .prompt import (
     DATA_NOTICE,
     ShownTexts,
     data_notice,
-    enclose,
     input_texts,
     task_texts,
     total_chars,
@@ -54,10 +54,9 @@ from .structured import (
     MAX_REASON_CHARS,
     REASON_FORMAT,
     SYSTEM,
+    LlmJudge,
     UnreadableOutput,
     ask_judge,
-    build_request,
-    check_judge_config,
     object_schema,
     read_object,
     reason_at,
@@ -69,6 +68,7 @@ from .structured import (
 )
 
 ANSWER_SCORES = {"yes": 1.0, "partial": 0.5, "no": 0.0}
+ANSWER_KEYS = ("evidence", "change", "answer")
 MAX_QUESTIONS, MAX_QUESTION_CHARS = 40, 300
 MAX_CACHED_TASKS = 1024
 QUESTIONS_PROMPT = (
@@ -124,18 +124,13 @@ class QuestionCache:
 
         Two event loops may both generate questions; those stored first are used.
         """
-        async with self._lock(key):
+        with self._guard:
+            locks = self._locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+            # it exists as long as anything holds or awaits it
+            lock = locks.setdefault(key, asyncio.Lock())
+        async with lock:
             questions = self._questions.get(key)
             return questions if questions is not None else self._store(key, await generate())
-
-    def _lock(self, key: str) -> asyncio.Lock:
-        """Return the lock for a key in this event loop; it exists as long as anything holds or
-        awaits it.
-        """
-        with self._guard:
-            return self._locks.setdefault(
-                asyncio.get_running_loop(), WeakValueDictionary()
-            ).setdefault(key, asyncio.Lock())
 
     def _store(self, key: str, questions: Questions) -> Questions:
         with self._guard:
@@ -146,7 +141,7 @@ class QuestionCache:
 
 @fingerprint_name("checklist")
 @dataclass(frozen=True)
-class Checklist:
+class Checklist(LlmJudge):
     """An LLM grader that answers questions with yes, partial or no, all in one call.
 
     `questions` are texts or (text, weight) pairs, or a file that holds `questions`. With None, the
@@ -185,7 +180,7 @@ class Checklist:
     )
 
     def __post_init__(self) -> None:
-        check_judge_config(self.name, self)
+        self.check_settings()
         checks.whole_number("checklist: n", self.n, 1, MAX_QUESTIONS)
         if self.questions is not None:
             object.__setattr__(self, "questions", as_questions(self.questions))
@@ -207,16 +202,12 @@ class Checklist:
         questions = await self.questions_for(task, ask)
 
         def build() -> tuple[Request, ShownTexts]:
-            texts, prompt = (
-                input_texts(task, candidate, TASK_FIELDS),
-                partial(_checklist_prompt, questions),
-            )
-            return build_request(self, task, texts, prompt, _answers_schema(len(questions)))
+            texts = input_texts(task, candidate, TASK_FIELDS)
+            prompt = partial(_checklist_prompt, questions)
+            return self.build_request(task, texts, prompt, _answers_schema(len(questions)))
 
-        size, parse = (
-            total_chars(task, candidate.display_text),
-            partial(parse_answers, questions=questions),
-        )
+        size = total_chars(task, candidate.display_text)
+        parse = partial(parse_answers, questions=questions)
         feedback, shown = await ask_judge(ask, size, build, parse)
         return shown.with_omission_note(feedback)
 
@@ -232,7 +223,7 @@ class Checklist:
     async def _generate_questions(self, task: Task, ask: JudgeClient) -> Questions:
         def build() -> tuple[Request, ShownTexts]:
             texts, prompt = task_texts(task, TASK_FIELDS), partial(_question_prompt, self.n)
-            return build_request(self, task, texts, prompt, _questions_schema(self.n))
+            return self.build_request(task, texts, prompt, _questions_schema(self.n))
 
         questions, _ = await ask_judge(
             ask, total_chars(task), build, partial(parse_questions, max_questions=self.n)
@@ -256,8 +247,9 @@ def _questions_from_rows(rows: Any, where: str) -> Questions:
             f"{checks.format_value(rows)}"
         )
     questions = tuple(_question_from_row(row, where) for row in rows)
-    if duplicate := _first_duplicate([q.text for q in questions]):
-        raise ConfigError(f"{where}: the question {duplicate!r} occurs twice")
+    counts = Counter(q.text.casefold() for q in questions)
+    if duplicates := [q.text for q in questions if counts[q.text.casefold()] > 1]:
+        raise ConfigError(f"{where}: the question {duplicates[-1]!r} occurs twice")
     return questions
 
 
@@ -268,24 +260,14 @@ def _question_from_row(row: Any, where: str) -> Question:
     match row:
         case Question(text, weight) | [text, weight]:
             pass
-        case text:
-            weight = 1.0
+        case _:
+            text, weight = row, 1.0
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_QUESTION_CHARS:
         raise ConfigError(
             f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with "
             f"a weight, got {checks.format_value(row)}"
         )
     return Question(" ".join(text.split()), weight_of(weight, text, where))
-
-
-def _first_duplicate(texts: Sequence[str]) -> str | None:
-    """Return the first text that occurs twice, ignoring case."""
-    seen: set[str] = set()
-    for text in texts:
-        if text.casefold() in seen:
-            return text
-        seen.add(text.casefold())
-    return None
 
 
 def _parse_lines(text: str) -> Mapping[str, Any]:
@@ -303,15 +285,8 @@ def _task_key(task: Task) -> str:
 
 
 def _question_prompt(n: int, texts: Mapping[str, str], nonce: str) -> str:
-    shown = (enclose(name, text, nonce) for name, text in texts.items())
-    return "\n\n".join(
-        [
-            QUESTIONS_PROMPT.replace("{n}", str(n)),
-            data_notice(nonce),
-            *shown,
-            f"{JSON_ONLY}\n{QUESTIONS_FORMAT}",
-        ]
-    )
+    prompt, closing = QUESTIONS_PROMPT.replace("{n}", str(n)), f"{JSON_ONLY}\n{QUESTIONS_FORMAT}"
+    return "\n\n".join([prompt, data_notice(nonce), *texts.values(), closing])
 
 
 def _questions_schema(n: int) -> dict[str, Any]:
@@ -329,8 +304,7 @@ def parse_questions(reply: Reply, max_questions: int) -> Questions:
     """Return the different questions in a reply. Raises UnreadableOutput if one is too long, or
     there are none or too many.
     """
-    data = spell_keys(read_object(reply.text), ("questions",))
-    rows = texts_at(data, "questions")
+    rows = texts_at(spell_keys(read_object(reply.text), ("questions",)), "questions")
     if not 1 <= len(rows) <= max_questions:
         raise UnreadableOutput(f"'questions' must be a list of 1 to {max_questions} texts")
     if not all(len(q) <= MAX_QUESTION_CHARS for q in rows):
@@ -340,19 +314,12 @@ def parse_questions(reply: Reply, max_questions: int) -> Questions:
 
 
 def _checklist_prompt(questions: Questions, texts: Mapping[str, str], nonce: str) -> str:
-    numbered = "\n".join(
-        [
-            CHECKLIST_PROMPT,
-            *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1)),
-        ]
-    )
-    shown = (enclose(name, text, nonce) for name, text in texts.items())
-    answers = ", ".join(
-        [REASON_FORMAT, ANSWER_FORMAT, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))]
-    )
-    return "\n\n".join(
-        [numbered, data_notice(nonce), *shown, f"{JSON_ONLY}\n{{{answers}}}\n{ANSWER_MEANINGS}"]
-    )
+    numbered = [f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1)]
+    others = [f'"q{n}": {{...}}' for n in range(2, len(questions) + 1)]
+    answers = ", ".join([REASON_FORMAT, ANSWER_FORMAT, *others])
+    closing = f"{JSON_ONLY}\n{{{answers}}}\n{ANSWER_MEANINGS}"
+    demands = "\n".join([CHECKLIST_PROMPT, *numbered])
+    return "\n\n".join([demands, data_notice(nonce), *texts.values(), closing])
 
 
 def _answers_schema(n: int) -> dict[str, Any]:
@@ -379,18 +346,12 @@ def parse_answers(reply: Reply, questions: Questions) -> Feedback:
 
 def _parse_answer(data: Mapping[str, Any], key: str, question: Question) -> CriterionScore:
     row = data.get(key)
-    row = (
-        spell_keys(row, ("evidence", "change", "answer"))
-        if isinstance(row, dict)
-        else {"answer": row}
-    )
+    row = spell_keys(row if isinstance(row, dict) else {"answer": row}, ANSWER_KEYS)
     answer = word_at({key: row.get("answer")}, key, list(ANSWER_SCORES))
     change = ""
     if answer != "yes":
-        change = (
-            requested_change(string_at(row, "change"))
-            or f"Make the answer to this yes: {question.text}"
-        )
+        demand = f"Make the answer to this yes: {question.text}"
+        change = requested_change(string_at(row, "change")) or demand
     return CriterionScore(
         question.text,
         ANSWER_SCORES[answer],

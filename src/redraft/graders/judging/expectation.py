@@ -12,26 +12,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import exp
-from typing import Any, TypeAlias
+from typing import Any
 
 from ...protocols import Reply, TokenLogprobs
-from ..reply_form import Scale
-from .structured import without_thinking
+from ..template import Scale
+from .structured import KeyPath, without_thinking
 
 TOP_LOGPROBS = 20  # alternatives of each token: the most that OpenAI's protocol allows
-MAX_NUMBERS = 101  # scores of a scale
 MIN_COVERED = 0.5  # share of the probability that must be on scores
 MAX_COVERED = 1.02  # more is no probability; endpoints round
 SPACE = r"[ \t\n\r]*"
 KEY = re.compile(rf'{SPACE}"((?:[^"\\]|\\.)*+)"{SPACE}:{SPACE}')
 COMMA = re.compile(f"{SPACE},?")
 CLOSING_BRACE = re.compile(rf"{SPACE}\}}")
-
-Path: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class NoExpectation(Exception):
     """The scores have no expectation; the message says why."""
 
 
-def expected_scores(reply: Reply, paths: Sequence[Path], scale: Scale) -> Expectation:
+def expected_scores(reply: Reply, paths: Sequence[KeyPath], scale: Scale) -> Expectation:
     """Return the expected score, in units of the scale, at each path of the JSON object in a
     reply.
     """
@@ -100,19 +97,16 @@ class LocatedTokens:
         self._bytes = b"".join(pieces)
         self._spans = _byte_spans(without_thinking(reply.text), self._bytes)
 
-    def weights_at(self, path: Path, scale: Scale) -> dict[int, float]:
+    def weights_at(self, path: KeyPath, scale: Scale) -> dict[int, float]:
         """Return the probability of each score at the place of the score under `path`."""
         if path not in self._spans:
             raise NoExpectation(
                 f"{'.'.join(path)!r} is spelled differently, stands twice, or in a list"
             )
         start, end = self._spans[path]
-        index = next(n for n, after in enumerate(self._starts[1:]) if after > start)
+        index, after = next((n, after) for n, after in enumerate(self._starts[1:]) if after > start)
         walk = NumberWalk(self._tokens, index, {str(n): n for n in scale.numbers})
-        head, tail = (
-            self._bytes[self._starts[index] : start],
-            self._bytes[end : max(end, self._starts[index + 1])],
-        )
+        head, tail = self._bytes[self._starts[index] : start], self._bytes[end:after]
         walk.add_first(
             _to_text(head).strip(), _to_text(tail).strip(), _to_text(self._bytes[start:end])
         )
@@ -182,12 +176,12 @@ def _middle(token: str, head: str, tail: str) -> str:
     return token[len(head) : len(token) - len(tail)].strip()
 
 
-def _byte_spans(text: str, raw: bytes) -> dict[Path, tuple[int, int]]:
+def _byte_spans(text: str, raw: bytes) -> dict[KeyPath, tuple[int, int]]:
     """Return where the values of the JSON object in a text stand in the bytes of the tokens. Raises
     NoExpectation.
     """
     start = text.find("{")
-    spans: dict[Path, tuple[int, int]] = {}
+    spans: dict[KeyPath, tuple[int, int]] = {}
     try:
         end = _walk_object(text, start, (), spans)
     except (ValueError, IndexError, RecursionError, AttributeError) as error:
@@ -195,18 +189,14 @@ def _byte_spans(text: str, raw: bytes) -> dict[Path, tuple[int, int]]:
     at = raw.rfind(_to_bytes(text[start:end]))
     if at < 0:
         raise NoExpectation("the log-probabilities are not those of the text")
-    return dict(_byte_offsets(spans, text, start, at))
+
+    def offset(place: int) -> int:
+        return at + len(_to_bytes(text[start:place]))
+
+    return {path: (offset(first), offset(last)) for path, (first, last) in spans.items()}
 
 
-def _byte_offsets(
-    spans: Mapping[Path, tuple[int, int]], text: str, start: int, at: int
-) -> Iterator[tuple[Path, tuple[int, int]]]:
-    for path, (first, last) in spans.items():
-        begin = at + len(_to_bytes(text[start:first]))
-        yield path, (begin, begin + len(_to_bytes(text[first:last])))
-
-
-def _walk_object(text: str, at: int, path: Path, spans: dict[Path, tuple[int, int]]) -> int:
+def _walk_object(text: str, at: int, path: KeyPath, spans: dict[KeyPath, tuple[int, int]]) -> int:
     """Record the span of every value in the object that begins at `at`, and return its end. Raises
     ValueError.
     """

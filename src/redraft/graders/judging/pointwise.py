@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from ...base import checks
 from ...base.own_code import fingerprint_name
@@ -24,16 +24,8 @@ from ...loop.records import Candidate, CriterionScore, Feedback
 from ...loop.task import Task
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...protocols import JudgeClient, Reply, Request
-from ..base import check_needs, consensus, gather_or_cancel, unique_texts
+from ..base import all_actions, consensus, gather_or_cancel
 from ..computed.no_answer import find_no_answer_reason
-from ..reply_form import (
-    Paths,
-    ReadInput,
-    Scale,
-    check_scale,
-    parse_read,
-    parse_scale,
-)
 from ..rubric import (
     DEFAULT_RUBRIC,
     OVERALL,
@@ -43,11 +35,19 @@ from ..rubric import (
     ScoredExample,
     as_rubric,
     overall_criterion,
-    read_text_file,
 )
-from ..template import Kind, Template
-from .expectation import MAX_NUMBERS, TOP_LOGPROBS, Expectation, expected_scores
-from .own_form import OwnReply, form_schema, short_metadata
+from ..template import (
+    MAX_NUMBERS,
+    Kind,
+    Paths,
+    ReadInput,
+    Scale,
+    check_scale,
+    parse_read,
+    parse_scale,
+)
+from .expectation import TOP_LOGPROBS, Expectation, expected_scores
+from .own_form import OwnReply, TemplateJudge, TypedForm, form_schema, short_metadata
 from .prompt import (
     CONTROL_NOTICE,
     DATA_NOTICE,
@@ -62,11 +62,10 @@ from .structured import (
     MAX_REASON_CHARS,
     REASON_FORMAT,
     SYSTEM,
+    KeyPath,
     UnreadableOutput,
     ask_judge,
     bool_at,
-    build_request,
-    check_judge_config,
     misfit,
     object_schema,
     read_object,
@@ -76,12 +75,10 @@ from .structured import (
     string_at,
     text_schema,
 )
-from .typed_form import TypedForm
 
 Scoring: TypeAlias = Literal["written", "expectation"]
 CriteriaMode: TypeAlias = Literal["together", "separate"]
 
-MAX_ENUM = 101  # scores that a schema lists; of a longer scale it names the ends
 SCORE_SCALE = (
     "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
 )
@@ -119,7 +116,7 @@ NO_CHANGE_TEXTS = {
 
 @fingerprint_name("judge")
 @dataclass(frozen=True)
-class Judge:
+class Judge(TemplateJudge):
     """An LLM grader. It asks a model why, for a score for each criterion, a quotation as evidence,
     and what to change.
 
@@ -186,6 +183,7 @@ class Judge:
     criteria_mode: CriteriaMode = "together"
     params: Mapping[str, Any] | None = field(default=None, compare=False)
 
+    template_kind: ClassVar[Kind] = "pointwise"
     prompt_texts: ClassVar[tuple[str, ...]] = (
         SYSTEM,
         CRITERIA,
@@ -204,26 +202,21 @@ class Judge:
     )
 
     def __post_init__(self) -> None:
-        check_judge_config(self.name, self)
+        self.check_settings()
         checks.one_of("scoring", self.scoring, ("written", "expectation"))
         checks.one_of("criteria_mode", self.criteria_mode, ("together", "separate"))
         rubric = self._complete_rubric(as_rubric(self.rubric))
-        read = TypedForm.of(self.read) or rubric.read
-        for name, value in {
+        settings = {
             "rubric": rubric,
             "template": rubric.template,
             "scale": rubric.scale,
-            "read": read,
-        }.items():
+            "read": TypedForm.of(self.read) or rubric.read,
+            "reads_tool_calls": self.reads_tool_calls or rubric.reads_tool_calls,
+        }
+        for name, value in settings.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(
-            self, "reads_tool_calls", self.reads_tool_calls or rubric.reads_tool_calls
-        )
-        if (
-            self.criteria_mode == "separate"
-            and rubric.template is not None
-            and rubric.criteria == overall_criterion()
-        ):
+        has_criteria = rubric.template is None or rubric.criteria != overall_criterion()
+        if self.criteria_mode == "separate" and not has_criteria:
             raise ConfigError(
                 "criteria_mode='separate' needs a rubric with criteria: the template alone has "
                 "one overall score"
@@ -232,53 +225,39 @@ class Judge:
             raise ConfigError(
                 "read names no score: scoring='expectation' and criteria_mode='separate' need one"
             )
-        scale = rubric.score_scale
-        if self.scoring == "expectation" and not (
-            scale.is_whole and len(scale.numbers) <= MAX_NUMBERS
-        ):
+        if self.scoring == "expectation" and not self._scale.is_short:
             raise checks.invalid_argument(
                 "scale",
                 f"of at most {MAX_NUMBERS} whole numbers for scoring='expectation'",
-                tuple(scale),
+                tuple(self._scale),
             )
 
     def _complete_rubric(self, rubric: Rubric) -> Rubric:
         """Return the rubric with the template, the scale and the reply form of this judge. Raises
         ConfigError.
         """
-        template = load_template(self.template)
-        if template is not None:
-            own = (
-                replace(rubric, name="template", criteria=overall_criterion())
-                if rubric == DEFAULT_RUBRIC
-                else rubric
-            )
-            rubric = replace(own, template=template)
-        if rubric.template is not None:
-            check_template_kind(rubric.template, "pointwise", self.name)
-        elif self.read is not None:
-            raise ConfigError("read names the keys of a template's own reply form: give a template")
+        template = self._load_template(rubric.template)
+        if self.template is not None and rubric == DEFAULT_RUBRIC:
+            rubric = replace(rubric, name="template", criteria=overall_criterion())
+        rubric = replace(rubric, template=template)
+        typed = TypedForm.of(self.read)
+        if self.read is None:
+            read = rubric.paths
+        else:
+            read = typed.paths if typed else parse_read(self.read, "pointwise")
         given_scale = rubric.scale if self.scale is None else self.scale
-        given_read = rubric.read if self.read is None else self.read
-        scale = None if given_scale is None else parse_scale(given_scale)
-        typed = TypedForm.of(given_read)
-        if typed and typed.scale and scale not in {None, typed.scale}:
+        scale = typed.scale if typed else None
+        if given_scale is not None:
+            scale = parse_scale(given_scale)
+        if typed and typed.scale and scale != typed.scale:
             raise ConfigError(
                 f"scale must be {tuple(typed.scale)}, the bounds of the score of {typed.name}, "
                 f"got {given_scale!r}"
             )
-        read = (
-            typed.paths
-            if typed
-            else None
-            if given_read is None
-            else parse_read(given_read, "pointwise")
-        )
-        scale = scale or (typed.scale if typed else None)
         check_scale(scale, read)
         return replace(rubric, scale=scale, read=read)
 
-    @cached_property
+    @property
     def criteria(self) -> tuple[Criterion, ...]:
         return self._rubric.criteria
 
@@ -288,7 +267,7 @@ class Judge:
 
         None if decimals occur, or if criteria have different weights: then the distances differ.
         """
-        scale = self._rubric.score_scale
+        scale = self._scale
         if (
             self.is_critic
             or self.scoring == "expectation"
@@ -298,61 +277,23 @@ class Judge:
             return None
         return 1 / ((scale.high - scale.low) * max(1, len(self.criteria)))
 
-    @cached_property
-    def needs(self) -> tuple[str, ...]:
-        """The fields that a task must have."""
-        return self._rubric.needs
-
-    @property
-    def reads_metadata(self) -> bool:
-        """Whether the template has fields of the task's metadata."""
-        return self._template is not None and bool(self._template.metadata_fields)
-
     @property
     def grade_calls(self) -> int:
         """The number of calls that it makes for each candidate."""
         return len(self.criteria) if self.criteria_mode == "separate" else 1
 
-    @cached_property
+    @property
     def _rubric(self) -> Rubric:
-        assert isinstance(self.rubric, Rubric)
-        return self.rubric
-
-    @cached_property
-    def _scale(self) -> Scale:
-        return self._rubric.score_scale
-
-    @cached_property
-    def _task_fields(self) -> tuple[str, ...]:
-        return self._rubric.task_fields
-
-    @cached_property
-    def _example_texts(self) -> tuple[str, ...]:
-        return tuple(text for e in self._rubric.examples for text in (e.task, e.answer))
-
-    @cached_property
-    def _template(self) -> Template | None:
-        return None if self._rubric.template is None else Template(self._rubric.template)
-
-    @cached_property
-    def _form(self) -> Paths | None:
-        """The paths of the template's own reply form, or None."""
-        return None if self._rubric.read is None else parse_read(self._rubric.read, "pointwise")
+        return cast("Rubric", self.rubric)  # set by __post_init__
 
     @property
-    def _typed_form(self) -> TypedForm | None:
-        """The form of a pydantic model, or None."""
-        return self.read if isinstance(self.read, TypedForm) else None
+    def _scale(self) -> Scale:
+        return self._rubric.score_scale
 
     @property
     def is_critic(self) -> bool:
         """Whether it never scores: it has a reply form without a score."""
         return self._form is not None and "score" not in dict(self._form)
-
-    def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a task without the metadata that the template shows."""
-        if self._template is not None:
-            self._template.check_task(task)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback on one candidate. A text that is no answer at all gets 0 without a call.
@@ -360,8 +301,6 @@ class Judge:
         Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks
         what the rubric needs.
         """
-        if self.needs:
-            check_needs(self.name, self.needs, task)
         self.check_task(task)
         if not candidate.tool_calls and (
             reason := await find_no_answer_reason(candidate.text, task)
@@ -371,38 +310,31 @@ class Judge:
         if self.grade_calls == 1:
             return await self.grade_together(task, candidate, ask)
         votes = await gather_or_cancel(
-            part.grade_together(task, candidate, ask) for part in self._criterion_judges
+            self.for_criterion(c).grade_together(task, candidate, ask) for c in self.criteria
         )
         return join_criteria(self.criteria, votes)
 
     async def grade_together(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback by all criteria, asked for in one call."""
-        size, build = (
+        feedback, shown = await ask_judge(
+            ask,
             total_chars(task, candidate.display_text),
             partial(self._build_request, task, candidate),
+            self.parse_reply,
+            in_thread=self._typed_form is not None,
         )
-        feedback, shown = await ask_judge(
-            ask, size, build, self.parse_reply, in_thread=self._typed_form is not None
-        )
-        return shown.with_omission_note(feedback) if shown.omitted_chars else feedback
+        return shown.with_omission_note(feedback)
 
     def _build_request(self, task: Task, candidate: Candidate) -> tuple[Request, ShownTexts]:
         """Return the request for all criteria, and what it shows."""
-        texts, schema = self.input_texts(task, candidate), self.answer_schema()
-        top = TOP_LOGPROBS if self.scoring == "expectation" else None
-        return build_request(
-            self,
+        return self.build_request(
             task,
-            texts,
+            self.input_texts(task, candidate),
             self.prompt,
-            schema,
-            extra_texts=self._example_texts,
-            top_logprobs=top,
+            self.answer_schema(),
+            extra_texts=[text for e in self._rubric.examples for text in (e.task, e.answer)],
+            top_logprobs=TOP_LOGPROBS if self.scoring == "expectation" else None,
         )
-
-    @cached_property
-    def _criterion_judges(self) -> tuple[Judge, ...]:
-        return tuple(self.for_criterion(c) for c in self.criteria)
 
     def for_criterion(self, criterion: Criterion) -> Judge:
         """Return the judge for one criterion alone, with the examples that are scored by it."""
@@ -418,77 +350,61 @@ class Judge:
 
     def input_texts(self, task: Task, candidate: Candidate) -> dict[str, str]:
         """Return the untrusted texts that the judge sees, by name."""
-        template = self._template
-        if template is None:
-            return input_texts(task, candidate, self._task_fields)
-        return {**input_texts(task, candidate, TASK_FIELDS), **template.metadata_texts(task)}
+        if self._template is None:
+            return input_texts(task, candidate, self._rubric.task_fields)
+        columns = self._template.metadata_texts(task)
+        return {**input_texts(task, candidate, TASK_FIELDS), **columns}
 
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
-        """Return the user message: the criteria, what is data, the data, and the format of the
-        answer.
+        """Return the user message: the criteria, what is data, the data between delimiters, and the
+        format of the answer.
         """
-        enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
-        examples = _format_examples(self._rubric.examples, nonce)
+        scored = enumerate(self._rubric.examples, 1)
+        examples = [_format_example(n, example, nonce) for n, example in scored]
+        if examples:
+            examples = [EXAMPLES, *examples]
         if self._template is None:
-            parts = [self._criteria_text, data_notice(nonce), *examples, *enclosed.values()]
+            parts = [self._criteria_text, data_notice(nonce), *examples, *texts.values()]
         else:
-            parts = [data_notice(nonce), *self._template_texts(self._template, enclosed), *examples]
+            parts = [
+                data_notice(nonce),
+                *self._filled_template(self._template, texts),
+                *examples,
+            ]
         return "\n\n".join(parts if self._form else [*parts, self._closing])
 
-    def _template_texts(self, template: Template, texts: Mapping[str, str]) -> list[str]:
-        """Return the filled template and, unless it has a field for them, the criteria of the
-        rubric.
-        """
-        filled = template.fill({**texts, "criteria": self._criteria_text})
-        return (
-            [filled]
-            if self.criteria == overall_criterion() or "criteria" in template.fields
-            else [filled, self._criteria_text]
-        )
-
-    @cached_property
+    @property
     def _criteria_text(self) -> str:
         """The criteria of the rubric, with their descriptions."""
         return "\n".join([CRITERIA, *map(_describe_criterion, self.criteria)])
 
-    @cached_property
+    @property
     def _closing(self) -> str:
         """The format of the answer and the meaning of the scores."""
+        scale, meaning = self._scale, SCORE_SCALE
+        if self.scale is not None:
+            meaning = OWN_SCALE.format(scale=scale.description, low=scale.low, high=scale.high)
         levels = [LEVELS_NOTE] if any(c.levels for c in self.criteria) else []
-        return "\n".join([JSON_ONLY, self.answer_format(), self._scale_text(), *levels])
-
-    def _scale_text(self) -> str:
-        scale = self._rubric.score_scale
-        if self._rubric.scale is None:
-            return SCORE_SCALE
-        return OWN_SCALE.format(scale=scale.description, low=scale.low, high=scale.high)
+        return "\n".join([JSON_ONLY, self.answer_format(), meaning, *levels])
 
     def answer_format(self) -> str:
         """Return the format of the answer as the model sees it: the first criterion in full, the
         others abbreviated.
         """
         first, *others = [c.name for c in self.criteria]
-        scale = self._rubric.score_scale
-        criterion = CRITERION_FORMAT.replace(
-            "{scale}", f"{scale.low}-{scale.high}" if scale.low >= 0 else "number"
-        )
-        rows = ", ".join(
-            [
-                f"{_json_string(first)}: {criterion}",
-                *(f"{_json_string(name)}: {{...}}" for name in others),
-            ]
-        )
-        return f'{{{REASON_FORMAT}, "criteria": {{{rows}}}, {DONE_FORMAT}}}'
+        low, high = self._scale
+        score = f"{low}-{high}" if low >= 0 else "number"
+        rows = [
+            f"{_json_string(first)}: {CRITERION_FORMAT.replace('{scale}', score)}",
+            *(f"{_json_string(name)}: {{...}}" for name in others),
+        ]
+        return f'{{{REASON_FORMAT}, "criteria": {{{", ".join(rows)}}}, {DONE_FORMAT}}}'
 
     def answer_schema(self) -> Mapping[str, Any]:
         """Return the JSON schema of the answer. Texts are bounded: a model that rambles never
         reaches the score.
         """
-        return self._schema
-
-    @cached_property
-    def _schema(self) -> Mapping[str, Any]:
-        score = score_schema(self._rubric.score_scale)
+        score = score_schema(self._scale)
         if self._typed_form:
             return self._typed_form.schema(score)
         if self._form and self._template:
@@ -508,79 +424,44 @@ class Judge:
         )
 
     def _parse_criteria(self, reply: Reply) -> Feedback:
-        data, scale = spell_keys(read_object(reply.text), REPLY_KEYS), self._scale
+        data = spell_keys(read_object(reply.text), REPLY_KEYS)
         rows = _criterion_rows(data, [c.name for c in self.criteria])
-        scores = tuple([_parse_criterion(rows, c, scale) for c in self.criteria])
+        scores = tuple(_parse_criterion(rows, c, self._scale) for c in self.criteria)
         reason, done = reason_at(data), bool_at(data, "done")
-        if self.scoring == "written":
-            return Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores)
-        expectation = expected_scores(
-            reply, [("criteria", c.name, "score") for c in self.criteria], scale
+        expectation = self._expectation(
+            reply, [("criteria", c.name, "score") for c in self.criteria]
         )
-        if expectation.scores:
+        if expectation and expectation.scores:
             scores = tuple(
-                replace(s, score=scale.share(e))
+                replace(s, score=self._scale.share(e))
                 for s, e in zip(scores, expectation.scores, strict=True)
             )
-        return _with_expectation(
-            Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores), expectation
-        )
+        feedback = Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores)
+        return _with_expectation(feedback, expectation)
 
     def _parse_own_form(self, reply: Reply, form: Paths) -> Feedback:
         typed, scale = self._typed_form, self._scale
         own = OwnReply(typed.read(reply.text, scale) if typed else read_object(reply.text), form)
-        if self.is_critic:
-            if not typed:  # a model says itself what may be missing
-                own.check_critique()
-            return Feedback(None, own.reason, own.actions, own.done, metadata=own.metadata)
-        score = own.score(scale)
-        if self.scoring == "written":
-            return Feedback(
-                scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata
-            )
-        expectation = expected_scores(reply, [tuple(dict(form)["score"].split("."))], scale)
-        if expectation.scores:
+        score, expectation = None, None
+        if not self.is_critic:
+            score = own.score(scale)
+            expectation = self._expectation(reply, [tuple(dict(form)["score"].split("."))])
+        elif not typed:  # a model says itself what may be missing
+            own.check_critique()
+        if expectation and expectation.scores:
             (score,) = expectation.scores
-        feedback = Feedback(
-            scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata
-        )
+        share = None if score is None else scale.share(score)
+        feedback = Feedback(share, own.reason, own.actions, own.done, metadata=own.metadata)
         return _with_expectation(feedback, expectation)
 
-
-def load_template(template: Any) -> str | None:
-    """Return a template's text: the text itself, or that in the file at a Path. Raises
-    ConfigError.
-    """
-    if not (template is None or isinstance(template, str | Path)):
-        raise checks.invalid_argument("template", "text, the Path of a file or None", template)
-    return read_text_file(template, "template") if isinstance(template, Path) else template
-
-
-def check_template_kind(text: str, kind: Kind, name: str) -> None:
-    """Raise ConfigError unless the template shows as many answers as the grader grades at once."""
-    found = Template(text).kind
-    if found != kind:
-        raise ConfigError(
-            f"grader {name!r}: the template shows {SHOWN_ANSWERS[found]}: it is for "
-            f"{TEMPLATE_GRADERS[found]}"
-        )
-
-
-SHOWN_ANSWERS: dict[Kind, str] = {
-    "pointwise": "one answer",
-    "pairwise": "two answers",
-    "listwise": "all answers",
-}
-TEMPLATE_GRADERS: dict[Kind, str] = {
-    "pointwise": "Judge",
-    "pairwise": "Pairwise",
-    "listwise": "Ranker",
-}
+    def _expectation(self, reply: Reply, paths: Sequence[KeyPath]) -> Expectation | None:
+        """Return the expectation of the score at each path; None if scores count as written."""
+        return None if self.scoring == "written" else expected_scores(reply, paths, self._scale)
 
 
 def score_schema(scale: Scale) -> dict[str, Any]:
     """Return the JSON schema of a score."""
-    if scale.is_whole and len(scale.numbers) <= MAX_ENUM:
+    if scale.is_short:
         return {"type": "integer", "enum": list(scale.numbers)}
     return {
         "type": "integer" if scale.is_whole else "number",
@@ -591,20 +472,13 @@ def score_schema(scale: Scale) -> dict[str, Any]:
 
 def join_criteria(criteria: Sequence[Criterion], votes: Sequence[Feedback]) -> Feedback:
     """Return one feedback from those on each criterion alone. It is done if all are."""
-    scores = tuple(_criterion_score(c, vote) for c, vote in zip(criteria, votes, strict=True))
-    named = {
-        c.name: dict(vote.metadata)
-        for c, vote in zip(criteria, votes, strict=True)
-        if vote.metadata
-    }
+    pairs = list(zip(criteria, votes, strict=True))
+    scores = tuple(_criterion_score(c, vote) for c, vote in pairs)
+    named = {c.name: dict(vote.metadata) for c, vote in pairs if vote.metadata}
     return Feedback(
         weighted_mean(scores),
-        "\n".join(
-            f"{c.name}: {vote.reason}"
-            for c, vote in zip(criteria, votes, strict=True)
-            if vote.reason
-        ),
-        unique_texts(action for vote in votes for action in vote.actions),
+        "\n".join(f"{c.name}: {vote.reason}" for c, vote in pairs if vote.reason),
+        all_actions(votes),
         consensus(vote.done for vote in votes),
         scores,
         metadata=short_metadata({"criteria": named}) if named else {},
@@ -621,19 +495,18 @@ def _criterion_score(criterion: Criterion, vote: Feedback) -> CriterionScore:
     )
 
 
-def _with_expectation(feedback: Feedback, expectation: Expectation) -> Feedback:
+def _with_expectation(feedback: Feedback, expectation: Expectation | None) -> Feedback:
     """Return the feedback with a record of how its score was computed; if not as asked for, the
     reason says so, too.
     """
-    note = (
-        ""
-        if expectation.scores
-        else f"the score is as written, not an expectation: {expectation.problem}"
-    )
+    if expectation is None:
+        return feedback
+    reason = feedback.reason
+    if not expectation.scores:
+        note = f"the score is as written, not an expectation: {expectation.problem}"
+        reason = "; ".join(filter(None, [reason, note]))
     metadata = {**feedback.metadata, **expectation.as_metadata()}
-    return replace(
-        feedback, reason="; ".join(filter(None, [feedback.reason, note])), metadata=metadata
-    )
+    return replace(feedback, reason=reason, metadata=metadata)
 
 
 # ---- shared by judges of single answers
@@ -704,18 +577,12 @@ def _parse_criterion(rows: Mapping[str, Any], criterion: Criterion, scale: Scale
     UnreadableOutput.
     """
     row = rows.get(criterion.name)
-    if isinstance(row, dict):
-        row = spell_keys(row, ROW_KEYS)
-        score, change, evidence = (
-            score_at(row, "score", scale),
-            string_at(row, "change"),
-            string_at(row, "evidence"),
-        )
-    else:
-        score, change, evidence = score_at(rows, criterion.name, scale), "", ""
-    if score == scale.high:
-        action = ""
-    else:
+    details = spell_keys(row, ROW_KEYS) if isinstance(row, dict) else {}
+    place = (details, "score") if isinstance(row, dict) else (rows, criterion.name)
+    score = score_at(*place, scale)
+    change, evidence = string_at(details, "change"), string_at(details, "evidence")
+    action = ""
+    if score != scale.high:
         action = requested_change(change) or (
             criterion.description and f"Make this hold: {criterion.description}"
         )
@@ -734,15 +601,6 @@ def _describe_criterion(criterion: Criterion) -> str:
             f"- {criterion.name}: {criterion.description}",
             *(f"  {level} = {text}" for level, text in criterion.levels),
         ]
-    )
-
-
-def _format_examples(examples: Sequence[ScoredExample], nonce: str) -> list[str]:
-    """Return the scored examples under their heading; nothing without one."""
-    return (
-        [EXAMPLES, *(_format_example(n, e, nonce) for n, e in enumerate(examples, 1))]
-        if examples
-        else []
     )
 
 

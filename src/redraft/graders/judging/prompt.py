@@ -13,7 +13,6 @@ untrusted input use a grader that asks no model.
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from bisect import bisect_right
@@ -43,28 +42,9 @@ DATA_NOTICE = (
 def fresh_nonce(texts: Iterable[str]) -> str:
     """Return eight random hex digits that occur in none of the texts."""
     joined = "\n".join(texts)
-    while (nonce := _random_hex()) in joined:
+    while (nonce := secrets.token_hex(4)) in joined:
         pass
     return nonce
-
-
-def _random_hex() -> str:
-    """Return eight random hex digits from a pool: asking the system for them each time is slower
-    than the rest of a prompt.
-    """
-    while True:
-        try:
-            return _nonce_pool.pop()
-        except IndexError:
-            digits = secrets.token_hex(4 * NONCE_BATCH_SIZE)
-            _nonce_pool.extend([digits[i : i + 8] for i in range(0, len(digits), 8)])
-
-
-NONCE_BATCH_SIZE = 256
-_nonce_pool: list[str] = []
-if hasattr(os, "register_at_fork"):
-    # else two processes would use the same digits
-    os.register_at_fork(after_in_child=_nonce_pool.clear)
 
 
 def data_notice(nonce: str) -> str:
@@ -149,9 +129,6 @@ def without_control_tokens(text: str) -> str:
     length stays the same.
     """
     if text.isascii():
-        # most texts have none, and the search is slow
-        if "<" not in text and "[" not in text and "]" not in text:
-            return text
         return _CONTROL_TOKEN.sub(lambda match: _REPLACEMENTS[match[0]], text)
     text = _HIDDEN_TEXT.sub(lambda match: match[1] or "\ufffd" * len(match[0]), text)
     # as places in the visible text
@@ -161,8 +138,6 @@ def without_control_tokens(text: str) -> str:
         (match.start() + bisect_right(before, match.start()), match[0])
         for match in _CONTROL_TOKEN.finditer(visible)
     ]
-    if not tokens:
-        return text
     characters = list(text)
     for place, first in tokens:
         characters[place] = _REPLACEMENTS[first]
@@ -208,7 +183,7 @@ def build_transcript(task: Task) -> Transcript:
         for m in task.messages
     ]
     turns = [turn for turn in every if turn.role not in SYSTEM_ROLES]
-    last = max([n for n, turn in enumerate(turns) if turn.role == "user"], default=len(turns))
+    last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
     texts = {
         "system": "\n\n".join(turn.text for turn in every if turn.role in SYSTEM_ROLES),
         "history": _render_turns(turns[:last], every),
@@ -229,25 +204,12 @@ def _render_turns(turns: Sequence[TranscriptTurn], every: Sequence[TranscriptTur
     return "\n\n".join(turn.render(headers) for turn in turns)
 
 
-def collect_images(task: Task) -> tuple[Mapping[str, Any], ...]:
-    """Return the images of a task's messages, as `build_transcript` numbers them."""
-    messages = [message for message in task.messages if not isinstance(message["content"], str)]
-    if not messages:
-        return ()
-    collector = ImageCollector()
-    for message in messages:
-        _message_to_text(message, collector)
-    return tuple(collector.parts)
-
-
 def render_candidate(candidate: Candidate) -> str:
     """Return a candidate's text and its tool calls, each on a line."""
     if not candidate.tool_calls:
         return render_answer(candidate.text)
-    calls = {"tool_calls": [call.as_message_part() for call in candidate.tool_calls]}
-    return TranscriptTurn(
-        "assistant", without_data_urls(candidate.text), _tool_call_lines(calls)
-    ).body(_header_pattern(()))
+    calls = [call.as_message_part() for call in candidate.tool_calls]
+    return _render_message({"content": candidate.text, "tool_calls": calls})
 
 
 def render_answer(text: str) -> str:
@@ -260,11 +222,14 @@ def render_answer(text: str) -> str:
         except (ValueError, RecursionError):
             return without_data_urls(text)
         if isinstance(message.get("tool_calls"), list):
-            turn = TranscriptTurn(
-                "assistant", _message_to_text(message, ImageCollector()), _tool_call_lines(message)
-            )
-            return turn.body(_header_pattern(()))
+            return _render_message(message)
     return without_data_urls(text)
+
+
+def _render_message(message: Message) -> str:
+    """Return the text and the tool calls of an answer, without a header."""
+    text = _message_to_text(message, ImageCollector())
+    return TranscriptTurn("assistant", text, _tool_call_lines(message)).body(_header_pattern(()))
 
 
 def without_data_urls(text: str) -> str:
@@ -301,48 +266,31 @@ class ShownTexts(NamedTuple):
         """Return the record with a note on what its judge did not see. `names` replaces the names
         of texts in the note.
         """
-        if not self.omitted_chars:
-            return record
         labels = names or {}
-        omitted = [(labels.get(name, f"the {name}"), n) for name, n in self.omitted_chars.items()]
-        notes: list[str] = [f"{n} characters of {label} were left out" for label, n in omitted]
-        return replace(record, reason="; ".join(filter(None, [record.reason, *notes])))
+        notes = [record.reason] if record.reason else []
+        for name, n in self.omitted_chars.items():
+            notes.append(f"{n} characters of {labels.get(name, f'the {name}')} were left out")
+        return replace(record, reason="; ".join(notes))
 
 
 def total_chars(task: Task, *answers: str) -> int:
     """Return approximately how many characters a judge is shown."""
-    size = len(task.context or "") + len(task.reference or "")
-    for message in task.messages:
-        size += len(message_text(message))
-    for answer in answers:
-        size += len(answer)
-    return size
+    texts = (task.context or "", task.reference or "", *map(message_text, task.messages), *answers)
+    return sum(map(len, texts))
 
 
 def task_texts(task: Task, fields: Iterable[str]) -> dict[str, str]:
     """Return the conversation and the given fields of the task that are not empty, by name; of the
     tests those that may be seen.
     """
-    first = task.messages[0]
-    # as in most tasks
-    if len(task.messages) == 1 and first["role"] == "user" and first["content"].__class__ is str:
-        texts = {"task": without_data_urls(first["content"])}
-    else:
-        texts = dict(build_transcript(task).texts)
-    for name in fields:
-        if getattr(task, name) and (text := _field_text(task, name)):
-            texts[name] = text
-    return texts
-
-
-def _field_text(task: Task, name: str) -> str | None:
-    match name:
-        case "tools":
-            return _describe_tools(task)
-        case "tests":
-            return task.visible_tests
-    text: str | None = getattr(task, name)
-    return text
+    values = {
+        "context": task.context,
+        "reference": task.reference,
+        "tests": task.visible_tests,
+        "tools": _describe_tools(task),
+    }
+    shown = {name: text for name in fields if (text := values[name])}
+    return {**build_transcript(task).texts, **shown}
 
 
 def _describe_tools(task: Task) -> str:

@@ -10,11 +10,11 @@ answers than fit into one request are ranked by knockout.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, cast
@@ -22,30 +22,21 @@ from typing import Any, ClassVar, TypeAlias, cast
 from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread_if_large
-from ...errors import ConfigError
 from ...loop.records import Candidate, Comparison, Failure
 from ...loop.task import Task
 from ...middleware.messages import IMAGES_OMITTED_NOTE
 from ...protocols import JudgeClient, Reply, Request
-from ..base import (
-    check_needs,
-    consensus,
-    copeland,
-    gather_or_cancel,
-    unique_texts,
-)
-from ..reply_form import Paths, ReadInput, parse_read
-from ..rubric import TASK_FIELDS, Rubric, as_rubric, overall_criterion
-from ..template import Kind, Template
-from .own_form import WINNERS, OwnReply, form_schema
-from .pointwise import MAX_CHANGE_CHARS, check_template_kind, load_template
+from ..base import all_actions, consensus, copeland, gather_or_cancel, unique_texts
+from ..rubric import TASK_FIELDS, Rubric, as_rubric
+from ..template import Kind, Paths, ReadInput, Template, parse_read
+from .own_form import WINNERS, OwnReply, TemplateJudge, form_schema
+from .pointwise import MAX_CHANGE_CHARS
 from .prompt import (
     CONTROL_NOTICE,
     DATA_NOTICE,
     ShownTexts,
     build_transcript,
     data_notice,
-    enclose,
     render_candidate,
     task_texts,
     total_chars,
@@ -55,17 +46,10 @@ from .structured import (
     SYSTEM,
     UnreadableOutput,
     ask_judge,
-    bool_at,
-    build_request,
-    check_judge_config,
     object_schema,
     plain_number,
     read_object,
-    reason_at,
-    spell_keys,
     text_schema,
-    texts_at,
-    word_at,
 )
 
 RANK_PROMPT = (
@@ -81,6 +65,9 @@ RANKING_FORMAT = (
     '"ranking": [numbers of all answers, best first], "ties": [[numbers of equally good answers]] '
     'or [], "done": true only if nothing should change}'
 )
+SHARED_PATHS = (("reason", "reason"), ("actions", "change"), ("done", "done"))
+RANKING_PATHS: Paths = (*SHARED_PATHS, ("ranking", "ranking"), ("ties", "ties"))
+PAIR_PATHS: Paths = (*SHARED_PATHS, ("winner", "winner"))
 MAX_CHANGES = 5
 MAX_LISTED = 4  # answers whose orders a schema lists
 
@@ -89,7 +76,7 @@ CompareGroup: TypeAlias = Callable[[Sequence[Candidate]], Awaitable[Comparison]]
 
 @fingerprint_name("ranker")
 @dataclass(frozen=True)
-class Ranker:
+class Ranker(TemplateJudge):
     """An LLM grader that ranks all answers so far, best first. Its reasons and changes guide the
     next draft.
 
@@ -138,6 +125,7 @@ class Ranker:
     params: Mapping[str, Any] | None = field(default=None, compare=False)
 
     template_kind: ClassVar[Kind] = "listwise"
+    answer_format: ClassVar[str] = RANKING_FORMAT
     prompt_texts: ClassVar[tuple[str, ...]] = (
         SYSTEM,
         CRITERIA_NOTE,
@@ -149,7 +137,7 @@ class Ranker:
     )
 
     def __post_init__(self) -> None:
-        check_judge_config(self.name, self)
+        self.check_settings()
         checks.text(f"{self.name}: instruction", self.instruction)
         if self.rubric is not None:
             object.__setattr__(self, "rubric", as_rubric(self.rubric))
@@ -160,53 +148,27 @@ class Ranker:
         """Check and set the template and the reply form; without one of its own, those of the
         rubric if it compares answers.
         """
-        template = load_template(self.template)
-        if template is not None:
-            check_template_kind(template, self.template_kind, self.name)
-        elif self.read is not None:
-            raise ConfigError("read names the keys of a template's own reply form: give a template")
-        elif (
-            self._rubric
-            and self._rubric.template
-            and Template(self._rubric.template).kind == self.template_kind
+        template, read, rubric = self._load_template(), self.read, self._rubric
+        if (
+            template is None
+            and rubric
+            and rubric.template
+            and Template(rubric.template).kind == self.template_kind
         ):
-            object.__setattr__(self, "read", self._rubric.read)
-            template = self._rubric.template
+            template, read = rubric.template, rubric.read
         object.__setattr__(self, "template", template)
-        if self.read is not None:
-            object.__setattr__(self, "read", parse_read(self.read, self.template_kind))
+        object.__setattr__(
+            self, "read", None if read is None else parse_read(read, self.template_kind)
+        )
 
     @property
     def _rubric(self) -> Rubric | None:
         return cast("Rubric | None", self.rubric)  # set by __post_init__
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """The fields that a task must have."""
-        return self._rubric.needs if self._rubric else ()
-
-    @property
     def reads_tool_calls(self) -> bool:
         """Whether answers that call tools are compared, too: as the rubric says."""
         return self._rubric is not None and self._rubric.reads_tool_calls
-
-    @property
-    def reads_metadata(self) -> bool:
-        """Whether the template has fields of the task's metadata."""
-        return self._template is not None and bool(self._template.metadata_fields)
-
-    @property
-    def _template(self) -> Template | None:
-        return Template(self.template) if isinstance(self.template, str) else None
-
-    @property
-    def _form(self) -> Paths | None:
-        return None if self.read is None else parse_read(self.read, self.template_kind)
-
-    def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a task without the metadata that the template shows."""
-        if self._template is not None:
-            self._template.check_task(task)
 
     async def compare(
         self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
@@ -222,111 +184,68 @@ class Ranker:
     async def _rank(
         self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
     ) -> Comparison:
-        answers = {f"answer-{n}": c for n, c in enumerate(candidates, 1)}
-        own = ComparisonFormat(
-            RANKING_FORMAT,
-            ranking_schema(len(candidates)),
-            partial(parse_ranking, candidates=candidates),
-        )
+        n = len(candidates)
+        answers = {f"answer-{k}": c for k, c in enumerate(candidates, 1)}
+        schema = self._schema(ranking_schema(n), ranking=order_schema(n), ties=ties_schema(n))
+        parse = partial(parse_ranking, form=self._form or RANKING_PATHS, candidates=candidates)
+        return await self.ask_comparison(task, answers, ask, schema, parse)
+
+    def _schema(self, default: Mapping[str, Any], **parts: Any) -> Mapping[str, Any]:
+        """Return the JSON schema of a reply: in the template's own form, or else `default`."""
         if self._form and self._template:
-            n = len(candidates)
-            schema = form_schema(
-                self._form, self._template.literal, ranking=order_schema(n), ties=ties_schema(n)
-            )
-            own = ComparisonFormat(
-                "", schema, partial(parse_own_ranking, form=self._form, candidates=candidates)
-            )
-        return await self.ask_comparison(task, answers, ask, own)
+            return form_schema(self._form, self._template.literal, **parts)
+        return default
 
     async def ask_comparison(
         self,
         task: Task,
         answers: Mapping[str, Candidate],
         ask: JudgeClient,
-        answer_format: ComparisonFormat,
+        schema: Mapping[str, Any],
+        parse: Callable[[Reply], Comparison],
     ) -> Comparison:
-        """Ask the judge about these answers, in this order.
+        """Ask the judge about these answers, in this order. `parse` reads a reply that follows the
+        schema.
 
         Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks
         a field.
         """
-        check_needs(self.name, self.needs, task)
         self.check_task(task)
-        fields = (
-            self._rubric.task_fields if self._rubric and self._template is None else TASK_FIELDS
-        )
+        template = self._template
+        fields = self._rubric.task_fields if self._rubric and not template else TASK_FIELDS
 
         def build() -> tuple[Request, ShownTexts]:
-            columns = self._template.metadata_texts(task) if self._template else {}
             texts = {
                 **task_texts(task, fields),
-                **columns,
+                **(template.metadata_texts(task) if template else {}),
                 **{name: render_candidate(c) for name, c in answers.items()},
             }
             limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
-            return build_request(self, task, texts, prompt, answer_format.schema, limits=limits)
+            return self.build_request(task, texts, prompt, schema, limits=limits)
 
-        def prompt(shown: Mapping[str, str], nonce: str) -> str:
-            enclosed = {name: enclose(name, text, nonce) for name, text in shown.items()}
-            if self._template is None:
-                parts = [
-                    self.instruction,
-                    *self.criteria_texts(),
-                    data_notice(nonce),
-                    *enclosed.values(),
-                    ORDER_NOTE,
-                ]
-            else:
-                parts = [
-                    data_notice(nonce),
-                    *self._template_texts(self._template, enclosed, list(answers)),
-                ]
-            return "\n\n".join(filter(None, [*parts, answer_format.instructions]))
+        def prompt(enclosed: Mapping[str, str], nonce: str) -> str:
+            notice = data_notice(nonce)
+            parts = [self.instruction, self._criteria_text, notice, *enclosed.values(), ORDER_NOTE]
+            if template:
+                shown = "\n\n".join(enclosed[name] for name in answers)
+                parts = [notice, *self._filled_template(template, {**enclosed, "answers": shown})]
+            return "\n\n".join(filter(None, [*parts, "" if self._form else self.answer_format]))
 
         size = total_chars(task, *(c.display_text for c in answers.values()))
-        comparison, shown = await ask_judge(ask, size, build, answer_format.parse)
+        comparison, shown = await ask_judge(ask, size, build, parse)
         return shown.with_omission_note(
             comparison, {name: f"candidate {c.id}" for name, c in answers.items()}
         )
 
-    def _template_texts(
-        self, template: Template, enclosed: Mapping[str, str], names: Sequence[str]
-    ) -> list[str]:
-        """Return the filled template and, unless it has a field for them, the criteria of the
-        rubric.
-        """
-        criteria = "\n".join(self.criteria_texts())
-        filled = template.fill(
-            {
-                **enclosed,
-                "answers": "\n\n".join(enclosed[name] for name in names),
-                "criteria": criteria,
-            }
+    @property
+    def _criteria_text(self) -> str:
+        if self._rubric is None:
+            return ""
+        lines = (
+            f"- {c.name}{f' (weight {c.weight:g})' if c.weight != 1 else ''}: {c.description}"
+            for c in self._rubric.criteria
         )
-        own_criteria = self._rubric is not None and self._rubric.criteria != overall_criterion()
-        return (
-            [filled, criteria] if own_criteria and "criteria" not in template.fields else [filled]
-        )
-
-    def criteria_texts(self) -> Iterable[str]:
-        """Yield the criteria of the rubric in words, if there is one."""
-        if self._rubric is not None:
-            lines = (
-                f"- {c.name}{f' (weight {c.weight:g})' if c.weight != 1 else ''}: {c.description}"
-                for c in self._rubric.criteria
-            )
-            yield "\n".join([CRITERIA_NOTE, *lines])
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonFormat:
-    """How a judge answers: in words, as a JSON schema, and what parses it (or raises
-    UnreadableOutput).
-    """
-
-    instructions: str
-    schema: Mapping[str, Any]
-    parse: Callable[[Reply], Comparison]
+        return "\n".join([CRITERIA_NOTE, *lines])
 
 
 def ranking_schema(n: int) -> dict[str, Any]:
@@ -367,75 +286,58 @@ def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
     )
 
 
-def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
-    """Return the comparison in a reply. Raises UnreadableOutput unless each answer is ranked
-    exactly once.
-    """
-    data = spell_keys(read_object(reply.text), ("reason", "change", "ranking", "ties", "done"))
-    verdict = _rank_candidates(data.get("ranking"), data.get("ties"), candidates)
-    return replace(
-        verdict,
-        reason=reason_at(data),
-        actions=texts_at(data, "change"),
-        done=bool_at(data, "done"),
-    )
-
-
-def parse_own_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
-    """Return the comparison in a reply in a template's own form. Raises UnreadableOutput as
-    `parse_ranking` does.
+def parse_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
+    """Return the comparison in a reply, whose keys are those of a form. Raises UnreadableOutput
+    unless each answer is ranked exactly once.
     """
     own = OwnReply(read_object(reply.text), form)
-    verdict = _rank_candidates(
-        own.value("ranking"), own.value("ties"), candidates, (own.key("ranking"), own.key("ties"))
-    )
-    return replace(verdict, reason=own.reason, actions=own.actions, done=own.done)
-
-
-def _rank_candidates(
-    ranking: Any,
-    ties: Any,
-    candidates: Sequence[Candidate],
-    keys: tuple[str, str] = ("ranking", "ties"),
-) -> Comparison:
-    """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput,
-    which names the keys.
-
-    `ties` may be None.
-    """
+    ranking = _whole_numbers(own.value("ranking"))
     expected = list(range(1, len(candidates) + 1))
-    ranking = [plain_number(n) for n in ranking] if isinstance(ranking, list) else []
-    if not all(type(n) is int for n in ranking) or sorted(ranking) != expected:
-        raise UnreadableOutput(f"{keys[0]!r} must hold each of {expected} once")
-    ids = {n: c.id for n, c in enumerate(candidates, 1)}
+    if ranking is None or sorted(ranking) != expected:
+        raise UnreadableOutput(f"{own.key('ranking')!r} must hold each of {expected} once")
+    ids = [c.id for c in candidates]
     return Comparison(
-        tuple(ids[n] for n in ranking),
-        ties=tuple(
-            tuple(ids[n] for n in group)
-            for group in _parse_ties([] if ties is None else ties, ranking, keys)
-        ),
-        presentation_order=tuple(c.id for c in candidates),
+        tuple(ids[n - 1] for n in ranking),
+        own.reason,
+        own.actions,
+        own.done,
+        ties=tuple(tuple(ids[n - 1] for n in group) for group in _parse_ties(own, ranking)),
+        presentation_order=tuple(ids),
     )
 
 
-def _parse_ties(groups: Any, ranking: Sequence[int], keys: tuple[str, str]) -> list[list[int]]:
+def _parse_ties(own: OwnReply, ranking: Sequence[int]) -> list[list[int]]:
     """Return the different groups that tie, without groups of one. Raises UnreadableOutput."""
-    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise UnreadableOutput(f"{keys[1]!r} must be a list of groups of numbers")
-    numbers = [[plain_number(n) for n in group] for group in groups]
-    if any(type(n) is not int or n not in ranking for group in numbers for n in group):
-        raise UnreadableOutput(f"{keys[1]!r} must hold numbers of answers")
-    places = {tuple(sorted({ranking.index(n) for n in group})) for group in numbers}
-    tied = sorted(group for group in places if len(group) > 1)
-    for group in tied:
-        if group[-1] - group[0] >= len(group):
+    groups = {tuple(sorted(map(ranking.index, group))) for group in _tied_numbers(own, ranking)}
+    tied = sorted(group for group in groups if len(group) > 1)
+    for places in tied:
+        if places[-1] - places[0] >= len(places):
             raise UnreadableOutput(
-                f"the answers that tie, {[ranking[p] for p in group]}, must be adjacent in "
-                f"{keys[0]!r}"
+                f"the answers that tie, {[ranking[p] for p in places]}, must be adjacent in "
+                f"{own.key('ranking')!r}"
             )
-    if len({place for group in tied for place in group}) < sum(map(len, tied)):
-        raise UnreadableOutput(f"{keys[1]!r} must hold no answer in two groups")
-    return [[ranking[place] for place in group] for group in tied]
+    if any(one[-1] >= following[0] for one, following in pairwise(tied)):
+        raise UnreadableOutput(f"{own.key('ties')!r} must hold no answer in two groups")
+    return [[ranking[place] for place in places] for places in tied]
+
+
+def _tied_numbers(own: OwnReply, ranking: Sequence[int]) -> Iterator[set[int]]:
+    """Yield the numbers of each group that ties. Raises UnreadableOutput for other values."""
+    groups = own.value("ties")
+    groups = [] if groups is None else groups
+    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
+        raise UnreadableOutput(f"{own.key('ties')!r} must be a list of groups of numbers")
+    for group in groups:
+        numbers = _whole_numbers(group)
+        if numbers is None or not set(numbers) <= set(ranking):
+            raise UnreadableOutput(f"{own.key('ties')!r} must hold numbers of answers")
+        yield set(numbers)
+
+
+def _whole_numbers(values: Any) -> list[int] | None:
+    """Return the whole numbers in a list; None for any other value."""
+    numbers: list[Any] = [*map(plain_number, values)] if isinstance(values, list) else [None]
+    return numbers if all(type(n) is int for n in numbers) else None
 
 
 async def shuffle_off_loop(
@@ -555,6 +457,7 @@ class Pairwise(Ranker):
     max_group_size: int = 4
 
     template_kind: ClassVar[Kind] = "pairwise"
+    answer_format: ClassVar[str] = PAIR_FORMAT
     prompt_texts: ClassVar[tuple[str, ...]] = (
         SYSTEM,
         CRITERIA_NOTE,
@@ -597,46 +500,25 @@ class Pairwise(Ranker):
         """Ask about two candidates in one order. Raises BadResponseError if the reply is unreadable
         twice.
         """
-        own = ComparisonFormat(
-            PAIR_FORMAT, PAIR_SCHEMA, partial(parse_pair_reply, first=first, second=second)
-        )
-        if self._form and self._template:
-            schema = form_schema(self._form, self._template.literal)
-            own = ComparisonFormat(
-                "", schema, partial(parse_own_pair, form=self._form, first=first, second=second)
-            )
-        return await self.ask_comparison(task, {"first": first, "second": second}, ask, own)
+        parse = partial(parse_pair_reply, form=self._form, first=first, second=second)
+        answers = {"first": first, "second": second}
+        return await self.ask_comparison(task, answers, ask, self._schema(PAIR_SCHEMA), parse)
 
 
-def parse_pair_reply(reply: Reply, first: Candidate, second: Candidate) -> Comparison:
-    """Return the comparison in a reply about two answers. Raises UnreadableOutput."""
-    data = spell_keys(read_object(reply.text), ("reason", "change", "winner", "done"))
-    verdict = _pair_comparison(word_at(data, "winner", WINNERS), first, second)
-    return replace(
-        verdict,
-        reason=reason_at(data),
-        actions=texts_at(data, "change"),
-        done=bool_at(data, "done"),
-    )
-
-
-def parse_own_pair(reply: Reply, form: Paths, first: Candidate, second: Candidate) -> Comparison:
-    """Return the comparison of two answers in a reply in a template's own form. Raises
-    UnreadableOutput.
+def parse_pair_reply(
+    reply: Reply, form: Paths | None, first: Candidate, second: Candidate
+) -> Comparison:
+    """Return the comparison of two answers in a reply: in a template's own form, or in that of
+    Redraft, which names the winner in fewer ways. Raises UnreadableOutput.
     """
-    own = OwnReply(read_object(reply.text), form)
-    return replace(
-        _pair_comparison(own.winner, first, second),
-        reason=own.reason,
-        actions=own.actions,
-        done=own.done,
-    )
-
-
-def _pair_comparison(winner: str, first: Candidate, second: Candidate) -> Comparison:
+    own = OwnReply(read_object(reply.text), form or PAIR_PATHS)
+    winner = own.winner if form else own.word("winner", WINNERS)
     order = (first.id, second.id)
     return Comparison(
         order[::-1] if winner == "second" else order,
+        own.reason,
+        own.actions,
+        own.done,
         ties=(order,) if winner == "tie" else (),
         presentation_order=order,
     )
@@ -644,10 +526,10 @@ def _pair_comparison(winner: str, first: Candidate, second: Candidate) -> Compar
 
 def merge_orders(forward: Comparison, backward: Comparison) -> Comparison:
     """Return the verdict on a pair that was compared in both orders: what both say, or a tie."""
-    reasons = unique_texts(reason for reason in (forward.reason, backward.reason) if reason)
+    reasons = unique_texts((forward.reason, backward.reason))
     both = replace(
         forward,
-        actions=unique_texts((*forward.actions, *backward.actions)),
+        actions=all_actions((forward, backward)),
         done=consensus((forward.done, backward.done)),
         presentation_order=(),
         votes=(forward, backward),
@@ -669,19 +551,14 @@ def rank_by_wins(comparisons: Sequence[Comparison]) -> Comparison:
     ranking, ties = copeland(comparisons)
     with_best = [c for c in comparisons if ranking[0] in c.ranking]
     decisive = [c for c in with_best if c.ranking[0] == ranking[0] and not c.ties] or with_best
-    changed = sum(c.consistent is False for c in comparisons)
-    notes = [f"{ORDER_CHANGED_NOTE} in {changed} of {len(comparisons)} pairs"] if changed else []
+    reasons = unique_texts(c.reason.removeprefix(f"{ORDER_CHANGED_NOTE}; ") for c in decisive)
+    if changed := sum(c.consistent is False for c in comparisons):
+        note = f"{ORDER_CHANGED_NOTE} in {changed} of {len(comparisons)} pairs"
+        reasons = (note, *reasons)
     return Comparison(
         ranking,
-        "; ".join(
-            [
-                *notes,
-                *unique_texts(
-                    c.reason.removeprefix(f"{ORDER_CHANGED_NOTE}; ") for c in decisive if c.reason
-                ),
-            ]
-        ),
-        unique_texts(action for c in decisive for action in c.actions),
+        "; ".join(reasons),
+        all_actions(decisive),
         consensus(c.done for c in with_best),
         ties=ties,
         votes=tuple(vote for c in comparisons for vote in c.votes),

@@ -15,27 +15,29 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ...base import checks
 from ...base.json_repair import MAX_DEPTH, TOO_DEEP, JsonRepair, double_backslashes
 from ...base.jsontext import nesting_depth, reject_constant, reject_duplicate_keys
 from ...base.parameters import check_parameters
-from ...base.threads import THREAD_THRESHOLD, run_in_thread
+from ...base.threads import run_in_thread, run_in_thread_if_large
 from ...errors import BadResponseError, ModelError
 from ...loop.task import Task
 from ...middleware.endpoint_errors import refuses_max_tokens, stated_max_tokens
 from ...models.client_objects import is_model
 from ...models.reasoning import split_reasoning
 from ...protocols import JudgeClient, Reply, Request
-from ..reply_form import Scale
+from ..template import Scale
 from .prompt import (
     ShownTexts,
-    collect_images,
+    build_transcript,
+    enclose,
     fresh_nonce,
     truncate_texts,
     user_message,
@@ -43,6 +45,8 @@ from .prompt import (
 )
 
 T = TypeVar("T")
+KeyPath: TypeAlias = tuple[str, ...]
+"""The place of a value in nested objects."""
 
 SYSTEM = "You judge answers, strictly and fairly, by what you are told to judge by."
 JSON_ONLY = "Answer with one JSON object only:"
@@ -63,19 +67,71 @@ RE_ASK_OFFSET = (
 )
 
 
-class JudgeConfig(Protocol):
-    """The settings that all judges share."""
+class LlmJudge:
+    """What all LLM judges have in common: the settings of their calls, and what they send."""
 
-    @property
-    def temperature(self) -> float | None: ...
-    @property
-    def max_tokens(self) -> int | None: ...
-    @property
-    def params(self) -> Mapping[str, Any] | None: ...
-    @property
-    def max_eval_chars(self) -> int: ...
-    @property
-    def images(self) -> bool: ...
+    name: str
+    model: Any
+    temperature: float | None
+    max_tokens: int | None
+    max_eval_chars: int
+    images: bool
+    params: Mapping[str, Any] | None
+
+    def check_settings(self) -> None:
+        """Raise ConfigError for a bad name, limit or model. Parameters that are settings of its own
+        become these.
+        """
+        checks.text("name", self.name)
+        at = f"grader {self.name!r}:"
+        checks.whole_number(f"{at} max_eval_chars", self.max_eval_chars, 1)
+        checks.whole_number(f"{at} max_tokens", self.max_tokens, 1, optional=True)
+        checks.number(f"{at} temperature", self.temperature, optional=True)
+        checks.flag(f"{at} images", self.images)
+        if self.params is not None:
+            check_parameters(f"{at} params", self.params)
+            rest = dict(self.params)
+            for name in rest.keys() & {"temperature", "max_tokens"}:
+                object.__setattr__(self, name, rest.pop(name))
+            object.__setattr__(self, "params", rest or None)
+        if not (self.model is None or is_model(self.model)):
+            raise checks.invalid_argument(
+                f"{at} model", "a name, a Model, a function of messages or None", self.model
+            )
+
+    def build_request(
+        self,
+        task: Task,
+        texts: dict[str, str],
+        build_prompt: Callable[[Mapping[str, str], str], str],
+        schema: Mapping[str, Any],
+        *,
+        extra_texts: Iterable[str] = (),
+        limits: Mapping[str, int] = NO_LIMITS,
+        top_logprobs: int | None = None,
+    ) -> tuple[Request, ShownTexts]:
+        """Return the request that asks about named texts, and what of them it shows.
+
+        `build_prompt` returns the prompt for the enclosed texts and a nonce. `extra_texts` are further texts
+        in the prompt that must not contain the nonce. `limits` holds the maximum number of
+        characters of a text, by its name; for the others `max_eval_chars` applies. `top_logprobs`
+        asks for the log-probabilities of so many alternatives of each token.
+        """
+        shown = truncate_texts(texts, self.max_eval_chars, limits)
+        nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
+        enclosed = {name: enclose(name, text, nonce) for name, text in shown.texts.items()}
+        images = build_transcript(task).images
+        prompt = user_message(build_prompt(enclosed, nonce), images, show=self.images)
+        request = Request(
+            ({"role": "system", "content": SYSTEM}, prompt),
+            self.temperature,
+            self.max_tokens,
+            schema=schema,
+            nonce=nonce,
+            top_logprobs=top_logprobs,
+            params=self.params,
+        )
+        return request, shown
 
 
 async def ask_judge(
@@ -89,48 +145,12 @@ async def ask_judge(
     """Ask a question about texts of about `size` characters in a fresh context. Return the answer
     and what was shown.
 
-    `build` returns the request, as `build_request` does. `parse` returns the answer in a reply, or
-    raises UnreadableOutput. Raises BadResponseError if the reply is unreadable twice.
+    `build` returns the request, as `LlmJudge.build_request` does. `parse` returns the answer in a
+    reply, or raises UnreadableOutput. Raises BadResponseError if the reply is unreadable twice.
     """
-    request, shown = build() if size < THREAD_THRESHOLD else await run_in_thread(build)
-    return await ask_for_json(
-        ask, request, parse, subject="the judge's answer", in_thread=in_thread
-    ), shown
-
-
-def build_request(
-    config: JudgeConfig,
-    task: Task,
-    texts: dict[str, str],
-    build_prompt: Callable[[Mapping[str, str], str], str],
-    schema: Mapping[str, Any],
-    *,
-    extra_texts: tuple[str, ...] = (),
-    limits: Mapping[str, int] = NO_LIMITS,
-    top_logprobs: int | None = None,
-) -> tuple[Request, ShownTexts]:
-    """Return the request that asks a judge about named texts, and what of them it shows.
-
-    `build_prompt` returns the prompt for the texts and a nonce. `extra_texts` are further texts in
-    the prompt that must not contain the nonce. `limits` holds the maximum number of characters of a
-    text, by its name; for the others `max_eval_chars` applies. `top_logprobs` asks for the
-    log-probabilities of so many alternatives of each token.
-    """
-    shown = truncate_texts(texts, config.max_eval_chars, limits)
-    nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
-    prompt = user_message(
-        build_prompt(shown.texts, nonce), collect_images(task), show=config.images
-    )
-    request = Request(
-        ({"role": "system", "content": SYSTEM}, prompt),
-        config.temperature,
-        config.max_tokens,
-        schema=schema,
-        nonce=nonce,
-        top_logprobs=top_logprobs,
-        params=config.params,
-    )
-    return request, shown
+    request, shown = await run_in_thread_if_large(size, build)
+    subject = "the judge's answer"
+    return await ask_for_json(ask, request, parse, subject=subject, in_thread=in_thread), shown
 
 
 async def ask_for_json(
@@ -151,14 +171,12 @@ async def ask_for_json(
     A truncated reply is never parsed, however complete it looks: the request is repeated with
     MORE_ROOM times the tokens.
     """
-    reply, again = await _reply_or_nothing(ask, request), request
+    reply = await _reply_or_nothing(ask, request)
     try:
         return await _parse_whole(reply, parse, in_thread=in_thread)
     except UnreadableOutput as complaint:
         again = _re_ask_request(request, reply, str(complaint), getattr(ask, "max_tokens", None))
-        reply = await (
-            _reply_with_more_room(ask, again) if reply.truncated else ask.complete(again)
-        )
+    reply = await (_reply_with_more_room(ask, again) if reply.truncated else ask.complete(again))
     try:
         return await _parse_whole(reply, parse, in_thread=in_thread)
     except UnreadableOutput as complaint:
@@ -237,36 +255,6 @@ def _re_ask_request(request: Request, reply: Reply, complaint: str, limit: int |
         "content": f"That cannot be read: {without_control_tokens(complaint)}. {RE_ASK_PROMPT}",
     }
     return replace(request, messages=(*request.messages, answer, again), sample_index=sample_index)
-
-
-def check_judge_config(name: str, config: Any) -> None:
-    """Raise ConfigError for a bad name, limit or model."""
-    checks.text("name", name)
-    at = f"grader {name!r}:"
-    checks.whole_number(f"{at} max_eval_chars", config.max_eval_chars, 1)
-    checks.whole_number(f"{at} max_tokens", config.max_tokens, 1, optional=True)
-    checks.number(f"{at} temperature", config.temperature, optional=True)
-    checks.flag(f"{at} images", config.images)
-    if config.params is not None:
-        _use_parameters(at, config)
-    if not (config.model is None or is_model(config.model)):
-        raise checks.invalid_argument(
-            f"{at} model", "a name, a Model, a function of messages or None", config.model
-        )
-
-
-def _use_parameters(at: str, config: Any) -> None:
-    """Check the parameters of a judge; those that are settings of its own become these."""
-    check_parameters(f"{at} params", config.params)
-    for name in ("temperature", "max_tokens"):
-        if name in config.params:
-            object.__setattr__(config, name, config.params[name])
-    rest = {
-        name: value
-        for name, value in config.params.items()
-        if name not in {"temperature", "max_tokens"}
-    }
-    object.__setattr__(config, "params", rest or None)
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:
@@ -395,37 +383,38 @@ def _check_not_embedded(before: str, after: str) -> None:
     Also for one that is introduced as a form, a quotation or a supposition, for one that is taken
     back, and for one beside a refusal to judge, in English. In doubt the judge is asked again.
     """
+    continues = SENTENCE_GOES_ON.match(after)
+    complaints = {
+        "the JSON object is part of something else": _is_enclosed(before, after),
+        "the JSON object is part of a sentence": NO_VERDICT.search(before[-80:])
+        or (continues and not continues[0][-1].isupper()),
+        "the JSON object may not be your verdict": TAKEN_BACK.search(after)
+        or _is_introduced_as_another(before),
+        "there is a refusal beside the JSON object": REFUSAL.search(before)
+        or REFUSAL.search(after),
+        "there are code blocks inside each other": any(
+            # every second fence closes a block, and closing fences have no language
+            fence[1]
+            for fence in islice(FENCE.finditer(before), 1, None, 2)
+        ),
+    }
+    for complaint, applies in complaints.items():
+        if applies:
+            raise UnreadableOutput(f"{complaint}; write one object and nothing else")
+
+
+def _is_enclosed(before: str, after: str) -> bool:
+    """Whether an object stands within a quotation, a list or a call, or after a "!" that negates
+    it.
+    """
     lead = before.rstrip()
     is_negated = lead.endswith("!") and (lead == before or not lead[-2:-1].isalnum())
-    if (
+    return (
         is_negated
         or lead.endswith(EMBEDDED_PREFIXES)
         or after.lstrip().startswith(EMBEDDED_SUFFIXES)
-        or before.count('"') % 2
-    ):
-        raise UnreadableOutput(
-            "the JSON object is part of something else; write one object and nothing else"
-        )
-    continues = SENTENCE_GOES_ON.match(after)
-    if (continues and not continues[0][-1].isupper()) or NO_VERDICT.search(before[-80:]):
-        raise UnreadableOutput(
-            "the JSON object is part of a sentence; write one object and nothing else"
-        )
-    if _is_introduced_as_another(before) or TAKEN_BACK.search(after):
-        raise UnreadableOutput(
-            "the JSON object may not be your verdict; write one object and nothing else"
-        )
-    if REFUSAL.search(before) or REFUSAL.search(after):
-        raise UnreadableOutput(
-            "there is a refusal beside the JSON object; write one object and nothing else"
-        )
-    fenced = False
-    for fence in FENCE.finditer(before):
-        if fenced and fence[1]:
-            raise UnreadableOutput(
-                "there are code blocks inside each other; write one object and nothing else"
-            )
-        fenced = not fenced
+        or before.count('"') % 2 == 1
+    )
 
 
 def _is_introduced_as_another(before: str) -> bool:
@@ -593,11 +582,10 @@ def score_at(data: Mapping[str, Any], key: str, scale: Scale) -> float:
     """Return the `plain_number` on the scale under `key`. Raises UnreadableOutput for anything
     else: bools, 11 of 1 to 10.
     """
-    number: Any = plain_number(data.get(key))
+    number = plain_number(data.get(key))
     if not scale.holds(number):
         raise misfit(data, key, scale.description)
-    score: float = number
-    return score
+    return float(number)
 
 
 def bool_at(data: Mapping[str, Any], key: str) -> bool | None:
