@@ -31,14 +31,8 @@ from ..loop.trace import Trace
 from ..middleware import Budget
 from ..models import connect
 from ..models.endpoint_url import redacted_model_name, redacted_url
-from ..models.registry import (
-    LOCAL_SERVERS,
-    alternative_models,
-    canonical_name,
-    openai_url,
-    server_url,
-    split_names,
-)
+from ..models.model_names import LOCAL_SERVERS, canonical_name, split_names
+from ..models.registry import alternative_models, openai_url, server_url
 from ..plans.quality.priors import Priors
 from ..protocols import Model, Requirement
 from ..requirements import kinds, parse

@@ -17,7 +17,7 @@ from ..errors import ConfigError, RedraftError
 from ..graders import Judge
 from ..graders.foreign import foreign_grader
 from ..models import connect
-from ..models.registry import split_names
+from ..models.model_names import split_names
 from ..settings import Settings
 from ..storage import JsonlStore
 from ..storage.secure_files import make_folder

@@ -14,21 +14,17 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from ..base.text import shorten
 from ..errors import AuthenticationError, ConfigError, ModelError
 from ..protocols import Model
+from .chat_replies import parse_body
 from .endpoint_url import path_hint, redacted_url, with_version
 from .http_client import RequestTarget, Timeouts, fetch
 from .http_requests import port_of
+from .model_names import split_names
 from .openai_chat import OPENAI_URL, Chat, model_names
-from .openai_responses import error_from_status, parse_body, parse_error_body, shorten
-from .registry import (
-    configured_proxy,
-    connect,
-    connect_endpoint,
-    openai_url,
-    server_url,
-    split_names,
-)
+from .registry import configured_proxy, connect, connect_endpoint, openai_url, server_url
+from .server_errors import error_from_status, parse_error_body
 
 CONNECT_SECONDS = 0.25
 LOCAL_TIMEOUTS = Timeouts(connect=CONNECT_SECONDS, idle=1.0, total=1.0)

@@ -28,17 +28,18 @@ from ..errors import (
 )
 from ..middleware.observe import observer
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
-from .http_errors import (
+from .http_requests import (
     ConnectTimeoutError,
     HttpError,
+    HttpRequest,
     InvalidRequestError,
     NoRoomError,
     ProtocolError,
     ProxyError,
     TLSError,
     UnreachableError,
+    without_framing,
 )
-from .http_requests import HttpRequest, without_framing
 
 if TYPE_CHECKING:
     from .http_sessions import HttpSession, Response

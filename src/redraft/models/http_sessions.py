@@ -29,18 +29,18 @@ from ..base.descriptors import (
     is_shortage,
 )
 from ..base.log import endpoint_log
-from .http_errors import (
+from .http_requests import (
     ConnectTimeoutError,
     HttpError,
+    HttpRequest,
     InvalidRequestError,
     NoRoomError,
     ProtocolError,
     ProxyError,
     TLSError,
     UnreachableError,
+    tls_error_text,
 )
-from .http_requests import HttpRequest
-from .tls_errors import tls_error_text
 
 MAX_FIELD_BYTES = 64 * 1024
 """The longest field in the head of a response."""

@@ -21,8 +21,8 @@ from ..base.parameters import merge_parameters
 from ..errors import ConfigError
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
-from .client_errors import model_error
-from .client_objects import is_langchain_chat_model, is_openai_compatible
+from .chat_replies import read_count, reply_from_message
+from .client_packages import derives_from, mask_logs, model_error, secrets_of
 from .endpoint_url import redacted_url
 from .http_client import LoopLocal
 from .openai_chat import (
@@ -33,8 +33,6 @@ from .openai_chat import (
     without_length_bounds,
 )
 from .openai_client import client_without_retries, close_if_own
-from .openai_responses import read_count, reply_from_message
-from .pydantic_ai import mask_logs, secrets_of
 
 SAMPLING_FIELDS = {
     "temperature": ("temperature",),
@@ -96,7 +94,7 @@ class LangChainModel(ExtraBodyTools):
             self.base_url = redacted_url(address)
         self.identity = f"langchain:{kind.__module__}.{kind.__qualname__}{_parameters(self._model, self._extra)}"  # noqa: E501
         self.formats: tuple[Format, ...] = (
-            FORMATS if is_openai_compatible(self._model) else ("text",)
+            FORMATS if _is_openai_compatible(self._model) else ("text",)
         )
         secrets = secrets_of(self._model)
         self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
@@ -190,7 +188,7 @@ def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
     """
     given, bound = model, dict[str, Any]()
     for _ in range(10):
-        if is_langchain_chat_model(model):
+        if derives_from(model, "langchain_core.language_models", "BaseChatModel"):
             return model, bound
         if not any(
             kind.__name__ in {"RunnableBinding", "RunnableRetry"} for kind in type(model).__mro__
@@ -205,6 +203,13 @@ def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
         else "for a chain, give a function"
     )
     raise ConfigError(f"of LangChain's objects, a model can be a chat model, got {kind}: {advice}")
+
+
+def _is_openai_compatible(model: Any) -> bool:
+    """Whether a model sends its parameters to an OpenAI-compatible endpoint, response formats
+    included.
+    """
+    return derives_from(model, "langchain_openai", "BaseChatOpenAI")
 
 
 def _address(model: Any) -> str | None:

@@ -20,12 +20,14 @@ from typing import Any
 from weakref import WeakSet
 
 from ..base.jsontext import replace_lone_surrogates
+from ..base.text import shorten
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..protocols import FORMATS, Reply, Request
+from .chat_replies import read_reply
 from .http_client import REFUSED_USAGE
 from .openai_chat import ExtraBodyTools, complete_body, request_body
-from .openai_responses import ErrorBody, error_from_status, read_reply, shorten
 from .pricing import FREE
+from .server_errors import ErrorBody, error_from_status
 from .sse import StreamAssembler
 
 _INSTALL = "a local: model needs the package xllamacpp: pip install 'redraft[local]'"

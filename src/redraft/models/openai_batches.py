@@ -21,6 +21,7 @@ import orjson
 from ..base.jsontext import loads
 from ..errors import BadResponseError, ModelError
 from ..protocols import Reply, Request
+from .chat_replies import parse_body, read_count
 from .http_client import (
     MAX_BODY_BYTES,
     REFUSED_USAGE,
@@ -30,7 +31,7 @@ from .http_client import (
     open_exchange,
 )
 from .openai_chat import Chat, dump_request
-from .openai_responses import ErrorBody, error_from_status, parse_body, read_count
+from .server_errors import ErrorBody, error_from_status
 from .sse import LineSplitter
 from .waits import parse_retry_after
 

@@ -33,6 +33,7 @@ from ..errors import ConfigError, ModelError
 from ..loop.records import ToolCall
 from ..protocols import FORMATS, Reply, Request
 from ..usage import NO_USAGE, current_entry
+from .chat_replies import parse_body, read_reply
 from .endpoint_url import (
     CHAT_PATH,
     check_proxy,
@@ -53,14 +54,8 @@ from .http_client import (
     masked_headers,
     open_exchange,
 )
-from .openai_responses import (
-    error_from_status,
-    parse_body,
-    parse_error_body,
-    read_reply,
-    stated_error,
-)
 from .reasoning import VisibleText
+from .server_errors import error_from_status, parse_error_body, stated_error
 from .sse import SSEParser, StreamAssembler
 from .waits import parse_rate_limits
 

@@ -19,7 +19,7 @@ from ..base.masking import Mask, answer_mask, without_cause
 from ..base.threads import call_in_daemon_thread
 from ..errors import ConfigError
 from ..protocols import FORMATS, Reply, Request
-from .client_errors import model_error
+from .client_packages import mask_logs, model_error, secrets_of
 from .endpoint_url import redacted_url
 from .http_client import (
     MAX_BODY_BYTES,
@@ -29,7 +29,6 @@ from .http_client import (
     too_large_error,
 )
 from .openai_chat import Chat, ExtraBodyTools
-from .pydantic_ai import mask_logs, secrets_of
 
 T = TypeVar("T")
 DEFAULT_HTTP_CLIENTS = frozenset({"AsyncHttpxClientWrapper", "_AsyncHttpxClientWrapper"})

@@ -10,26 +10,23 @@ they can be masked.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 from ..base.jsontext import replace_lone_surrogates
 from ..base.masking import (
-    SECRET_NAME,
     Mask,
     answer_mask,
     secrets_in_environment,
     secrets_in_fields,
-    secrets_in_headers,
     secrets_in_proxy,
-    secrets_in_url,
     without_cause,
     without_secret_fields,
 )
 from ..base.parameters import merge_parameters
+from ..base.text import shorten
 from ..errors import (
     BadResponseError,
     ConfigError,
@@ -42,16 +39,12 @@ from ..loop.task import Message, message_text
 from ..middleware.messages import SYSTEM_ROLES
 from ..protocols import Format, Reply, Request
 from ..usage import Usage, current_entry
+from .chat_replies import read_tool_calls, reply_from_message
+from .client_packages import http_client_class, mask_logs, reachable_objects, secrets_of
 from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal, malformed_response
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
-from .openai_responses import (
-    ErrorBody,
-    error_from_status,
-    read_tool_calls,
-    reply_from_message,
-    shorten,
-)
+from .server_errors import ErrorBody, error_from_status
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
 IMAGE_DOWNLOADING_MODULES = (
@@ -60,22 +53,8 @@ IMAGE_DOWNLOADING_MODULES = (
     "pydantic_ai.models.cohere",
 )
 """Where pydantic-ai may download an image from its address to send its bytes."""
-LOGGERS = {  # of vendors' packages and their HTTP clients
-    *(
-        "httpx",
-        "httpx2",
-        "httpcore",
-        "httpcore2",
-        "openai",
-        "anthropic",
-        "google_genai",
-        "groq",
-        "mistralai",
-        "cohere",
-    ),
-    *("huggingface_hub", "botocore", "boto3", "urllib3", "pydantic_ai"),
-}
-MAX_DEPTH, MAX_OBJECTS = 6, 2000  # limits of the search for clients and keys below a model
+
+
 VENDOR_ALIASES = {
     "gemini": "google",
     "google-gla": "google",
@@ -278,9 +257,6 @@ SETTINGS = {
 """Settings of pydantic-ai, by the names that they have in OpenAI's chat protocol."""
 
 
-# ---- models and requests
-
-
 def _infer_model(spec: Any, access: Mapping[str, str]) -> Any:
     """Return the model of pydantic-ai; `access`: arguments of its provider. Raises ConfigError."""
     try:
@@ -440,9 +416,6 @@ def _tool_definition(tool: Mapping[str, Any]) -> Any:
     )
 
 
-# ---- replies and errors
-
-
 def _to_reply(answer: Any) -> Reply:
     # pydantic-ai reports 0 for an unknown number of tokens
     usage = Usage(
@@ -555,9 +528,6 @@ def _failed_to_connect(error: BaseException | None) -> bool:
     return False
 
 
-# ---- the HTTP clients of vendors' packages, and their keys
-
-
 def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> None:
     """Apply the policy to the HTTP clients of a model. A client that the user made (not
     `created_here`) is left alone.
@@ -568,7 +538,7 @@ def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> N
     provider = getattr(model, "_provider", None)
     own = getattr(provider, "_own_http_client", None)
     if created_here:
-        clients = [value for value in _reachable_objects(model) if _http_client_class(value)]
+        clients = [value for value in reachable_objects(model) if http_client_class(value)]
     else:
         clients = [] if own is None else [own]
     for client in clients:
@@ -587,7 +557,7 @@ def _apply_client_policy(client: Any, proxy: str | None) -> Any:
     """
     client.follow_redirects = False
     if proxy != "env":
-        other = _http_client_class(client)(proxy=proxy, trust_env=False) if proxy else None
+        other = http_client_class(client)(proxy=proxy, trust_env=False) if proxy else None
         client._mounts = other._mounts if other else {}  # noqa: SLF001
     return client
 
@@ -612,97 +582,3 @@ def _check_environment_proxies(model: Any, proxy: str | None) -> None:
             f"{vendor}: its package would use the proxy of {names}: allow it with "
             "REDRAFT_PROXY=env, or unset them"
         )
-
-
-def _http_client_class(value: Any) -> Any:
-    """Return the class `AsyncClient` of httpx or httpx2 that a value is an instance of; None if it
-    is none.
-    """
-    kinds = type(value).__mro__
-    return next(
-        (
-            c
-            for c in kinds
-            if c.__name__ == "AsyncClient" and c.__module__.partition(".")[0] in {"httpx", "httpx2"}
-        ),
-        None,
-    )
-
-
-def secrets_of(model: Any) -> set[str]:
-    """Return the keys that a model holds, and those in the environment, where vendors' packages
-    look for theirs.
-    """
-    secrets = set(secrets_in_environment(os.environ))
-    for value in _reachable_objects(model):
-        if _http_client_class(value):
-            secrets |= set(secrets_in_headers(value.headers))
-        for name, inner in _fields(value):
-            if isinstance(inner, str):
-                secrets |= set(_secrets_in(name, inner))
-            elif type(inner).__name__ == "URL":
-                secrets |= set(secrets_in_url(str(inner)))
-            elif callable(reveal := getattr(inner, "get_secret_value", None)):
-                secrets.add(str(reveal()))
-    return secrets
-
-
-class _MaskingFilter(logging.Filter):
-    """Masks secrets in log records of vendors' packages, which log response headers at DEBUG."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._secrets: set[str] = set()
-        self._mask = Mask(())
-
-    def add_secrets(self, secrets: set[str]) -> None:
-        if not secrets <= self._secrets:
-            self._secrets |= secrets
-            self._mask = Mask(self._secrets)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if (masked := self._mask(message)) is not message:
-            record.msg, record.args = masked, None
-        return True
-
-
-_MASKING_FILTER = _MaskingFilter()
-
-
-def mask_logs(secrets: set[str]) -> None:
-    """Mask secrets in the log records of vendors' packages and of their HTTP clients."""
-    _MASKING_FILTER.add_secrets(secrets)
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in LOGGERS:
-            logging.getLogger(name).addFilter(_MASKING_FILTER)
-
-
-def _secrets_in(name: str, value: str) -> Iterator[str]:
-    if "://" in value:
-        yield from secrets_in_url(value)
-    elif SECRET_NAME.search(name) and len(value) >= 8 and not value.isupper() and " " not in value:
-        yield value
-
-
-def _reachable_objects(model: Any) -> Iterator[Any]:
-    """Yield a model, its provider, the vendor's client, and the objects in their attributes."""
-    level, seen = [model], {id(model)}
-    for _ in range(MAX_DEPTH):
-        inner = []
-        for value in level:
-            yield value
-            for _, child in _fields(value):
-                if (
-                    id(child) not in seen
-                    and len(seen) < MAX_OBJECTS
-                    and not isinstance(child, str | bytes | int | float | type)
-                ):
-                    seen.add(id(child))
-                    inner.append(child)
-        level = inner
-
-
-def _fields(value: Any) -> list[tuple[str, Any]]:
-    fields = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    return [(str(name), inner) for name, inner in list(fields.items())[:200]]

@@ -27,16 +27,18 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import orjson
 
 from ..base import checks
+from ..base.text import shorten
 from ..errors import ConfigError
 from ..loop.task import Message, message_text
 from ..protocols import Reply, Request
 from ..usage import Usage
+from .chat_replies import json_type_name, read_count
 from .endpoint_url import parse_base_url, redacted_model_name, redacted_url
 from .http_client import Timeouts, malformed_response
+from .model_names import VENDORS
 from .openai_chat import OPENAI_URL, Chat
-from .openai_responses import json_type_name, read_count, shorten
 from .pricing import FREE, Price
-from .registry import VENDORS, connect, connect_endpoint
+from .registry import connect, connect_endpoint
 
 ServerApi: TypeAlias = Literal[
     "classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"

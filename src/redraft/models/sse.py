@@ -14,27 +14,28 @@ from ..base.jsontext import join_surrogate_pairs, nesting_depth
 from ..base.text import utf8_size
 from ..loop.records import MAX_TOOL_CALLS
 from ..protocols import Reply
+from .chat_replies import (
+    MAX_ARGUMENT_DEPTH,
+    MAX_TOKENS,
+    bad_response,
+    json_type_name,
+    logprob_entries,
+    read_cached_tokens,
+    read_finish,
+    read_identity,
+    read_logprobs,
+    read_usage,
+    reasoning_field,
+    reply_from_message,
+    split_content,
+)
 from .http_client import (
     MAX_BODY_BYTES,
     UNKNOWN_USAGE,
     malformed_response,
     too_large_error,
 )
-from .logprobs import MAX_TOKENS, logprob_entries, read_logprobs
-from .openai_responses import (
-    MAX_ARGUMENT_DEPTH,
-    answer_error,
-    bad_response,
-    json_type_name,
-    read_cached_tokens,
-    read_finish,
-    read_identity,
-    read_usage,
-    reasoning_field,
-    reply_from_message,
-    split_content,
-    stated_error,
-)
+from .server_errors import answer_error, stated_error
 
 MAX_EVENT_OVERHEAD = 1024  # bytes of an event around its text
 

@@ -1,13 +1,14 @@
-"""Read the responses of OpenAI-compatible endpoints: replies, usage, tool calls and errors.
+"""Read the answers of OpenAI's chat protocol: replies, usage, tool calls and log-probabilities.
 
-Nothing here uses the network. A body becomes a `Reply`, or the `ModelError` that describes it. All
-clients share this module; `sse` reads streams, `waits` how long a server asks to wait.
+Nothing here uses the network. A body becomes a `Reply`, or a `ModelError` that says why it is not
+one. All clients of chat models share this module; `sse` reads streams, `server_errors` reads what a
+server says is wrong.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -17,43 +18,23 @@ from typing import Any
 from ..base.checks import is_blank
 from ..base.finish_reasons import checked_finish, ending_of
 from ..base.jsontext import loads, nesting_depth, reject_constant
+from ..base.text import shorten
 from ..errors import (
-    NOTHING_LEFT,
-    AuthenticationError,
     BadResponseError,
     ContentFilterError,
-    ContextLengthError,
     ModelError,
-    ModelTimeoutError,
-    ModelUnavailableError,
-    RateLimitError,
 )
 from ..loop.records import MAX_TOOL_CALLS, ToolCall
-from ..protocols import RateLimitStatus, Reply
+from ..protocols import RateLimitStatus, Reply, TokenLogprobs
 from ..usage import Usage
-from .error_words import Fault, is_out_of_credit, stated_fault
-from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, malformed_response
-from .logprobs import logprob_entries, read_logprobs
+from .http_client import UNKNOWN_USAGE, malformed_response
 from .reasoning import split_reasoning
-from .waits import is_used_up, stated_wait
-
-_BUSY_CODES = {"rate_limit_exceeded": 429, "rate_limit_error": 429, "overloaded_error": 529}
-_OUT_OF_QUOTA_CODES = {
-    "insufficient_quota",
-    "billing_not_active",
-    "billing_hard_limit_reached",
-    "billing_error",
-    "account_deactivated",
-}
-_JINJA_PREFIX = "Jinja Exception: "
-_ROW_AND_COLUMN = re.compile(r" at row \d+, column \d+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
-
-
-def shorten(text: str, limit: int = 300) -> str:
-    """Return a text on one line of at most `limit` characters, without control characters."""
-    line = " ".join(_CONTROL.sub(" ", text[: 4 * limit]).split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+from .server_errors import (
+    ErrorBody,
+    answer_error,
+    page_text,
+    stated_error,
+)
 
 
 def parse_body(body: bytes, content_type: str = "") -> Any:
@@ -80,15 +61,6 @@ def _not_json_message(body: bytes, content_type: str, error: str) -> str:
         return f"sent text that is not UTF-8 (byte {bad.start})"
     kind = f" ({shorten(content_type, 60)})" if content_type and "json" not in content_type else ""
     return f"sent broken or cut off JSON{kind}: {shorten(error, 100)}"
-
-
-_MARKUP = r"<(script|style)\b(?:.*?</\1>|.*)|<[^<>]*>"  # (unclosed scripts, too)
-
-
-def page_text(body: bytes) -> str:
-    """Return the text of a web page, without its tags."""
-    page = body[:4000].decode("utf-8", "replace")
-    return re.sub(_MARKUP, " ", page, flags=re.DOTALL | re.IGNORECASE)
 
 
 def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> Reply:
@@ -147,54 +119,6 @@ def json_type_name(value: Any) -> str:
         bool: "true or false",
     }
     return kinds.get(type(value), "a number")
-
-
-def stated_error(part: Any) -> Any:
-    """Return the error that a part of an answer (the body, a choice, a message, an event) states,
-    or None.
-    """
-    if not isinstance(part, Mapping):
-        return None
-    error = (
-        part.get("error")
-        or (part if "error" in (part.get("object"), part.get("type")) else None)
-        or _minimax_error(part)
-    )
-    is_error = any(error.values()) if isinstance(error, Mapping) else error
-    return error if is_error else None
-
-
-def _minimax_error(part: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the error in the field that MiniMax adds to each answer; 0 is its code for success."""
-    state = part.get("base_resp")
-    if isinstance(state, Mapping) and state.get("status_code"):
-        return {"code": state["status_code"], "message": state.get("status_msg")}
-    return None
-
-
-_ERRORS_IN_ANSWERS = {RateLimitError, AuthenticationError, ContentFilterError, ContextLengthError}
-
-
-def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> ModelError:
-    """Return the error for an answer with status 200 that states an error, with the server's words
-    and its status.
-    """
-    body = ErrorBody({"error": error})
-    wait = stated_wait(body.status or 502, {}, error)
-    kind, is_retryable = _error_class(body.status or 200, body, wait)
-    status = f"status {body.status}: " if body.status else ""
-    text = (
-        f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
-    )
-    asked = wait if is_retryable else None
-    if kind in _ERRORS_IN_ANSWERS or (kind is ModelUnavailableError and not is_retryable):
-        stated = kind(
-            text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage
-        )
-        return _with_cause(stated, body, body.status or 200)
-    failure = malformed_response(text, retryable=is_retryable)
-    failure.status, failure.retry_after, failure.usage = body.status, asked, usage
-    return failure
 
 
 def read_finish(choice: Mapping[str, Any], usage: Usage = UNKNOWN_USAGE) -> str | None:
@@ -447,174 +371,66 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
     return raw if isinstance(raw, str) and raw.strip() else json.dumps(value, ensure_ascii=False)
 
 
-# ---- errors
+# ---- log-probabilities
+
+MAX_TOP_TOKENS = 20  # alternatives of a token that are kept
+MAX_TOKENS = 100_000  # tokens of an answer whose log-probabilities are read
 
 
-# OpenAI and most others; TGI; Databricks
-_CODE_FIELDS = ("code", "type", "error_type", "error_code")
-
-
-def _error_fields(data: Any) -> Mapping[str, Any]:
-    """Return the fields of the error in a body; a text is its message. An error may be the first of
-    a list (Gemini, Cloudflare).
+def logprob_entries(choice: Mapping[str, Any]) -> list[Any]:
+    """Return the entries for the tokens in a choice, as the endpoint sent them; an empty list if
+    there are none.
     """
-    for _ in range(4):
-        if isinstance(data, list) and data:
-            data = data[0]
-        elif isinstance(data, Mapping):
-            inner = data.get("error") or data.get("errors")
-            if isinstance(inner, str):
-                return {"message": inner, **data}
-            if not isinstance(inner, Mapping | list) or not inner:
-                return data
-            data = inner
-        else:
-            break
-    return data if isinstance(data, Mapping) else {"message": data}
+    logprobs = choice.get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    return content if isinstance(content, list) else []
 
 
-class ErrorBody:
-    """An error object of a server: its message, its codes, and the parameter that it names."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-        self._fields: Mapping[str, Any] = _error_fields(data)
-        detail = self._fields.get("detail")
-        text = _error_message(self._fields.get("message") or detail or "")
-        self.text = shorten(f"{text}{_cause_of(self._fields)}")
-
-    @property
-    def status(self) -> int | None:
-        """The HTTP status that it states, as a number or by a word for a busy server."""
-        code = str(self._fields.get("code"))
-        if len(code) == 3 and code.isdecimal():
-            return int(code)
-        return next((status for word, status in _BUSY_CODES.items() if word in self.codes), None)
-
-    @property
-    def codes(self) -> set[str]:
-        return {str(self._fields[k]) for k in _CODE_FIELDS if self._fields.get(k)}
-
-    def fault(self, status: int) -> Fault | None:
-        """Return what its codes and its text say is wrong."""
-        return stated_fault(status, self.codes, self.text)
-
-    def is_inferred(self, status: int) -> bool:
-        """Whether only its text says so, which may quote the request."""
-        return self.fault(status) != stated_fault(status, self.codes, "")
-
-    def is_used_up(self, status: int, wait: float | None) -> bool:
-        """Whether the account has no money, or its quota is zero or used up for a day; `wait`: see
-        `stated_wait`.
-        """
-        if status == 402 or self.codes & _OUT_OF_QUOTA_CODES or self.fault(status) == "money":
-            return True
-        return status == 429 and is_used_up(self.data, wait)
-
-    @property
-    def param(self) -> str | None:
-        param = self._fields.get("param")
-        return param if isinstance(param, str) else None
-
-
-def _cause_of(fields: Mapping[str, Any]) -> str:
-    """Return the words of the provider behind a router, which OpenRouter puts beside its own
-    message.
+def read_logprobs(entries: list[Any]) -> tuple[TokenLogprobs, ...]:
+    """Return the tokens with their log-probabilities; () if one is malformed: an answer without
+    them is still an answer.
     """
-    metadata = fields.get("metadata")
-    raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
-    return f" ({shorten(raw, 200)})" if isinstance(raw, str) and raw.strip() else ""
-
-
-def _error_message(message: Any) -> str:
-    """Return the message of an error: that of a chat template without its source, those of a
-    validator by field.
-    """
-    if isinstance(message, Mapping):
-        message = message.get("detail") or message.get("message") or str(message)
-    if isinstance(message, list):
-        return "; ".join(map(_field_error, message[:10]))
-    text = str(message)
-    return (
-        text.rpartition(_JINJA_PREFIX)[2]
-        if _JINJA_PREFIX in text
-        else _ROW_AND_COLUMN.split(text, 1)[0]
-    )
-
-
-def _field_error(detail: Any) -> str:
-    """Return one error of a validator, without the value that it repeats."""
-    if not isinstance(detail, Mapping) or "msg" not in detail:
-        return str(detail)
-    location = detail.get("loc")
-    return (
-        f"{'.'.join(map(str, location))}: {detail['msg']}"
-        if isinstance(location, list)
-        else str(detail["msg"])
-    )
-
-
-def parse_error_body(body: bytes) -> ErrorBody:
-    """Return the error in a body of any form."""
     try:
-        return ErrorBody(loads(body))
-    except ValueError:
-        return ErrorBody(page_text(body))
-
-
-def error_from_status(
-    status: int, error_body: ErrorBody, headers: Mapping[str, str] | None = None
-) -> ModelError:
-    """Return the typed error for an error status, with the usage of a refused call."""
-    wait = stated_wait(status, headers or {}, error_body.data)
-    kind, retryable = _error_class(status, error_body, wait)
-    text = f": {error_body.text}" if error_body.text else ""
-    if error_body.param and error_body.param not in error_body.text:
-        text += (
-            f" (parameter {shorten(error_body.param, 60)!r}: "
-            f"{shorten(', '.join(sorted(error_body.codes)), 100)})"
+        tokens = [_token_text(entry) for entry in entries[: MAX_TOKENS + 1]]
+        if len(tokens) > MAX_TOKENS:
+            return ()
+        has_digit = [any(map(str.isdigit, token)) for token in tokens]
+        kept = (
+            here or before for here, before in zip(has_digit, [False, *has_digit], strict=False)
         )
-    asked = wait if retryable else None
-    refused = kind(
-        f"status {status}{text}",
-        status=status,
-        retry_after=asked,
-        retryable=retryable,
-        usage=REFUSED_USAGE,
-    )
-    return _with_cause(refused, error_body, status)
+        return tuple(
+            TokenLogprobs(t, _top_tokens(e) if k else ())
+            for t, e, k in zip(tokens, entries, kept, strict=True)
+        )
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return ()
 
 
-def _with_cause(error: ModelError, body: ErrorBody, status: int) -> ModelError:
-    """Note whether only the text of a body says what is wrong, and whether it is the quota or the
-    credit.
+def _token_text(entry: Mapping[str, Any]) -> str:
+    """Return a token. Its bytes are preferred: a token may be a part of a character."""
+    data, token = entry.get("bytes"), entry["token"]
+    if not isinstance(token, str):
+        raise TypeError(token)
+    return bytes(data).decode("utf-8", "surrogateescape") if isinstance(data, list) else token
+
+
+def _top_tokens(entry: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Return the most likely tokens and the chosen one. Raises ValueError for what is no
+    log-probability.
     """
-    error.inferred = body.is_inferred(status)
-    if isinstance(error, AuthenticationError) and is_out_of_credit(error):
-        error.reason = NOTHING_LEFT
-    return error
+    alternatives = [entry, *(entry.get("top_logprobs") or ())][: MAX_TOP_TOKENS + 1]
+    return tuple({_token_text(one): _logprob(one["logprob"]) for one in alternatives}.items())
 
 
-def _error_class(
-    status: int, error_body: ErrorBody, wait: float | None
-) -> tuple[type[ModelError], bool]:
-    """Return the class of an error, and whether its call may be retried."""
-    fault = error_body.fault(status)
-    if fault == "filter":
-        return ContentFilterError, False
-    if fault == "length" or status == 413:
-        return ContextLengthError, False
-    if status in {401, 403} or fault == "key" or error_body.is_used_up(status, wait):
-        return AuthenticationError, False
-    if status in {404, 405, 410} or fault == "model":
-        return ModelUnavailableError, False
-    match status:
-        case 408:
-            return ModelTimeoutError, True
-        case 429:
-            return RateLimitError, True
-        case (
-            409 | 424 | 425 | 498
-        ):  # (424: TGI failed while it generated; 498: Groq has no capacity)
-            return ModelUnavailableError, True
-    return (ModelError, False) if 400 <= status < 500 else (ModelUnavailableError, True)
+def _logprob(value: Any) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or math.isnan(value)
+        or value > MAX_LOGPROB
+    ):
+        raise ValueError(value)
+    return max(min(float(value), 0.0), MIN_LOGPROB)
+
+
+MIN_LOGPROB, MAX_LOGPROB = -1e4, 1e-3  # (some endpoints send -inf, and 0 with a rounding error)
