@@ -28,6 +28,7 @@ from ..graders.judging.ranking import Pairwise, Ranker
 from ..loop.serialize import pack
 from ..loop.task import Task
 from ..middleware import Budget
+from ..models.traits import traits_of_model
 from ..runs import BatchReport, BatchSettings, batch
 from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
@@ -284,9 +285,8 @@ def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
             "a variant is a model, the path of a prompt, or a mapping of settings, got "
             f"{format_value(variant)}"
         )
-    return variant if isinstance(variant, str) else str(
-        getattr(variant, "name", type(variant).__name__)
-    ), {"model": variant}
+    label = variant if isinstance(variant, str) else traits_of_model(variant).name
+    return label, {"model": variant}
 
 
 def _content_hash(own: Mapping[str, Any]) -> str:
@@ -298,7 +298,8 @@ def _content_hash(own: Mapping[str, Any]) -> str:
         for name, value in own.items()
     }
     model = own.get("model")
-    contents["model"] = getattr(model, "identity", model)
+    traits = traits_of_model(model)
+    contents["model"] = model if isinstance(model, str) else traits.identity or None
     kept = {
         name: value
         for name, value in contents.items()
@@ -313,7 +314,7 @@ def _content_hash(own: Mapping[str, Any]) -> str:
         {
             **kept,
             **params,
-            **({"params": declared} if (declared := getattr(model, "params", None)) else {}),
+            **({"params": traits.params} if traits.params else {}),
         }
     )[:8]
 

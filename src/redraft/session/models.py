@@ -30,9 +30,9 @@ from ..middleware.prompt_cuts import notice_cut_prompts
 from ..middleware.retry import retry
 from ..middleware.timeout import MAX_WAIT, timeout
 from ..models import connect
-from ..models.endpoint_url import redacted_url
 from ..models.pricing import FREE, Price, price_of
 from ..models.registry import alternative_models
+from ..models.traits import traits_of_model
 from ..protocols import Call, Model, Reply, Request
 from .options import Options
 from .perform import ModelClient
@@ -136,7 +136,8 @@ class Models:
         if repeated := [model.name for model in models if counts[model.identity] > 1]:
             raise ConfigError(f"a list of models names each once, got {repeated[0]!r} twice")
         labels = [
-            model.name if names[model.name] == 1 else endpoint_label(model) for model in models
+            model.name if names[model.name] == 1 else traits_of_model(model).endpoint
+            for model in models
         ]
         availabilities = [
             Availability(label, partial(_tell, self.listeners)) for label in labels[:-1]
@@ -163,16 +164,14 @@ class Models:
         """
         options = self.options
         price = self._price_or_raise(model)
-        endpoint = endpoint_label(model)
-        call = (
-            model.complete
-            if _enforces_timeout(model, options.timeout)
-            else timeout(model.complete, options.timeout, endpoint)
-        )
+        traits = traits_of_model(model)
+        endpoint = traits.endpoint
+        call: Call = model.complete
+        if options.timeout is not None and (traits.timeout or inf) > options.timeout:
+            call = timeout(call, options.timeout, endpoint)
         capabilities = self.capabilities.for_model(model.identity, model.name)
-        check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
-        is_chat = getattr(model, "takes_probes", True)  # and has one prompt
-        if is_chat:
+        check = partial(checked_reply, endpoint, may_offer_tools=traits.may_offer_tools)
+        if traits.takes_probes:
             call = notice_cut_prompts(call, endpoint)
         call = with_cost(call, price, check)
         call = availability.guard(call) if availability else call
@@ -184,33 +183,31 @@ class Models:
             )
         else:
             call = limit_concurrency(call, self._limiter, endpoint)
-        writes_text = getattr(model, "writes_text", True)
         costs = (
-            CostEstimator(price, model.name, writes_text=writes_text) if options.budget else None
+            CostEstimator(price, model.name, writes_text=traits.writes_text)
+            if options.budget
+            else None
         )
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
-        if availability and is_chat:
+        if availability and traits.takes_probes:
             availability.probe = call
-        call = adapt(call, capabilities, getattr(model, "formats", ("text",)))
+        call = adapt(call, capabilities, traits.formats)
         retries = (
             min(options.retries, availability.max_retries) if availability else options.retries
         )
         # for longer the endpoint's limiter waits, if anything does
         longest = MAX_WAIT if self.limit_calls else inf
         call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
-        address, operation = getattr(model, "base_url", None), getattr(model, "operation", "chat")
-        call = observer().record_calls(call, model.name, address, operation)
+        call = observer().record_calls(call, model.name, traits.base_url or None, traits.operation)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
-        call = offer_own_tools(
-            call, getattr(model, "tools", ()), getattr(model, "tool_choice", None)
-        )
+        call = offer_own_tools(call, traits.tools, traits.tool_choice)
         if self.watch:
             call = self.watch(call)
         return with_params(
             ModelClient(model.name, call, model.identity, price, costs, endpoint),
-            getattr(model, "params", None),
+            traits.params,
         )
 
     def _price_or_raise(self, model: Model) -> Price | None:
@@ -240,7 +237,7 @@ class Models:
         """Close the models that were connected here."""
         async with AsyncExitStack() as closing:
             for given, model in self._connected.values():
-                if given is not model and (closes := getattr(model, "aclose", None)):
+                if given is not model and (closes := traits_of_model(model).close):
                     closing.push_async_callback(closes)
 
 
@@ -280,20 +277,6 @@ def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelC
         identity=identity,
         max_tokens=params.get("max_tokens") or client.max_tokens,
     )
-
-
-def endpoint_label(model: Model) -> str:
-    """Return where a model is served, for messages: its address, if it has one, and its name."""
-    address = getattr(model, "base_url", None)
-    return (
-        f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
-    )
-
-
-def _enforces_timeout(model: Model, seconds: float | None) -> bool:
-    """Whether a model itself ends every call within this many seconds."""
-    own = getattr(model, "timeouts", None)
-    return seconds is None or (own is not None and own.total <= seconds)
 
 
 def _tell(listeners: Sequence[Callable[[str], object]], message: str) -> None:
