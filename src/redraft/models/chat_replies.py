@@ -25,7 +25,7 @@ from ..errors import (
     ModelError,
 )
 from ..loop.records import MAX_TOOL_CALLS, ToolCall
-from ..protocols import RateLimitStatus, Reply, TokenLogprobs
+from ..protocols import Reply, TokenLogprobs
 from ..usage import Usage
 from .http_client import UNKNOWN_USAGE, malformed_response
 from .reasoning import split_reasoning
@@ -63,10 +63,8 @@ def _not_json_message(body: bytes, content_type: str, error: str) -> str:
     return f"sent broken or cut off JSON{kind}: {shorten(error, 100)}"
 
 
-def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> Reply:
-    """Return the Reply in a chat completion, with the rate limits that came with it. Raises
-    ModelError if it is none.
-    """
+def read_reply(data: Any) -> Reply:
+    """Return the Reply in a chat completion. Raises ModelError if it is none."""
     if not isinstance(data, dict):
         raise malformed_response(
             f"sent {json_type_name(data)} where a chat completion was expected"
@@ -78,30 +76,28 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
         )
     if not isinstance(choices, list) or not choices:
         raise _missing_choices_error(data, choices)
-    choice = choices[0]
-    finish = read_finish(choice, usage) if isinstance(choice, dict) else None
-    message = choice.get("message") if isinstance(choice, dict) else None
+    choice = choices[0] if isinstance(choices[0], dict) else {}
+    finish, message = read_finish(choice, usage), choice.get("message")
     if message is None and finish in {"length", "content_filter"}:
         message = {}
     if not isinstance(message, dict):
-        raise malformed_response(f"sent a choice without a message: {shorten(repr(choice), 100)}")
-    fields = read_identity(data)
-    if rate_limit_status is not None:
-        fields["rate_limit_status"] = rate_limit_status
-    fields["cached_tokens"] = read_cached_tokens(data.get("usage"))
-    if choice.get("logprobs") and (entries := logprob_entries(choice)):
-        fields["token_logprobs"] = read_logprobs(entries)
+        raise malformed_response(
+            f"sent a choice without a message: {shorten(repr(choices[0]), 100)}"
+        )
+    fields = answer_fields(data, data.get("usage"), logprob_entries(choice))
     return reply_from_message(message, finish, usage, fields)
 
 
-def read_identity(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an endpoint calls its answer and the model that gave it, as fields of a Reply; ""
-    if it does not say.
+def answer_fields(data: Mapping[str, Any], usage: Any, logprobs: list[Any]) -> dict[str, Any]:
+    """Return what an answer says besides its message, as fields of a Reply: what the endpoint calls
+    it and the model that gave it, the tokens that were in a cache, and log-probabilities.
     """
     id, model = data.get("id"), data.get("model")
     return {
         "response_id": id[:MAX_NAME_CHARS] if isinstance(id, str) else "",
         "response_model": model[:MAX_NAME_CHARS] if isinstance(model, str) else "",
+        "cached_tokens": read_cached_tokens(usage),
+        "token_logprobs": read_logprobs(logprobs),
     }
 
 
@@ -170,14 +166,7 @@ def reply_from_message(
     if thoughts:
         reasoning.append(thoughts)
     finish = checked_finish(finish, usage)
-    refusal = message.get("refusal")
-    if isinstance(refusal, str) and refusal.strip():
-        raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
-    if finish == "content_filter":
-        raise ContentFilterError(
-            "the answer was withheld by a content filter (finish_reason content_filter)",
-            usage=usage,
-        )
+    _check_refusal(message.get("refusal"), finish, usage)
     tool_calls = read_tool_calls(message, finish, usage)
     if is_blank(text) and not tool_calls:
         # a server may take the answer for reasoning
@@ -185,11 +174,26 @@ def reply_from_message(
         if form is None or is_blank(text):
             raise _empty_answer_error(finish, usage, field, has_reasoning=bool(reasoning))
         reasoning = [thoughts]
-    text = "" if is_blank(text) else text
-    reasoning_parts = "\n".join(reasoning) or None
     return Reply(
-        text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields
+        "" if is_blank(text) else text,
+        usage,
+        finish,
+        "\n".join(reasoning) or None,
+        tool_calls=tool_calls,
+        reasoning_form=form,
+        **fields,
     )
+
+
+def _check_refusal(refusal: Any, finish: str | None, usage: Usage) -> None:
+    """Raise ContentFilterError for an answer that the model refused, or a filter withheld."""
+    if isinstance(refusal, str) and refusal.strip():
+        raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
+    if finish == "content_filter":
+        raise ContentFilterError(
+            "the answer was withheld by a content filter (finish_reason content_filter)",
+            usage=usage,
+        )
 
 
 REASONING_ADVICE = "turn its thinking off or lower it, or correct the server's reasoning parser"
@@ -348,6 +352,12 @@ def _tool_call(call: Any, finish: str | None, usage: Usage) -> ToolCall:
     )
 
 
+def check_argument_depth(arguments: Any, of: str, usage: Usage) -> None:
+    """Raise BadResponseError for arguments of a tool call, named `of`, that are nested too deep."""
+    if nesting_depth(arguments) > MAX_ARGUMENT_DEPTH:
+        raise bad_response(f"nested {of} more than {MAX_ARGUMENT_DEPTH} deep", usage=usage)
+
+
 def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
     """Return the arguments as JSON text; valid JSON text is returned unchanged."""
     of = f"the arguments of the tool call {shorten(name, 60)!r}"
@@ -366,8 +376,7 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
         raise bad_response(
             f"sent {json_type_name(value)} as {of}; they must be an object", usage=usage
         )
-    if nesting_depth(value) > MAX_ARGUMENT_DEPTH:
-        raise bad_response(f"nested {of} more than {MAX_ARGUMENT_DEPTH} deep", usage=usage)
+    check_argument_depth(value, of, usage)
     return raw if isinstance(raw, str) and raw.strip() else json.dumps(value, ensure_ascii=False)
 
 

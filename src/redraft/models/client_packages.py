@@ -18,6 +18,7 @@ from ..base.error_text import error_text
 from ..base.masking import (
     SECRET_NAME,
     Mask,
+    answer_mask,
     secrets_in_environment,
     secrets_in_headers,
     secrets_in_url,
@@ -37,7 +38,11 @@ from .http_requests import tls_error_text
 from .server_errors import ErrorBody, error_from_status, parse_error_body
 
 LOGGERS = frozenset(
-    ["httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "google_genai", "groq", "mistralai", "cohere", "huggingface_hub", "botocore", "boto3", "urllib3", "pydantic_ai"]
+    (
+        *("httpx", "httpx2", "httpcore", "httpcore2", "urllib3", "botocore", "boto3"),
+        *("openai", "anthropic", "google_genai", "groq", "mistralai", "cohere"),
+        *("huggingface_hub", "pydantic_ai"),
+    )
 )
 """Those of vendors' packages and their HTTP clients."""
 
@@ -78,6 +83,18 @@ def derives_from(value: Any, module: str, name: str) -> bool:
 
 
 # ---- keys
+
+
+def masks_of(client: Any, *more_secrets: str) -> tuple[Mask, Mask]:
+    """Return what masks the secrets of a client, in errors and in replies. The logs of vendors'
+    packages and of their HTTP clients are masked as well.
+    """
+    secrets = {*secrets_of(client), *more_secrets}
+    _MASKING_FILTER.add_secrets(secrets)
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in LOGGERS:
+            logging.getLogger(name).addFilter(_MASKING_FILTER)
+    return Mask(secrets), answer_mask(secrets)
 
 
 def secrets_of(model: Any) -> set[str]:
@@ -166,14 +183,6 @@ class _MaskingFilter(logging.Filter):
 _MASKING_FILTER = _MaskingFilter()
 
 
-def mask_logs(secrets: set[str]) -> None:
-    """Mask secrets in the log records of vendors' packages and of their HTTP clients."""
-    _MASKING_FILTER.add_secrets(secrets)
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in LOGGERS:
-            logging.getLogger(name).addFilter(_MASKING_FILTER)
-
-
 # ---- errors
 
 CONNECT_ERRORS = frozenset(
@@ -260,7 +269,7 @@ def _status(error: BaseException) -> int | None:
 
 def _status_error(error: BaseException, status: int, mask: Mask) -> ModelError:
     response = getattr(error, "response", None)
-    headers = getattr(response, "headers", None)
+    headers = getattr(error if response is None else response, "headers", None)
     headers = (
         {str(name).lower(): mask(str(value)) for name, value in headers.items()}
         if isinstance(headers, Mapping)

@@ -16,13 +16,13 @@ from uuid import uuid4
 
 from ..base.jsontext import replace_lone_surrogates
 from ..base.log import log
-from ..base.masking import Mask, answer_mask, without_cause, without_secret_fields
+from ..base.masking import without_cause, without_secret_fields
 from ..base.parameters import merge_parameters
 from ..errors import ConfigError
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
 from .chat_replies import read_count, reply_from_message
-from .client_packages import derives_from, mask_logs, model_error, secrets_of
+from .client_packages import derives_from, masks_of, model_error
 from .endpoint_url import redacted_url
 from .http_client import LoopLocal
 from .openai_chat import (
@@ -96,9 +96,7 @@ class LangChainModel(ExtraBodyTools):
         self.formats: tuple[Format, ...] = (
             FORMATS if _is_openai_compatible(self._model) else ("text",)
         )
-        secrets = secrets_of(self._model)
-        self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
-        mask_logs(secrets)
+        self._mask, self._reply_mask = masks_of(self._model)
         self._models = LoopLocal(lambda: _without_retries(self._model), _close_clients)
         self._unsupported: set[str] = set()
 
@@ -303,7 +301,7 @@ def _to_reply(answer: Any) -> Reply:
     more = answer.additional_kwargs
     message = {
         "content": _content(answer.content),
-        "reasoning_content": more.get("reasoning_content") or _reasoning(answer.content),
+        "reasoning_content": more.get("reasoning_content"),
         "refusal": more.get("refusal"),
         "tool_calls": _tool_calls(answer),
     }
@@ -314,28 +312,10 @@ def _to_reply(answer: Any) -> Reply:
 
 
 def _content(content: Any) -> Any:
-    """Return the text parts of a content in OpenAI's form."""
+    """Return a content in OpenAI's form: in LangChain's, texts may be among the parts."""
     if isinstance(content, str):
         return content
-    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
-    return [
-        part
-        for part in parts
-        if isinstance(part, dict) and part.get("type") in {"text", "output_text", None}
-    ]
-
-
-def _reasoning(content: Any) -> str:
-    """Return the reasoning in the parts of a content: `thinking` of Anthropic, `reasoning` of
-    others.
-    """
-    parts = (
-        [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    )
-    texts = (
-        part.get(part["type"]) for part in parts if part.get("type") in {"thinking", "reasoning"}
-    )
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
 
 
 def _tool_calls(answer: Any) -> Sequence[Mapping[str, Any]]:

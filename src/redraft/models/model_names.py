@@ -236,20 +236,28 @@ def _suggested_name(spec: str) -> str:
         return f"local:{name.strip() if prefix.lower() == 'local' else spec}"
     if f"{prefix}:" in PREFIXES:
         return f"{prefix}:{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
-    if broken := _BROKEN_URL.fullmatch(spec):
-        return f"http{broken['safe'].lower()}://{_with_model_placeholder(broken['rest'])}"
-    if re.fullmatch(_HOST, spec):
-        scheme = "http" if ":" in spec or spec.startswith("localhost") else "https"
-        return f"{scheme}://{_with_model_placeholder(spec)}"
-    if not colon:
-        vendor, slash, name = spec.partition("/")
-        if slash:
-            return f"{known}{name or 'NAME'}" if (known := _nearest_prefix(vendor)) else ""
-        return f"{_vendor_of(spec) or 'ollama'}:{spec}"
-    if vendor := _vendor_of(spec):  # (names in Ollama have a tag after a colon)
-        return f"{vendor}:{spec if vendor == 'ollama' else name.strip() or 'NAME'}"
+    if address := _suggested_address(spec):
+        return address
+    if not colon and "/" in spec:
+        prefix, _, name = spec.partition("/")
+    elif vendor := _vendor_of(spec) or ("" if colon else "ollama"):
+        # (names in Ollama have a tag after a colon)
+        is_whole = not colon or vendor == "ollama"
+        return f"{vendor}:{spec if is_whole else name.strip() or 'NAME'}"
     known = _nearest_prefix(prefix)
     return f"{known}{name.lstrip('/').strip() or 'NAME'}" if known else ""
+
+
+def _suggested_address(spec: str) -> str:
+    """Return the address that a broken or incomplete one was probably meant to be; "" for what is
+    none.
+    """
+    if broken := _BROKEN_URL.fullmatch(spec):
+        return f"http{broken['safe'].lower()}://{_with_model_placeholder(broken['rest'])}"
+    if not re.fullmatch(_HOST, spec):
+        return ""
+    scheme = "http" if ":" in spec or spec.startswith("localhost") else "https"
+    return f"{scheme}://{_with_model_placeholder(spec)}"
 
 
 def _vendor_of(name: str) -> str:

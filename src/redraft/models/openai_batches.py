@@ -176,11 +176,10 @@ class BatchClient:
         target = self._target(f"/files/{quote(file_id, safe='')}/content", TRANSFER_TIMEOUTS)
         try:
             async with open_exchange(target, stream=True) as (exchange, response):
+                if response.status != 200:
+                    raise self._error_from_response(*await exchange.read_rest(response))
                 exchange.cap = MAX_RESULT_BYTES
                 async with aclosing(exchange.iter_body(response)) as parts:
-                    if response.status != 200:
-                        body = target.mask.mask_bytes(b"".join([part async for part in parts]))
-                        raise self._error_from_response(response.status, response.headers, body)
                     async for line in _split_lines(parts):
                         if result := parse_result_line(target.mask.mask_bytes(line)):
                             yield result
@@ -268,12 +267,7 @@ def missing_answer_error(details: Mapping[str, Any] | None) -> ModelError:
     """
     body = ErrorBody({"error": dict(details or {})})
     error = error_from_status(body.status or 503, body)
-    error.args = (
-        (
-            "the batch holds no answer: "
-            f"{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
-        ),
-    )
+    error.args = (f"the batch holds no answer: {body.words}",)
     error.status = body.status
     return error
 

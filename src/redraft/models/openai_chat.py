@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -51,7 +50,6 @@ from .http_client import (
     RequestTarget,
     Timeouts,
     fetch,
-    masked_headers,
     open_exchange,
 )
 from .reasoning import VisibleText
@@ -200,7 +198,7 @@ class Chat(ExtraBodyTools):
         encoded = dump_request(self.request_body(request))
         try:
             status, headers, body = await fetch(self.target, "POST", encoded, entry=current_entry())
-            return self.parse_response(status, headers, body, is_masked=True)
+            return self.parse_response(status, headers, body)
         except ModelError as error:
             raise self.with_context(error) from None
 
@@ -265,12 +263,7 @@ class Chat(ExtraBodyTools):
                 "text/event-stream"
             ):
                 exchange.cap = MAX_BODY_BYTES
-                whole = self.target.mask.mask_bytes(
-                    b"".join([part async for part in exchange.iter_body(response)])
-                )
-                reply = self.parse_response(
-                    response.status, masked_headers(response.headers, self.target.mask), whole
-                )
+                reply = self.parse_response(*await exchange.read_rest(response))
                 if reply.text:
                     yield reply.text
                 yield reply
@@ -303,27 +296,16 @@ class Chat(ExtraBodyTools):
             )
         return complete_body(request_body(self.name, request, **parameters), request, self._extra)
 
-    def parse_response(
-        self, status: int, headers: Mapping[str, str], body: bytes, *, is_masked: bool = False
-    ) -> Reply:
-        """Return the reply in a response. Raises ModelError if it is none.
-
-        `is_masked`: the body is masked already, so that only what it hides remains to be masked.
-        """
-        if 200 <= status < 300:
-            mask = self.target.mask
-            # some servers stream whether asked or not
-            if body[:64].lstrip().startswith(b"data:"):
-                return _with_rate_limits(masked_reply(_reply_in_events(body), mask), headers)
-            reply = read_reply(
-                parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers)
-            )
-            return (
-                reply
-                if not mask or (is_masked and _shows_all(body, reply))
-                else masked_reply(reply, mask)
-            )
-        raise self.error_from_response(status, headers, body)
+    def parse_response(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Return the reply in a response. Raises ModelError if it is none."""
+        if not 200 <= status < 300:
+            raise self.error_from_response(status, headers, body)
+        # some servers stream whether asked or not
+        if body[:64].lstrip().startswith(b"data:"):
+            reply = _reply_in_events(body)
+        else:
+            reply = read_reply(parse_body(body, headers.get("content-type", "")))
+        return _with_rate_limits(masked_reply(reply, self.target.mask), headers)
 
     def error_from_response(
         self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = ""
@@ -416,15 +398,6 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
     )
 
 
-def _shows_all(body: bytes, reply: Reply) -> bool:
-    """Whether a body contains the texts of its reply as they are: not joined from parts, and not
-    spelt with optional escapes.
-    """
-    if reply.reasoning or reply.reasoning_form or reply.tool_calls or reply.token_logprobs:
-        return False
-    return not (b"\\u" in body or b"\\/" in body or b'"text"' in body)
-
-
 def _masked_arguments(arguments: str, mask: Mask) -> str:
     return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode(
         "utf-8", "surrogatepass"
@@ -515,7 +488,7 @@ def response_format(request: Request) -> dict[str, Any] | None:
         "json_schema": {
             "name": "answer",
             "schema": request.schema,
-            "strict": _is_strict_json(dump_request(request.schema)),
+            "strict": is_strict_schema(request.schema),
         },
     }
 
@@ -532,11 +505,6 @@ NOT_STRICT = frozenset(
         "prefixItems",
     )
 )
-
-
-@lru_cache(maxsize=64)  # a judge sends the same schema with every request
-def _is_strict_json(schema: bytes) -> bool:
-    return is_strict_schema(orjson.loads(schema))
 
 
 def is_strict_schema(schema: Any) -> bool:

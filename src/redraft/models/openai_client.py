@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..base import checks
-from ..base.masking import Mask, answer_mask, without_cause
+from ..base.masking import without_cause
 from ..base.threads import call_in_daemon_thread
 from ..errors import ConfigError
 from ..protocols import FORMATS, Reply, Request
-from .client_packages import mask_logs, model_error, secrets_of
+from .client_packages import masks_of, model_error
 from .endpoint_url import redacted_url
 from .http_client import (
     MAX_BODY_BYTES,
@@ -72,9 +72,7 @@ class ClientModel(ExtraBodyTools):
         )
         self._client = client
         self._is_async = hasattr(client, "__aenter__")
-        secrets = secrets_of(client)
-        self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
-        mask_logs(secrets)
+        self._mask, self._reply_mask = masks_of(client)
         self._clients = LoopLocal(lambda: client_without_retries(client), close_if_own)
 
     def __repr__(self) -> str:

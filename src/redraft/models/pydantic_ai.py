@@ -18,7 +18,6 @@ from uuid import uuid4
 from ..base.jsontext import replace_lone_surrogates
 from ..base.masking import (
     Mask,
-    answer_mask,
     secrets_in_environment,
     secrets_in_fields,
     secrets_in_proxy,
@@ -38,13 +37,17 @@ from ..errors import (
 from ..loop.task import Message, message_text
 from ..middleware.messages import SYSTEM_ROLES
 from ..protocols import Format, Reply, Request
-from ..usage import Usage, current_entry
+from ..usage import Usage
 from .chat_replies import read_tool_calls, reply_from_message
-from .client_packages import http_client_class, mask_logs, reachable_objects, secrets_of
-from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
+from .client_packages import (
+    http_client_class,
+    masks_of,
+    model_error,
+    reachable_objects,
+)
+from .endpoint_url import check_proxy, clean_key, redacted_url
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal, malformed_response
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
-from .server_errors import ErrorBody, error_from_status
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
 IMAGE_DOWNLOADING_MODULES = (
@@ -105,14 +108,12 @@ class ProviderModel(ExtraBodyTools):
         self._models = LoopLocal(lambda: _EnteredModel(self._make_model()), _EnteredModel.close)
         check_proxy(proxy)
         model = self._make_model()
-        secrets = {
-            *secrets_of(model),
+        self._mask, self._reply_mask = masks_of(
+            model,
             *([api_key.strip()] if api_key else []),
             *secrets_in_proxy(proxy),
             *secrets_in_fields(self._settings),
-        }
-        self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
-        mask_logs(secrets)
+        )
         self.provider, self.model_name = str(model.system), str(model.model_name)
         self.name = spec if isinstance(spec, str) else f"{self.provider}:{self.model_name}"
         self._origin, self._own_settings = "", dict[str, Any]()
@@ -449,8 +450,6 @@ def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError 
             return error
         case exceptions.UserError():
             return ModelError(message, usage=REFUSED_USAGE)
-        case exceptions.ModelHTTPError():
-            return _redirect_error(error, mask) or _http_error(error, mask)
         case TimeoutError():
             return ModelTimeoutError(
                 f"still waiting for an answer after {timeout:.3g} s", usage=UNKNOWN_USAGE
@@ -460,7 +459,7 @@ def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError 
         case exceptions.UnexpectedModelBehavior():
             return BadResponseError(message, retryable=True, usage=UNKNOWN_USAGE)
         case exceptions.AgentRunError():
-            return _redirect_error(error, mask) or _connection_error(error, message)
+            return _call_error(error, message, mask)
     if (
         type(error).__module__ == "builtins"
         and not isinstance(error, UnicodeError)
@@ -482,50 +481,17 @@ def _raised_in_pydantic_ai(error: Exception) -> bool:
     )
 
 
-def _http_error(error: Any, mask: Mask) -> ModelError:
-    headers = getattr(error, "headers", None)
-    failure = error_from_status(
-        error.status_code,
-        ErrorBody(mask.mask_json(error.body if error.body is not None else str(error))),
-        headers,
-    )
+def _call_error(error: Any, message: str, mask: Mask) -> ModelError:
+    """Return what a failed call means. That of which nothing more is known may be repeated."""
+    failure = model_error(error, mask)
     if failure.retryable and failure.retry_after is None:
         failure.retry_after = getattr(error, "retry_after", None)
+    if type(failure) is ModelError and failure.status is None:
+        return ModelUnavailableError(message, retryable=True, usage=UNKNOWN_USAGE)
     return failure
 
 
-def _redirect_error(error: BaseException | None, mask: Mask) -> ModelError | None:
-    """Return the error for a redirect, which the vendor's client keeps as the cause; None if there
-    was none.
-    """
-    while error is not None:
-        response = getattr(error, "response", None)
-        status = getattr(response, "status_code", None)
-        if isinstance(status, int) and 300 <= status < 400:
-            return redirect_error(
-                status, mask(str(getattr(response, "headers", {}).get("location", "")))
-            )
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _connection_error(error: Exception, message: str) -> ModelError:
-    kind = ModelTimeoutError if "Timeout" in type(error).__name__ else ModelUnavailableError
-    if _failed_to_connect(error):
-        current_entry().start_counting()
-        return kind(message, retryable=True)
-    return kind(message, retryable=True, usage=UNKNOWN_USAGE)
-
-
-def _failed_to_connect(error: BaseException | None) -> bool:
-    """Whether no connection was made, judged by the error of httpx that the vendor's client keeps
-    as the cause.
-    """
-    while error is not None:
-        if type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+# ---- the HTTP clients of vendors' packages
 
 
 def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> None:

@@ -84,9 +84,7 @@ def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> Mode
     wait = stated_wait(body.status or 502, {}, error)
     kind, is_retryable = _error_class(body.status or 200, body, wait)
     status = f"status {body.status}: " if body.status else ""
-    text = (
-        f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
-    )
+    text = f"{message}: {status}{body.words}"
     asked = wait if is_retryable else None
     if kind in _ERRORS_IN_ANSWERS or (kind is ModelUnavailableError and not is_retryable):
         stated = kind(
@@ -118,11 +116,10 @@ def error_from_status(
             f" (parameter {shorten(error_body.param, 60)!r}: "
             f"{shorten(', '.join(sorted(error_body.codes)), 100)})"
         )
-    asked = wait if retryable else None
     refused = kind(
         f"status {status}{text}",
         status=status,
-        retry_after=asked,
+        retry_after=wait if retryable else None,
         retryable=retryable,
         usage=REFUSED_USAGE,
     )
@@ -152,16 +149,17 @@ def _error_class(
         return AuthenticationError, False
     if status in {404, 405, 410} or fault == "model":
         return ModelUnavailableError, False
-    match status:
-        case 408:
-            return ModelTimeoutError, True
-        case 429:
-            return RateLimitError, True
-        case (
-            409 | 424 | 425 | 498
-        ):  # (424: TGI failed while it generated; 498: Groq has no capacity)
-            return ModelUnavailableError, True
+    if status in _RETRYABLE:
+        return _RETRYABLE[status], True
     return (ModelError, False) if 400 <= status < 500 else (ModelUnavailableError, True)
+
+
+# 424: TGI failed while it generated; 498: Groq has no capacity
+_RETRYABLE: Mapping[int, type[ModelError]] = {
+    408: ModelTimeoutError,
+    429: RateLimitError,
+    **dict.fromkeys((409, 424, 425, 498), ModelUnavailableError),
+}
 
 
 # OpenAI and most others; TGI; Databricks
@@ -189,6 +187,11 @@ class ErrorBody:
     @property
     def codes(self) -> set[str]:
         return {str(self._fields[k]) for k in _CODE_FIELDS if self._fields.get(k)}
+
+    @property
+    def words(self) -> str:
+        """What it says in words, or else in codes."""
+        return self.text or ", ".join(sorted(self.codes)) or "it does not say why"
 
     def fault(self, status: int) -> Fault | None:
         """Return what its codes and its text say is wrong."""

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.jsontext import join_surrogate_pairs, nesting_depth
+from ..base.jsontext import join_surrogate_pairs
 from ..base.text import utf8_size
 from ..loop.records import MAX_TOOL_CALLS
 from ..protocols import Reply
 from .chat_replies import (
-    MAX_ARGUMENT_DEPTH,
     MAX_TOKENS,
+    answer_fields,
     bad_response,
+    check_argument_depth,
     json_type_name,
     logprob_entries,
-    read_cached_tokens,
     read_finish,
-    read_identity,
-    read_logprobs,
     read_usage,
     reasoning_field,
     reply_from_message,
@@ -122,8 +120,7 @@ class StreamAssembler:
         self._logprobs: list[Any] = []
         self._finish: str | None = None
         self._usage: Any = None
-        self._events = 0
-        self._identity: dict[str, Any] = {}
+        self._first_event: Mapping[str, Any] = {}
         self._remaining_bytes = MAX_BODY_BYTES
 
     def add(self, event: Any) -> str:
@@ -131,8 +128,7 @@ class StreamAssembler:
             raise malformed_response(f"sent {json_type_name(event)} in a stream")
         if error := stated_error(event):
             raise answer_error("broke off with an error", error)
-        self._events += 1
-        self._identity = self._identity or read_identity(event)
+        self._first_event = self._first_event or event
         self._usage = event.get("usage") or _usage_of_groq(event) or self._usage
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -173,27 +169,46 @@ class StreamAssembler:
         finish_reason.
         """
         if self._finish is None:
-            fault = "ended without a finish_reason" if self._events else "was empty"
+            fault = "ended without a finish_reason" if self._first_event else "was empty"
             raise malformed_response(f"sent a stream that {fault}")
         message = {
             "content": "".join([*self._text, self._half_surrogate]),
             self._reasoning_field: join_surrogate_pairs("".join(self._reasoning)),
             "refusal": "".join(self._refusal),
-            "tool_calls": self._calls.tool_calls(),
+            "tool_calls": [call.as_message() for call in self._calls.calls],
         }
-        reply = reply_from_message(message, self._finish, read_usage(self._usage))
-        cached_tokens = read_cached_tokens(self._usage)
-        return replace(
-            reply,
-            token_logprobs=read_logprobs(self._logprobs),
-            cached_tokens=cached_tokens,
-            **self._identity,
-        )
+        fields = answer_fields(self._first_event, self._usage, self._logprobs)
+        return reply_from_message(message, self._finish, read_usage(self._usage), fields)
 
 
 def _usage_of_groq(event: Mapping[str, Any]) -> Any:
     own = event.get("x_groq")
     return own.get("usage") if isinstance(own, Mapping) else None
+
+
+@dataclass
+class _PartialCall:
+    """A tool call of which parts have arrived. `whole`: its arguments if they came as an object."""
+
+    id: str = ""
+    type: object = None
+    name: str = ""
+    parts: list[str] = field(default_factory=list)
+    whole: Any = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has a name and arguments, so that another name begins another call."""
+        return bool(self.name and (self.parts or self.whole is not None))
+
+    def as_message(self) -> dict[str, Any]:
+        """Return the call in the form of a message."""
+        arguments = join_surrogate_pairs("".join(self.parts)) or self.whole
+        return {
+            "id": self.id,
+            "type": self.type,
+            "function": {"name": self.name, "arguments": arguments},
+        }
 
 
 class ToolCallAssembler:
@@ -205,8 +220,9 @@ class ToolCallAssembler:
     """
 
     def __init__(self) -> None:
-        self._calls: list[dict[str, Any]] = []
-        self._by_key: dict[Any, dict[str, Any]] = {}
+        self.calls: list[_PartialCall] = []
+        self._by_index: dict[int, _PartialCall] = {}
+        self._by_id: dict[str, _PartialCall] = {}
 
     def add(self, part: Any) -> int:
         """Add a part, and return the bytes of text in it."""
@@ -214,83 +230,44 @@ class ToolCallAssembler:
             raise malformed_response(
                 f"sent a stream with {json_type_name(part)} as a tool call in it"
             )
-        function = part.get("function")
-        if function is not None and not isinstance(function, dict):
+        function = {} if part.get("function") is None else part["function"]
+        if not isinstance(function, dict):
             raise malformed_response(
                 f"sent a stream with {json_type_name(function)} as the function of a tool call"
             )
-        call, function = self._call(part, function or {}), function or {}
-        call["type"] = call["type"] or part.get("type")
-        if isinstance(name := function.get("name"), str):
-            call["name"] = call["name"] or name
-        arguments = function.get("arguments")
+        id = part["id"] if isinstance(part.get("id"), str) else ""
+        index = part["index"] if type(part.get("index")) is int else None
+        call = self._known_call(index, id, begins=bool(function.get("name"))) or self._new_call()
+        call.id = call.id or id
+        if index is not None:
+            self._by_index[index] = call
+        if id:
+            self._by_id[id] = call
+        call.type = call.type or part.get("type")
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(name, str):
+            call.name = call.name or name
         if isinstance(arguments, str):
-            call["parts"].append(arguments)
+            call.parts.append(arguments)
         elif arguments is not None:
-            if nesting_depth(arguments) > MAX_ARGUMENT_DEPTH:
-                raise bad_response(
-                    f"nested the arguments of a tool call more than {MAX_ARGUMENT_DEPTH} deep",
-                    usage=UNKNOWN_USAGE,
-                )
-            call["whole"] = arguments
+            check_argument_depth(arguments, "the arguments of a tool call", UNKNOWN_USAGE)
+            call.whole = arguments
             arguments = json.dumps(arguments)
         return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
 
-    def _call(self, part: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the call that a part belongs to, or a new one."""
-        id = part.get("id") if isinstance(part.get("id"), str) else ""
-        index = part.get("index") if type(part.get("index")) is int else None
-        known = (
-            self._by_key.get(("index", index))
-            if index is not None
-            else self._by_key.get(("id", id))
-            if id
-            else None
-        )
-        if (
-            known is None
-            and index is None
-            and not id
-            and not (function.get("name") and self._is_last_complete)
-        ):
-            known = self._calls[-1] if self._calls else None
-        if known is not None and id and known["id"] and id != known["id"] and function.get("name"):
-            known = self._by_key.get(("id", id))
-        if known is None:
-            if len(self._calls) == MAX_TOOL_CALLS:
-                raise bad_response(
-                    f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE
-                )
-            known = {"id": "", "type": None, "name": "", "parts": [], "whole": None}
-            self._calls.append(known)
-        known["id"] = known["id"] or id
+    def _known_call(self, index: int | None, id: str, *, begins: bool) -> _PartialCall | None:
+        """Return the call that a part belongs to; None: to a new one. `begins`: it has a name."""
         if index is not None:
-            self._by_key["index", index] = known
+            call = self._by_index.get(index)
+            is_other = begins and call and id and call.id and id != call.id
+            return self._by_id.get(id) if is_other else call
         if id:
-            self._by_key["id", id] = known
-        return known
+            return self._by_id.get(id)
+        last = self.calls[-1] if self.calls else None
+        return None if last and begins and last.is_complete else last
 
-    @property
-    def _is_last_complete(self) -> bool:
-        """Whether the last call has a name and arguments, so that another name begins another
-        call.
-        """
-        return bool(
-            self._calls
-            and self._calls[-1]["name"]
-            and (self._calls[-1]["parts"] or self._calls[-1]["whole"] is not None)
-        )
-
-    def tool_calls(self) -> list[dict[str, Any]]:
-        """Return the calls in the form of a message."""
-        return [
-            {
-                "id": call["id"],
-                "type": call["type"],
-                "function": {
-                    "name": call["name"],
-                    "arguments": join_surrogate_pairs("".join(call["parts"])) or call["whole"],
-                },
-            }
-            for call in self._calls
-        ]
+    def _new_call(self) -> _PartialCall:
+        if len(self.calls) == MAX_TOOL_CALLS:
+            raise bad_response(f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE)
+        self.calls.append(_PartialCall())
+        return self.calls[-1]
