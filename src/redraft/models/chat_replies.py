@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.checks import is_blank
 from ..base.finish_reasons import checked_finish, ending_of
-from ..base.jsontext import loads, nesting_depth, reject_constant
+from ..base.jsontext import list_in, loads, nesting_depth, object_in, reject_constant, text_in
 from ..base.text import shorten
 from ..errors import (
     BadResponseError,
@@ -92,10 +92,9 @@ def answer_fields(data: Mapping[str, Any], usage: Any, logprobs: list[Any]) -> d
     """Return what an answer says besides its message, as fields of a Reply: what the endpoint calls
     it and the model that gave it, the tokens that were in a cache, and log-probabilities.
     """
-    id, model = data.get("id"), data.get("model")
     return {
-        "response_id": id[:MAX_NAME_CHARS] if isinstance(id, str) else "",
-        "response_model": model[:MAX_NAME_CHARS] if isinstance(model, str) else "",
+        "response_id": text_in(data, "id")[:MAX_NAME_CHARS],
+        "response_model": text_in(data, "model")[:MAX_NAME_CHARS],
         "cached_tokens": read_cached_tokens(usage),
         "token_logprobs": read_logprobs(logprobs),
     }
@@ -166,11 +165,11 @@ def reply_from_message(
     if thoughts:
         reasoning.append(thoughts)
     finish = checked_finish(finish, usage)
-    _check_refusal(message.get("refusal"), finish, usage)
+    _check_refusal(text_in(message, "refusal"), finish, usage)
     tool_calls = read_tool_calls(message, finish, usage)
     if is_blank(text) and not tool_calls:
         # a server may take the answer for reasoning
-        text, thoughts, form = split_reasoning(message[field] if field else "")
+        text, thoughts, form = split_reasoning(text_in(message, field))
         if form is None or is_blank(text):
             raise _empty_answer_error(finish, usage, field, has_reasoning=bool(reasoning))
         reasoning = [thoughts]
@@ -185,9 +184,9 @@ def reply_from_message(
     )
 
 
-def _check_refusal(refusal: Any, finish: str | None, usage: Usage) -> None:
+def _check_refusal(refusal: str, finish: str | None, usage: Usage) -> None:
     """Raise ContentFilterError for an answer that the model refused, or a filter withheld."""
-    if isinstance(refusal, str) and refusal.strip():
+    if refusal.strip():
         raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
     if finish == "content_filter":
         raise ContentFilterError(
@@ -227,19 +226,14 @@ def reasoning_field(message: Mapping[str, Any]) -> str:
     there is none.
     """
     return next(
-        (
-            name
-            for name in ("reasoning_content", "reasoning")
-            if message.get(name) and isinstance(message[name], str)
-        ),
+        (name for name in ("reasoning_content", "reasoning") if text_in(message, name)),
         "",
     )
 
 
 def reasoning_text(message: Mapping[str, Any]) -> str:
     """Return the reasoning in a field of its own."""
-    field = reasoning_field(message)
-    return message[field] if field else ""
+    return text_in(message, reasoning_field(message))
 
 
 def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
@@ -283,7 +277,7 @@ def read_cached_tokens(usage: Any) -> int:
     """
     fields = dict(usage) if isinstance(usage, dict) else {}
     for name in ("prompt_tokens_details", "input_tokens_details"):
-        fields |= details if isinstance(details := fields.get(name), dict) else {}
+        fields |= object_in(fields, name)
     return sum(read_count(value) or 0 for name, value in fields.items() if "cache" in name)
 
 
@@ -390,9 +384,7 @@ def logprob_entries(choice: Mapping[str, Any]) -> list[Any]:
     """Return the entries for the tokens in a choice, as the endpoint sent them; an empty list if
     there are none.
     """
-    logprobs = choice.get("logprobs")
-    content = logprobs.get("content") if isinstance(logprobs, dict) else None
-    return content if isinstance(content, list) else []
+    return list_in(object_in(choice, "logprobs"), "content")
 
 
 def read_logprobs(entries: list[Any]) -> tuple[TokenLogprobs, ...]:

@@ -215,23 +215,30 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
         if (status := _status(cause)) is not None:
             return _status_error(cause, status, mask)
     message = shorten(mask(error_text(error)))
+    if failure := _network_error(causes, message, mask):
+        return failure
+    if type(error).__module__.partition(".")[0] in HTTP_PACKAGES:
+        return malformed_response(message)
+    return ModelError(message, usage=UNKNOWN_USAGE)
+
+
+def _network_error(causes: list[BaseException], message: str, mask: Mask) -> ModelError | None:
+    """Return the error for a connection that failed, or was not made; None for another fault."""
     kinds = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
-    connected = not kinds & CONNECT_ERRORS
-    if not connected:
+    is_connected = not kinds & CONNECT_ERRORS
+    if not is_connected:
         current_entry().start_counting()  # nothing was sent
     if any(map(is_shortage, causes)):
         return ShortageError(f"no room for another connection: {message}")
     if insecure := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
         advice = shorten(mask(tls_error_text(insecure)))
         return ModelUnavailableError(f"no secure (TLS) connection: {advice}")
-    usage = UNKNOWN_USAGE if connected else None
+    usage = UNKNOWN_USAGE if is_connected else None
     if any("Timeout" in kind for kind in kinds):
         return ModelTimeoutError(f"no answer in time: {message}", usage=usage)
     if kinds & (CONNECTION_ERRORS | CONNECT_ERRORS):
         return ModelUnavailableError(f"cannot be reached: {message}", retryable=True, usage=usage)
-    if type(error).__module__.partition(".")[0] in HTTP_PACKAGES:
-        return malformed_response(message)
-    return ModelError(message, usage=UNKNOWN_USAGE)
+    return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -135,14 +135,10 @@ def _new_session(keep_seconds: float) -> HttpSession:
     return HttpSession(keep_seconds)
 
 
-async def _close_session(session: HttpSession) -> None:
-    await session.close()
-
-
-shared_sessions = LoopLocal(lambda: _new_session(KEEP_SECONDS), _close_session)
+shared_sessions = LoopLocal(lambda: _new_session(KEEP_SECONDS), lambda session: session.close())
 """The session of each event loop, which all clients share."""
 
-stream_sessions = LoopLocal(lambda: _new_session(0), _close_session)
+stream_sessions = LoopLocal(lambda: _new_session(0), lambda session: session.close())
 """The same for streams, with one connection each: llama.cpp closes the connection after a stream
 without announcing it.
 """
@@ -338,7 +334,7 @@ def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
     """Return the typed error. `via` is "" or the proxy, such as " through the proxy
     10.0.0.1:3128".
     """
-    reason = error_reason(error, mask)
+    reason = " ".join(mask(str(error) or type(error).__name__).split())[:200]
     match error:
         case TLSError():
             return ModelUnavailableError(f"no secure (TLS) connection{via}: {reason}")
@@ -357,19 +353,6 @@ def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
     return ModelUnavailableError(
         f"the connection{via} broke: {reason}", retryable=True, usage=UNKNOWN_USAGE
     )
-
-
-def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
-    """Return the reason of an error of the operating system or a library, on one line of at most
-    200 characters, masked.
-    """
-    text = (
-        getattr(error, "strerror", None)
-        or getattr(error, "message", None)
-        or str(error)
-        or type(error).__name__
-    )
-    return " ".join(mask(str(text)).split())[:200]
 
 
 @asynccontextmanager

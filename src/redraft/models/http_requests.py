@@ -102,7 +102,7 @@ def port_of(parts: SplitResult) -> int:
     """Return the port of a URL, or that of its scheme. Raises ValueError for port 0, and KeyError
     for a scheme that is not HTTP.
     """
-    default = _default_port(parts.scheme)
+    default = {"http": 80, "https": 443}[parts.scheme]
     if parts.port == 0:
         raise ValueError(parts.port)
     return parts.port or default
@@ -122,10 +122,6 @@ def ascii_host(host: str) -> str:
     return host.encode(
         "idna"
     ).decode()  # raises UnicodeError, a ValueError, for labels that are empty or too long
-
-
-def _default_port(scheme: str) -> int:
-    return {"http": 80, "https": 443}[scheme]
 
 
 def without_framing(headers: Mapping[str, str]) -> dict[str, str]:

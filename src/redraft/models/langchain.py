@@ -43,6 +43,11 @@ SAMPLING_FIELDS = {
 looked for.
 """
 
+OPENAI_COMPATIBLE = ("langchain_openai", "BaseChatOpenAI")
+"""The class of the models that send their parameters to an OpenAI-compatible endpoint, response
+formats included.
+"""
+
 FINISH_FIELDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 
 PROVIDERS = {
@@ -94,7 +99,7 @@ class LangChainModel(ExtraBodyTools):
             self.base_url = redacted_url(address)
         self.identity = f"langchain:{kind.__module__}.{kind.__qualname__}{_parameters(self._model, self._extra)}"  # noqa: E501
         self.formats: tuple[Format, ...] = (
-            FORMATS if _is_openai_compatible(self._model) else ("text",)
+            FORMATS if derives_from(self._model, *OPENAI_COMPATIBLE) else ("text",)
         )
         self._mask, self._reply_mask = masks_of(self._model)
         self._models = LoopLocal(lambda: _without_retries(self._model), _close_clients)
@@ -203,13 +208,6 @@ def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
     raise ConfigError(f"of LangChain's objects, a model can be a chat model, got {kind}: {advice}")
 
 
-def _is_openai_compatible(model: Any) -> bool:
-    """Whether a model sends its parameters to an OpenAI-compatible endpoint, response formats
-    included.
-    """
-    return derives_from(model, "langchain_openai", "BaseChatOpenAI")
-
-
 def _address(model: Any) -> str | None:
     return next(
         (
@@ -279,12 +277,11 @@ def _to_messages(request: Request) -> list[Any]:
     from langchain_core.messages import convert_to_messages
 
     return convert_to_messages(
-        [_with_text(dict(message)) for message in replace_lone_surrogates(list(request.messages))]
+        [
+            {**message, "content": message.get("content") or ""}
+            for message in replace_lone_surrogates(list(request.messages))
+        ]
     )
-
-
-def _with_text(message: dict[str, Any]) -> dict[str, Any]:
-    return message | {"content": message.get("content") or ""}
 
 
 def _to_reply(answer: Any) -> Reply:

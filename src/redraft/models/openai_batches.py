@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import orjson
 
-from ..base.jsontext import loads
+from ..base.jsontext import loads, object_in, text_in
 from ..errors import BadResponseError, ModelError
 from ..protocols import Reply, Request
 from .chat_replies import parse_body, read_count
@@ -229,20 +229,16 @@ class BatchClient:
         return replace(self.chat.target_for(path, query), timeouts=timeouts)
 
     def _parse_batch(self, data: Mapping[str, Any]) -> ProviderBatch:
-        id, status = data.get("id"), data.get("status")
-        if not isinstance(id, str) or not isinstance(status, str):
+        id, status = text_in(data, "id"), text_in(data, "status")
+        if not (id and status):
             raise self._with_context(
                 BadResponseError(
                     "sent a batch without an id or a status", retryable=True, usage=REFUSED_USAGE
                 )
             )
         files = (data.get("output_file_id"), data.get("error_file_id"))
-        counts = data.get("request_counts")
-        done = (
-            [read_count(counts.get(name)) or 0 for name in ("completed", "failed")]
-            if isinstance(counts, dict)
-            else []
-        )
+        counts = object_in(data, "request_counts")
+        done = [read_count(counts.get(name)) or 0 for name in ("completed", "failed")]
         return ProviderBatch(
             id,
             status,

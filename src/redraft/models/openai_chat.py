@@ -133,25 +133,29 @@ class Chat(ExtraBodyTools):
     ) -> None:
         checks.text("the name of a model", name)
         checks.text("base_url", base_url)
-        for parameter, secret in (("key", key), ("proxy", proxy)):
-            if not (secret is None or isinstance(secret, str)):  # (the value is never shown)
-                raise ConfigError(f"{parameter} must be text or None, got {type(secret).__name__}")
-        for parameter, mapping in (("headers", headers), ("extra_body", extra_body)):
-            if not (mapping is None or isinstance(mapping, Mapping)):
+        for parameter, value, kind, expected in (
+            ("key", key, str, "text"),
+            ("proxy", proxy, str, "text"),
+            ("headers", headers, Mapping, "a mapping"),
+            ("extra_body", extra_body, Mapping, "a mapping"),
+        ):
+            if not (value is None or isinstance(value, kind)):  # (the value is never shown)
                 raise ConfigError(
-                    f"{parameter} must be a mapping or None, got {type(mapping).__name__}"
+                    f"{parameter} must be {expected} or None, got {type(value).__name__}"
                 )
         base, key_in_url = parse_base_url(base_url)
         check_proxy(proxy, base_url)
         self.name = name
         self.base_url = base._replace(query="").geturl()
         self.host = base.netloc
-        self._key = clean_key(key or key_in_url)
+        key = clean_key(key or key_in_url)
+        self.has_key = key is not None
+        self.timeouts = timeouts
         self._extra = dict(extra_body or {})
         self._use_stream = stream
         self._is_openai = base.hostname == urlsplit(OPENAI_URL).hostname
         sent_secrets = {
-            self._key or "",
+            key or "",
             *secrets_in_headers(headers or {}),
             *secrets_in_url(base_url),
         } - {""}
@@ -161,7 +165,7 @@ class Chat(ExtraBodyTools):
         self._base = base
         self.target = RequestTarget(
             join_url(base, CHAT_PATH),
-            _headers(self._key, headers),
+            _headers(key, headers),
             timeouts,
             proxy,
             answer_mask(secrets),
@@ -171,15 +175,6 @@ class Chat(ExtraBodyTools):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """The timeouts of each request."""
-        return self.target.timeouts
-
-    @property
-    def has_key(self) -> bool:
-        return self._key is not None
 
     @property
     def identity(self) -> str:
@@ -519,23 +514,20 @@ def is_strict_schema(schema: Any) -> bool:
         return True
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
-        closed = schema.get("additionalProperties") is False and sorted(
+        is_closed = schema.get("additionalProperties") is False and sorted(
             schema.get("required", ())
         ) == sorted(properties)
-        rest = [
-            value
-            for key, value in schema.items()
-            if key not in {"properties", "required", "enum", "const"}
-        ]
-        return (
-            closed
-            and NOT_STRICT.isdisjoint(schema)
-            and all(map(is_strict_schema, [*properties.values(), *rest]))
-        )
-    if schema.get("type") == "object" or not NOT_STRICT.isdisjoint(schema):
-        return False
-    return all(
-        is_strict_schema(value) for key, value in schema.items() if key not in {"enum", "const"}
+    else:
+        is_closed, properties = schema.get("type") != "object", {}
+    rest = [
+        value
+        for key, value in schema.items()
+        if key not in {"properties", "required", "enum", "const"}
+    ]
+    return (
+        is_closed
+        and NOT_STRICT.isdisjoint(schema)
+        and all(map(is_strict_schema, [*properties.values(), *rest]))
     )
 
 

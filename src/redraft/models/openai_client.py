@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ..base import checks
 from ..base.masking import without_cause
@@ -30,7 +30,6 @@ from .http_client import (
 )
 from .openai_chat import Chat, ExtraBodyTools
 
-T = TypeVar("T")
 DEFAULT_HTTP_CLIENTS = frozenset({"AsyncHttpxClientWrapper", "_AsyncHttpxClientWrapper"})
 """The classes of HTTP clients that the openai package and LangChain create if the user gives
 none.
@@ -106,7 +105,11 @@ class ClientModel(ExtraBodyTools):
 
     async def _send(self, body: Mapping[str, Any]) -> HttpResponse:
         if not self._is_async:
-            return await run_in_own_thread(lambda stopped: _send_sync(self._client, body, stopped))
+            stopped = threading.Event()  # (a cancelled call does not wait for its thread)
+            try:
+                return await call_in_daemon_thread(partial(_send_sync, self._client, body, stopped))
+            finally:
+                stopped.set()
         client, _ = await self._clients.get()
         parts, size = [], 0
         async with client.chat.completions.with_streaming_response.create(
@@ -138,17 +141,6 @@ def _send_sync(client: Any, body: Mapping[str, Any], stopped: threading.Event) -
                 raise too_large_error()
             parts.append(part)
         return response.status_code, response.headers, b"".join(parts)
-
-
-async def run_in_own_thread(function: Callable[[threading.Event], T]) -> T:
-    """Call a function in a new thread. If the caller is cancelled, it sets the event and does not
-    wait for the thread.
-    """
-    stopped = threading.Event()
-    try:
-        return await call_in_daemon_thread(partial(function, stopped))
-    finally:
-        stopped.set()
 
 
 def client_without_retries(client: Any) -> tuple[Any, bool]:

@@ -105,6 +105,7 @@ class ProviderModel(ExtraBodyTools):
         self._settings = dict(settings or {})
         self._extra = self._settings.get("extra_body") or {}
         self._proxy = proxy
+        self.parameters = tuple(SETTINGS)  # of OpenAI's chat protocol, that it is known to take
         self._models = LoopLocal(lambda: _EnteredModel(self._make_model()), _EnteredModel.close)
         check_proxy(proxy)
         model = self._make_model()
@@ -127,23 +128,15 @@ class ProviderModel(ExtraBodyTools):
                 self.base_url = redacted_url(address)
         self._ignored = frozenset(getattr(model, "unsupported_settings", ()))
         profile, flag = model.profile, "supports_json_schema_output"
-        self._supports_schema = bool(
+        supports_schema = (
             profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False)
         )
+        self.formats: tuple[Format, ...] = ("json_schema", "text") if supports_schema else ("text",)
 
     def _make_model(self) -> Any:
         model = _infer_model(self._spec, self._access)
         apply_http_policy(model, self._proxy, created_here=isinstance(self._spec, str))
         return model
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The parameters of OpenAI's chat protocol that it is known to take."""
-        return tuple(SETTINGS)
-
-    @property
-    def formats(self) -> tuple[Format, ...]:
-        return ("json_schema", "text") if self._supports_schema else ("text",)
 
     def __repr__(self) -> str:
         return f"ProviderModel({self.name!r})"
@@ -170,7 +163,7 @@ class ProviderModel(ExtraBodyTools):
                     _to_messages(request, model),
                     model_settings=self._model_settings(request),
                     model_request_parameters=_request_parameters(
-                        request, supports_schema=self._supports_schema
+                        request, supports_schema="json_schema" in self.formats
                     ),
                 )
             return masked_reply(_to_reply(answer), self._reply_mask)

@@ -200,7 +200,7 @@ def _is_used_begin(text: str, start: int, end: int) -> bool:
 
 
 def _is_ellipsis(block: str) -> bool:
-    return block != "" and "".join(block.split()) in _ELLIPSES
+    return "".join(block.split()) in _ELLIPSES
 
 
 def _begins_something(text: str, at: int) -> bool:
@@ -349,8 +349,7 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
             if mark.is_used:
                 next_used[mark.pair] = n
     begun: dict[str, list[int]] = {mark.pair: [] for mark in marks}
-    has_inner = any(mark.is_used and not mark.is_end for mark in marks)
-    for n, mark in enumerate(marks) if has_inner else ():
+    for n, mark in enumerate(marks):
         if not mark.is_end and (mark.is_used or not begun[mark.pair]):
             begun[mark.pair].append(n)
         elif mark.is_end and mark.is_used and begun[mark.pair]:
@@ -427,9 +426,7 @@ def _split_harmony(text: str) -> SplitText | None:
     """
     if _BARE_ANALYSIS.match(text):
         return _split_bare_harmony(text)
-    if "<|channel|>" not in text:
-        return None
-    headers = _harmony_headers(text)
+    headers = _harmony_headers(text) if "<|channel|>" in text else []
     if not headers:
         return None
     is_ended = any(header[0].startswith(("<|end|>", "<|start|>")) for header in headers[1:])

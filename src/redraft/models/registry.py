@@ -198,15 +198,15 @@ def _model_from_name(
         options = {"key": access["api_key"]} | options
     if name.startswith("//") and prefix.lower() in {"http", "https"}:
         return _model_at_url(spec, env, access, options)
-    if "://" in name and f"{prefix}:" in PREFIXES:
+    if f"{prefix}:" not in PREFIXES:
+        raise ConfigError(unknown_model_message(spec))
+    if "://" in name:
         raise _address_after_prefix_error(prefix, name)
-    if prefix == "openai":
-        return _openai_model(name, env, options)
-    if prefix in LOCAL_SERVERS:
-        return connect_endpoint(name, server_url(prefix, env), env, **options)
     if prefix in VENDORS:
         return _vendor_model(prefix, name, env, access, options)
-    raise ConfigError(unknown_model_message(spec))
+    if prefix == "openai":
+        return _openai_model(name, env, options)
+    return connect_endpoint(name, server_url(prefix, env), env, **options)
 
 
 def _local_model(name: str, access: Mapping[str, str], options: Mapping[str, Any]) -> Model:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ..base.jsontext import loads
+from ..base.jsontext import loads, object_in, text_in
 from ..base.text import shorten
 from ..errors import (
     NOTHING_LEFT,
@@ -67,8 +67,8 @@ def stated_error(part: Any) -> Any:
 
 def _minimax_error(part: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the error in the field that MiniMax adds to each answer; 0 is its code for success."""
-    state = part.get("base_resp")
-    if isinstance(state, Mapping) and state.get("status_code"):
+    state = object_in(part, "base_resp")
+    if state.get("status_code"):
         return {"code": state["status_code"], "message": state.get("status_msg")}
     return None
 
@@ -211,8 +211,7 @@ class ErrorBody:
 
     @property
     def param(self) -> str | None:
-        param = self._fields.get("param")
-        return param if isinstance(param, str) else None
+        return text_in(self._fields, "param") or None
 
 
 def _error_fields(data: Any) -> Mapping[str, Any]:
@@ -238,9 +237,8 @@ def _cause_of(fields: Mapping[str, Any]) -> str:
     """Return the words of the provider behind a router, which OpenRouter puts beside its own
     message.
     """
-    metadata = fields.get("metadata")
-    raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
-    return f" ({shorten(raw, 200)})" if isinstance(raw, str) and raw.strip() else ""
+    raw = text_in(object_in(fields, "metadata"), "raw")
+    return f" ({shorten(raw, 200)})" if raw.strip() else ""
 
 
 def _error_message(message: Any) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.jsontext import join_surrogate_pairs
+from ..base.jsontext import join_surrogate_pairs, list_in, object_in, text_in
 from ..base.text import utf8_size
 from ..loop.records import MAX_TOOL_CALLS
 from ..protocols import Reply
@@ -129,18 +129,15 @@ class StreamAssembler:
         if error := stated_error(event):
             raise answer_error("broke off with an error", error)
         self._first_event = self._first_event or event
-        self._usage = event.get("usage") or _usage_of_groq(event) or self._usage
-        choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
+        self._usage = event.get("usage") or object_in(event, "x_groq").get("usage") or self._usage
+        choice = next(iter(list_in(event, "choices")), None)
         return self._add_choice(choice) if isinstance(choice, dict) else ""
 
     def _add_choice(self, choice: Mapping[str, Any]) -> str:
         self._finish = read_finish(choice) or self._finish
         if len(self._logprobs) <= MAX_TOKENS:
             self._logprobs += logprob_entries(choice)
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            return ""
+        delta = object_in(choice, "delta")
         text, reasoning = split_content(delta.get("content"), UNKNOWN_USAGE)
         if field := reasoning_field(delta):
             self._reasoning_field = field
@@ -149,9 +146,7 @@ class StreamAssembler:
         # the other half of a surrogate pair may come next
         end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")
         text, self._half_surrogate = join_surrogate_pairs(text[:end]), text[end:]
-        refusal, call_parts = delta.get("refusal"), delta.get("tool_calls")
-        refusal = refusal if isinstance(refusal, str) else ""
-        call_parts = call_parts if isinstance(call_parts, list) else []
+        refusal, call_parts = text_in(delta, "refusal"), list_in(delta, "tool_calls")
         if not call_parts and (function_call := delta.get("function_call")):
             call_parts = [{"index": 0, "function": function_call}]
         self._remaining_bytes -= sum(map(utf8_size, (text, refusal, *reasoning))) + sum(
@@ -181,11 +176,6 @@ class StreamAssembler:
         return reply_from_message(message, self._finish, read_usage(self._usage), fields)
 
 
-def _usage_of_groq(event: Mapping[str, Any]) -> Any:
-    own = event.get("x_groq")
-    return own.get("usage") if isinstance(own, Mapping) else None
-
-
 @dataclass
 class _PartialCall:
     """A tool call of which parts have arrived. `whole`: its arguments if they came as an object."""
@@ -195,6 +185,19 @@ class _PartialCall:
     name: str = ""
     parts: list[str] = field(default_factory=list)
     whole: Any = None
+
+    def add(self, function: Mapping[str, Any]) -> int:
+        """Add the function of a part, and return the bytes of text in it."""
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(name, str):
+            self.name = self.name or name
+        if isinstance(arguments, str):
+            self.parts.append(arguments)
+        elif arguments is not None:
+            check_argument_depth(arguments, "the arguments of a tool call", UNKNOWN_USAGE)
+            self.whole = arguments
+            arguments = json.dumps(arguments)
+        return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
 
     @property
     def is_complete(self) -> bool:
@@ -209,6 +212,18 @@ class _PartialCall:
             "type": self.type,
             "function": {"name": self.name, "arguments": arguments},
         }
+
+
+def _function_of(part: Any) -> Mapping[str, Any]:
+    """Return the function in a part of a tool call. Raises BadResponseError for anything else."""
+    if not isinstance(part, dict):
+        raise malformed_response(f"sent a stream with {json_type_name(part)} as a tool call in it")
+    function = {} if part.get("function") is None else part["function"]
+    if not isinstance(function, dict):
+        raise malformed_response(
+            f"sent a stream with {json_type_name(function)} as the function of a tool call"
+        )
+    return function
 
 
 class ToolCallAssembler:
@@ -226,37 +241,24 @@ class ToolCallAssembler:
 
     def add(self, part: Any) -> int:
         """Add a part, and return the bytes of text in it."""
-        if not isinstance(part, dict):
-            raise malformed_response(
-                f"sent a stream with {json_type_name(part)} as a tool call in it"
-            )
-        function = {} if part.get("function") is None else part["function"]
-        if not isinstance(function, dict):
-            raise malformed_response(
-                f"sent a stream with {json_type_name(function)} as the function of a tool call"
-            )
-        id = part["id"] if isinstance(part.get("id"), str) else ""
+        function = _function_of(part)
+        call = self._call_of(part, begins=bool(function.get("name")))
+        call.type = call.type or part.get("type")
+        return call.add(function)
+
+    def _call_of(self, part: Mapping[str, Any], *, begins: bool) -> _PartialCall:
+        """Return the call that a part belongs to, or a new one; `begins`: the part has a name."""
+        id = text_in(part, "id")
         index = part["index"] if type(part.get("index")) is int else None
-        call = self._known_call(index, id, begins=bool(function.get("name"))) or self._new_call()
+        call = self._known_call(index, id, begins=begins) or self._new_call()
         call.id = call.id or id
         if index is not None:
             self._by_index[index] = call
         if id:
             self._by_id[id] = call
-        call.type = call.type or part.get("type")
-        name, arguments = function.get("name"), function.get("arguments")
-        if isinstance(name, str):
-            call.name = call.name or name
-        if isinstance(arguments, str):
-            call.parts.append(arguments)
-        elif arguments is not None:
-            check_argument_depth(arguments, "the arguments of a tool call", UNKNOWN_USAGE)
-            call.whole = arguments
-            arguments = json.dumps(arguments)
-        return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
+        return call
 
     def _known_call(self, index: int | None, id: str, *, begins: bool) -> _PartialCall | None:
-        """Return the call that a part belongs to; None: to a new one. `begins`: it has a name."""
         if index is not None:
             call = self._by_index.get(index)
             is_other = begins and call and id and call.id and id != call.id
