@@ -285,8 +285,9 @@ def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
             "a variant is a model, the path of a prompt, or a mapping of settings, got "
             f"{format_value(variant)}"
         )
-    label = variant if isinstance(variant, str) else traits_of_model(variant).name
-    return label, {"model": variant}
+    return variant if isinstance(variant, str) else traits_of_model(variant).name, {
+        "model": variant
+    }
 
 
 def _content_hash(own: Mapping[str, Any]) -> str:
@@ -297,26 +298,15 @@ def _content_hash(own: Mapping[str, Any]) -> str:
         name: value.read_bytes().hex() if isinstance(value, Path) else value
         for name, value in own.items()
     }
-    model = own.get("model")
-    traits = traits_of_model(model)
-    contents["model"] = model if isinstance(model, str) else traits.identity or None
+    traits = traits_of_model(own.get("model"))
+    contents["model"] = traits.identity or own.get("model")
     kept = {
         name: value
         for name, value in contents.items()
         if isinstance(value, str | int | float | bool)
     }
-    params = {
-        name: value
-        for name, value in own.items()
-        if name in {"model_params", "judge_params"} and value
-    }
-    return hash_task(
-        {
-            **kept,
-            **params,
-            **({"params": traits.params} if traits.params else {}),
-        }
-    )[:8]
+    params = {name: own[name] for name in ("model_params", "judge_params") if own.get(name)}
+    return hash_task({**kept, **params, **({"params": traits.params} if traits.params else {})})[:8]
 
 
 def ranks_answers(graders: Any) -> bool:

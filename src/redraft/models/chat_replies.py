@@ -105,7 +105,7 @@ def bad_response(message: str, *, usage: Usage) -> BadResponseError:
     return BadResponseError(message, retryable=True, usage=usage)
 
 
-def json_type_name(value: Any) -> str:
+def json_type_name(value: object) -> str:
     kinds = {
         type(None): "null",
         list: "a list",
@@ -281,7 +281,7 @@ def read_cached_tokens(usage: Any) -> int:
     return sum(read_count(value) or 0 for name, value in fields.items() if "cache" in name)
 
 
-def read_count(value: Any) -> int | None:
+def read_count(value: object) -> int | None:
     """Return a number of tokens or requests; None if it is missing, negative or no integer."""
     return value if type(value) is int and value >= 0 else None
 

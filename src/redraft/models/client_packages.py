@@ -15,6 +15,7 @@ from typing import Any
 
 from ..base.descriptors import is_shortage
 from ..base.error_text import error_text
+from ..base.jsontext import object_in
 from ..base.masking import (
     SECRET_NAME,
     Mask,
@@ -31,6 +32,7 @@ from ..errors import (
     ModelUnavailableError,
     ShortageError,
 )
+from ..protocols import Model
 from ..usage import current_entry
 from .endpoint_url import redirect_error
 from .http_client import UNKNOWN_USAGE, malformed_response
@@ -49,34 +51,46 @@ LOGGERS = frozenset(
 MAX_DEPTH, MAX_OBJECTS = 6, 2000  # limits of the search for clients and keys below a model
 
 
-def is_client_with_name(model: Any) -> bool:
+def is_model(model: object) -> bool:
+    """Whether `connect` takes an object: it may raise ConfigError for one of these, but not for
+    another.
+    """
+    return (
+        isinstance(model, str | Model)
+        or callable(model)
+        or is_client_with_name(model)
+        or is_client_object(model)
+    )
+
+
+def is_client_with_name(model: object) -> bool:
     """Whether a model is given as a pair of a client and the name of one of its models."""
     return isinstance(model, tuple) and len(model) == 2 and is_openai_client(model[0])
 
 
-def is_client_object(value: Any) -> bool:
+def is_client_object(value: object) -> bool:
     """Whether an object is a client or a model of another package that `connect` takes."""
     return is_openai_client(value) or is_pydantic_ai_model(value) or is_langchain_object(value)
 
 
-def is_pydantic_ai_model(value: Any) -> bool:
+def is_pydantic_ai_model(value: object) -> bool:
     """Whether an object is a model of pydantic-ai."""
     return derives_from(value, "pydantic_ai.models", "Model")
 
 
-def is_langchain_object(value: Any) -> bool:
+def is_langchain_object(value: object) -> bool:
     """Whether an object is a chat model of LangChain, or another object that LangChain can call."""
     return derives_from(value, "langchain_core.", "Runnable")
 
 
-def is_openai_client(client: Any) -> bool:
+def is_openai_client(client: object) -> bool:
     """Whether an object is a client of the openai package, such as `OpenAI()` or
     `AsyncAzureOpenAI()`.
     """
     return derives_from(client, "openai", "OpenAI") or derives_from(client, "openai", "AsyncOpenAI")
 
 
-def derives_from(value: Any, module: str, name: str) -> bool:
+def derives_from(value: object, module: str, name: str) -> bool:
     return any(
         kind.__name__ == name and kind.__module__.startswith(module) for kind in type(value).__mro__
     )
@@ -262,8 +276,7 @@ def _status(error: BaseException) -> int | None:
     """Return the HTTP status that an exception holds; None if it holds none."""
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):  # botocore
-        found = response.get("ResponseMetadata", {})
-        return found.get("HTTPStatusCode") if isinstance(found, Mapping) else None
+        return object_in(response, "ResponseMetadata").get("HTTPStatusCode")
     for value in (
         getattr(error, "status_code", None),
         getattr(response, "status_code", None),

@@ -235,7 +235,7 @@ def _suggested_name(spec: str) -> str:
     if spec.endswith(".gguf"):
         return f"local:{name.strip() if prefix.lower() == 'local' else spec}"
     if f"{prefix}:" in PREFIXES:
-        return f"{prefix}:{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
+        return f"{prefix}:NAME"
     if address := _suggested_address(spec):
         return address
     if not colon and "/" in spec:

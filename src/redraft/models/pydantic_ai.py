@@ -352,23 +352,10 @@ def _user_content(message: Message, text: str, model: Any) -> Any:
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     content = message["content"]
-    parts = (
-        [part["image_url"] for part in content if "image_url" in part]
-        if isinstance(content, list | tuple)
-        else []
-    )
-    urls = [str(part.get("url", "")) if isinstance(part, Mapping) else str(part) for part in parts]
-    if type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES) and not all(
-        url.startswith("data:") for url in urls
-    ):
-        reason = (
-            "this vendor accepts images as data only, and Redraft does not fetch addresses in "
-            "tasks: use a data: URL"
-        )
-        raise BadResponseError(
-            f"an image of the task cannot be sent: {reason}", status=400, usage=REFUSED_USAGE
-        )
+    parts = content if isinstance(content, list | tuple) else ()
+    urls = [_image_url(part["image_url"]) for part in parts if "image_url" in part]
     try:
+        _check_image_urls(urls, model)
         images = [
             BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url)
             for url in urls
@@ -378,6 +365,20 @@ def _user_content(message: Message, text: str, model: Any) -> Any:
             f"an image of the task cannot be sent: {error}", status=400, usage=REFUSED_USAGE
         ) from error
     return [text, *images] if images else text
+
+
+def _image_url(image: object) -> str:
+    return str(image.get("url", "")) if isinstance(image, Mapping) else str(image)
+
+
+def _check_image_urls(urls: list[str], model: Any) -> None:
+    """Raise ValueError if the vendor's client would download an image."""
+    has_addresses = not all(url.startswith("data:") for url in urls)
+    if has_addresses and type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES):
+        raise ValueError(
+            "this vendor accepts images as data only, and Redraft does not fetch addresses in "
+            "tasks: use a data: URL"
+        )
 
 
 def _request_parameters(request: Request, *, supports_schema: bool) -> Any:

@@ -427,12 +427,7 @@ def _split_harmony(text: str) -> SplitText | None:
     if _BARE_ANALYSIS.match(text):
         return _split_bare_harmony(text)
     headers = _harmony_headers(text) if "<|channel|>" in text else []
-    if not headers:
-        return None
-    is_ended = any(header[0].startswith(("<|end|>", "<|start|>")) for header in headers[1:])
-    if not (is_ended or text[: headers[0].start()].strip()) and _MENTION.match(
-        text, headers[0].end()
-    ):
+    if not headers or _is_about_header(text, headers):
         return None
     reasoning, answers = [text[: headers[0].start()]], list[str]()
     for n, header in enumerate(headers):
@@ -445,6 +440,13 @@ def _split_harmony(text: str) -> SplitText | None:
     return SplitText(
         "\n".join(filter(None, answers)), thoughts, form if thoughts or not answers else None
     )
+
+
+def _is_about_header(text: str, headers: list[re.Match[str]]) -> bool:
+    """Whether a text only mentions the header with which it begins."""
+    is_ended = any(header[0].startswith(("<|end|>", "<|start|>")) for header in headers[1:])
+    begins = not text[: headers[0].start()].strip()
+    return begins and not is_ended and _MENTION.match(text, headers[0].end()) is not None
 
 
 def _harmony_headers(text: str) -> list[re.Match[str]]:

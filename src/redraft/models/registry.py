@@ -102,18 +102,6 @@ def connect(
     return _model_from_object(model, options)
 
 
-def is_model(model: Any) -> bool:
-    """Whether `connect` takes an object: it may raise ConfigError for one of these, but not for
-    another.
-    """
-    return (
-        isinstance(model, str | Model)
-        or callable(model)
-        or is_client_with_name(model)
-        or is_client_object(model)
-    )
-
-
 def _model_from_object(model: Any, options: dict[str, Any]) -> Model:
     """Return the model for what is no name. Raises ConfigError."""
     if is_client_with_name(model):

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum, hypot, isfinite
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -292,18 +293,9 @@ def _number(value: Any, what: str) -> float:
     return float(value)
 
 
-def _read_score(data: Any, label: str) -> dict[str, Any]:
-    return {"score": _number(_only_item(data, "data").get("score"), "the score")}
-
-
-def _read_rerank(data: Any, label: str) -> dict[str, Any]:
-    return {
-        "score": _number(_only_item(data, "results").get("relevance_score"), "the relevance score")
-    }
-
-
-def _read_tei_rerank(data: Any, label: str) -> dict[str, Any]:
-    return {"score": _number(_only_item(data, "").get("score"), "the score")}
+def _read_field(data: Any, label: str, *, key: str, field: str, what: str) -> dict[str, Any]:
+    """Return the number in a field of the only object in the list `key`."""
+    return {"score": _number(_only_item(data, key).get(field), what)}
 
 
 def _read_classify(data: Any, label: str) -> dict[str, Any]:
@@ -420,11 +412,18 @@ def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
 
 API_FORMS: Mapping[ServerApi, ApiForm] = {
     "classify": ApiForm(_chat_body, _read_classify, takes_label=True),
-    "score": ApiForm(_score_body, _read_score),
-    "rerank": ApiForm(_rerank_body, _read_rerank),
+    "score": ApiForm(
+        _score_body, partial(_read_field, key="data", field="score", what="the score")
+    ),
+    "rerank": ApiForm(
+        _rerank_body,
+        partial(_read_field, key="results", field="relevance_score", what="the relevance score"),
+    ),
     "pooling": ApiForm(_chat_body, _read_pooling),
     "predict": ApiForm(_predict_body, _read_predict, takes_label=True),
-    "tei_rerank": ApiForm(_tei_rerank_body, _read_tei_rerank),
+    "tei_rerank": ApiForm(
+        _tei_rerank_body, partial(_read_field, key="", field="score", what="the score")
+    ),
     "moderations": ApiForm(_moderation_body, _read_moderation),
     "embeddings": ApiForm(_embeddings_body, _read_embeddings),
 }

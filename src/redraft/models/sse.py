@@ -214,7 +214,7 @@ class _PartialCall:
         }
 
 
-def _function_of(part: Any) -> Mapping[str, Any]:
+def _function_of(part: object) -> Mapping[str, Any]:
     """Return the function in a part of a tool call. Raises BadResponseError for anything else."""
     if not isinstance(part, dict):
         raise malformed_response(f"sent a stream with {json_type_name(part)} as a tool call in it")

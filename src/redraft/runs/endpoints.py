@@ -172,8 +172,11 @@ class LimitedEndpoints:
         return self.limiters[address]
 
     def _halt(self, endpoint: str, error: ModelError) -> None:
-        reason = "fatal" if is_fatal(error) else "outage"
-        self.halt(reason, error_summary(error, endpoint), f"{type(error).__name__}: {error}")
+        self.halt(
+            "fatal" if is_fatal(error) else "outage",
+            error_summary(error, endpoint),
+            f"{type(error).__name__}: {error}",
+        )
 
     def resize(self, ceiling: int, rpm: float | None, tpm: float | None) -> None:
         """Change the limits of all endpoints. A rate without a limit stays without one."""

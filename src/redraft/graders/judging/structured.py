@@ -29,8 +29,8 @@ from ...base.threads import THREAD_THRESHOLD, run_in_thread
 from ...errors import BadResponseError, ModelError
 from ...loop.task import Task
 from ...middleware.endpoint_errors import refuses_max_tokens, stated_max_tokens
+from ...models.client_packages import is_model
 from ...models.reasoning import split_reasoning
-from ...models.registry import is_model
 from ...protocols import JudgeClient, Reply, Request
 from ..reply_form import Scale
 from .prompt import (
