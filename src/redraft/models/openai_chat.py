@@ -133,12 +133,13 @@ class Chat(ExtraBodyTools):
     ) -> None:
         checks.text("the name of a model", name)
         checks.text("base_url", base_url)
-        for parameter, value, kind, expected in (
+        arguments: tuple[tuple[str, object, type, str], ...] = (
             ("key", key, str, "text"),
             ("proxy", proxy, str, "text"),
             ("headers", headers, Mapping, "a mapping"),
             ("extra_body", extra_body, Mapping, "a mapping"),
-        ):
+        )
+        for parameter, value, kind, expected in arguments:
             if not (value is None or isinstance(value, kind)):  # (the value is never shown)
                 raise ConfigError(
                     f"{parameter} must be {expected} or None, got {type(value).__name__}"
