@@ -14,8 +14,7 @@ from redraft.errors import ConfigError
 from redraft.graders import Criterion, FunctionGrader, Ranker, Rubric
 from redraft.graders.judging.prompt import fresh_nonce, truncate_middle
 from redraft.graders.judging.structured import UnreadableOutput, bool_at, score_at
-from redraft.graders.template import Scale
-from redraft.graders.template import Template
+from redraft.graders.template import Scale, Template
 from redraft.protocols import Reply
 from redraft.session.perform import ModelClient, StepClient
 

@@ -193,13 +193,8 @@ class Model(Protocol):
     """Turns messages into text. Raises a ModelError if it cannot.
 
     `name` is for display; `identity` is everything besides the request that decides the answer
-    (endpoint, model, extra parameters), and part of the cache key. Optional attributes: `tools` and
-    `tool_choice` are what its own parameters offer to requests with `is_generation`; a model
-    without them may offer tools of its own. `takes_probes` is False if a batch must not send it
-    short requests to see whether its endpoint answers. `writes_text` is False if it returns
-    numbers, whose replies have no tokens, and `operation` is what its calls are in telemetry
-    ("chat" without it). `formats` are the ways in which it can be held to a schema (see `Format`),
-    strictest first; without it, the schema is described in words.
+    (endpoint, model, extra parameters), and part of the cache key. It may have further attributes
+    that say more of it: `models.traits.ModelTraits` describes each, and what it means without it.
     """
 
     @property

@@ -12,7 +12,7 @@ import pytest
 from redraft import Task, Trace
 from redraft.cli import main, program
 from redraft.cli.options import SettingOption
-from redraft.models.registry import PREFIXES, VENDORS
+from redraft.models.model_names import PREFIXES, VENDORS
 
 from .chat_server import writer_and_judge
 

@@ -29,7 +29,7 @@ from redraft.gateway.exchange import GatewayError
 from redraft.gateway.refining import gateway_error
 from redraft.gateway.responses_wire import ResponsesWire
 from redraft.gateway.upstream_errors import error_from_reply
-from redraft.models.openai_responses import parse_error_body
+from redraft.models.server_errors import parse_error_body
 
 from .running import PROMPT, config_for, http_client, running
 

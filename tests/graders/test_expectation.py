@@ -18,7 +18,7 @@ from redraft.graders.judging.expectation import (
     expected_scores,
 )
 from redraft.graders.template import Scale
-from redraft.models.logprobs import MAX_TOP_TOKENS, read_logprobs
+from redraft.models.chat_replies import MAX_TOP_TOKENS, read_logprobs
 from redraft.protocols import Reply, TokenLogprobs
 from redraft.session.perform import ModelClient, StepClient
 from redraft.storage.journal import Journal

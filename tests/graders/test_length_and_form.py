@@ -15,7 +15,7 @@ from redraft.errors import ConfigError
 from redraft.graders import as_grader
 from redraft.graders.computed.base import compute
 from redraft.loop.serialize import record_from_json, record_to_json
-from redraft.models.openai_responses import reply_from_message
+from redraft.models.chat_replies import reply_from_message
 from redraft.protocols import ToolCall
 from redraft.usage import NO_USAGE
 

@@ -13,8 +13,7 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from redraft.models.error_words import stated_fault
-from redraft.models.openai_responses import ErrorBody, error_from_status
+from redraft.models.server_errors import ErrorBody, error_from_status, stated_fault
 from redraft.usage import Usage
 
 SAID = {

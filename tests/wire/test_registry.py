@@ -10,8 +10,7 @@ import pytest
 from each_row import each_row
 from redraft.errors import ConfigError, ModelError
 from redraft.models import Chat, ScriptedModel, connect
-from redraft.models.litellm_names import PREFIX_BY_PROVIDER
-from redraft.models.registry import PREFIXES, canonical_name, split_names
+from redraft.models.model_names import PREFIX_BY_PROVIDER, PREFIXES, canonical_name, split_names
 
 from . import fault_server as fs
 
@@ -310,8 +309,8 @@ def test_vendors_are_known_to_pydantic_ai():
     """
     from pydantic_ai.providers import infer_provider_class
 
+    from redraft.models.model_names import VENDORS
     from redraft.models.pydantic_ai import VENDOR_ALIASES
-    from redraft.models.registry import VENDORS
 
     known = {}
     for vendor in VENDORS:

@@ -26,7 +26,7 @@ from redraft.middleware import shortage
 from redraft.middleware.circuit_breaker import FAILURE_THRESHOLD
 from redraft.middleware.endpoint_limiter import EndpointLimiter
 from redraft.models import Chat, http_sessions
-from redraft.models.client_errors import model_error
+from redraft.models.client_packages import model_error
 from redraft.models.http_client import HttpExchange, RequestTarget, Timeouts
 from redraft.protocols import Reply, Request
 from redraft.sandbox import tiers

@@ -15,8 +15,8 @@ from redraft.graders import Ranker
 from redraft.loop.records import MAX_TOOL_CALLS
 from redraft.middleware.call_costs import request_size
 from redraft.models import CallableModel, Chat, connect
+from redraft.models.chat_replies import read_reply
 from redraft.models.openai_batches import BatchClient
-from redraft.models.openai_responses import read_reply
 from redraft.models.pydantic_ai import ProviderModel
 from redraft.models.sse import StreamAssembler
 from redraft.protocols import Reply, Request, ToolCall

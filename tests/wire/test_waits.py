@@ -22,7 +22,7 @@ from redraft.errors import (
     RateLimitError,
 )
 from redraft.models import Chat
-from redraft.models.openai_responses import error_from_status, parse_error_body
+from redraft.models.server_errors import error_from_status, parse_error_body
 from redraft.models.waits import is_used_up, stated_wait
 from redraft.protocols import Reply
 from sessions import make_session

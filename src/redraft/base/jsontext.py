@@ -44,6 +44,24 @@ def loads(body: bytes) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
+def text_in(fields: Mapping[str, object], name: str) -> str:
+    """Return a text among the fields of an object; "" if there is none, or something else."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def list_in(fields: Mapping[str, object], name: str) -> list[Any]:
+    """Return a list among the fields of an object; [] if there is none, or something else."""
+    value = fields.get(name)
+    return value if isinstance(value, list) else []
+
+
+def object_in(fields: Mapping[str, object], name: str) -> Mapping[str, Any]:
+    """Return an object among the fields of an object; {} if there is none, or something else."""
+    value = fields.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
 def dumps(
     value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None
 ) -> bytes:

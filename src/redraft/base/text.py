@@ -24,6 +24,15 @@ MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#~$"} | {
 LINKS = re.compile(r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE)
 
 
+UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
+
+
+def shorten(text: str, limit: int = 300) -> str:
+    """Return a text on one line of at most `limit` characters, without control characters."""
+    line = " ".join(UNSHOWN.sub(" ", text[: 4 * limit]).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
 def strip_control_sequences(text: str) -> str:
     """Remove what could control a terminal: escape sequences, control characters, direction
     overrides.

@@ -32,7 +32,7 @@ from ..base.masking import secrets_in_url
 from ..base.parameters import check_parameters, merge_parameters
 from ..errors import ConfigError
 from ..models.endpoint_url import redacted_model_name
-from ..models.registry import canonical_name, split_names
+from ..models.model_names import canonical_name, split_names
 from ..settings import Validation
 from .consent import (
     could_be_planted,

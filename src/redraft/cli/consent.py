@@ -35,7 +35,7 @@ from ..graders.aliases import find_alias
 from ..graders.execution import EXECUTION_FIELDS
 from ..graders.rubric import is_gallery_rubric
 from ..loop.trace import Trace
-from ..models.registry import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
+from ..models.model_names import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
 from ..requirements import kinds, reads_file
 from ..settings import OptionFields, Validation, settings_of
 from ..storage.secure_files import data_dir, make_folder, write_atomic

@@ -269,7 +269,7 @@ def _hint(error: RedraftError) -> str:
 
 
 def _is_out_of_credit(error: AuthenticationError) -> bool:
-    from ..models.error_words import is_out_of_credit
+    from ..models.server_errors import is_out_of_credit
 
     return is_out_of_credit(error)
 

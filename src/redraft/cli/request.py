@@ -31,14 +31,9 @@ from ..loop.trace import Trace
 from ..middleware import Budget
 from ..models import connect
 from ..models.endpoint_url import redacted_model_name, redacted_url
-from ..models.registry import (
-    LOCAL_SERVERS,
-    alternative_models,
-    canonical_name,
-    openai_url,
-    server_url,
-    split_names,
-)
+from ..models.model_names import LOCAL_SERVERS, canonical_name, split_names
+from ..models.registry import alternative_models, openai_url, server_url
+from ..models.traits import traits_of_model
 from ..plans.quality.priors import Priors
 from ..protocols import Model, Requirement
 from ..requirements import kinds, parse
@@ -645,8 +640,8 @@ def model_location(model: Any) -> str:
     if isinstance(model, list):
         return ", then ".join(dict.fromkeys(map(model_location, model)))
     if not isinstance(model, str):
-        address = getattr(model, "base_url", None)
-        return redacted_url(str(address)) if address else str(getattr(model, "name", model))
+        traits = traits_of_model(model)
+        return redacted_url(traits.base_url) or traits.name
     prefix = canonical_name(model).partition(":")[0]
     if "//" in model:
         return redacted_url(model.strip().partition("#")[0])

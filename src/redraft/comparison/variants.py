@@ -28,6 +28,7 @@ from ..graders.judging.ranking import Pairwise, Ranker
 from ..loop.serialize import pack
 from ..loop.task import Task
 from ..middleware import Budget
+from ..models.traits import traits_of_model
 from ..runs import BatchReport, BatchSettings, batch
 from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
@@ -284,9 +285,9 @@ def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
             "a variant is a model, the path of a prompt, or a mapping of settings, got "
             f"{format_value(variant)}"
         )
-    return variant if isinstance(variant, str) else str(
-        getattr(variant, "name", type(variant).__name__)
-    ), {"model": variant}
+    return variant if isinstance(variant, str) else traits_of_model(variant).name, {
+        "model": variant
+    }
 
 
 def _content_hash(own: Mapping[str, Any]) -> str:
@@ -297,25 +298,15 @@ def _content_hash(own: Mapping[str, Any]) -> str:
         name: value.read_bytes().hex() if isinstance(value, Path) else value
         for name, value in own.items()
     }
-    model = own.get("model")
-    contents["model"] = getattr(model, "identity", model)
+    traits = traits_of_model(own.get("model"))
+    contents["model"] = traits.identity or own.get("model")
     kept = {
         name: value
         for name, value in contents.items()
         if isinstance(value, str | int | float | bool)
     }
-    params = {
-        name: value
-        for name, value in own.items()
-        if name in {"model_params", "judge_params"} and value
-    }
-    return hash_task(
-        {
-            **kept,
-            **params,
-            **({"params": declared} if (declared := getattr(model, "params", None)) else {}),
-        }
-    )[:8]
+    params = {name: own[name] for name in ("model_params", "judge_params") if own.get(name)}
+    return hash_task({**kept, **params, **({"params": traits.params} if traits.params else {})})[:8]
 
 
 def ranks_answers(graders: Any) -> bool:

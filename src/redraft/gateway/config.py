@@ -29,8 +29,9 @@ from ..base.masking import secrets_in_url
 from ..errors import ConfigError
 from ..middleware import Budget
 from ..models.endpoint_url import parse_base_url, with_version
+from ..models.model_names import LOCAL_SERVERS
 from ..models.openai_chat import OPENAI_URL
-from ..models.registry import LOCAL_SERVERS, connect, openai_url, server_url
+from ..models.registry import connect, openai_url, server_url
 from ..session.options import Options
 from ..session.panel import resolve_graders
 from ..settings import (

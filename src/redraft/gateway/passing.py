@@ -30,7 +30,9 @@ from ..base.masking import (
     secrets_in_url,
     without_cause,
 )
+from ..base.text import shorten
 from ..errors import ConfigError, ModelError
+from ..models.chat_replies import json_type_name
 from ..models.endpoint_url import (
     check_proxy,
     clean_key,
@@ -39,9 +41,9 @@ from ..models.endpoint_url import (
     with_version,
 )
 from ..models.http_client import REFUSED_USAGE, HttpExchange, RequestTarget, Timeouts
-from ..models.openai_responses import ErrorBody, json_type_name, parse_error_body, shorten
 from ..models.pricing import Price, price_of
 from ..models.registry import configured_proxy
+from ..models.server_errors import ErrorBody, parse_error_body
 from ..usage import Usage, current_ledger
 from .config import ServedModel
 from .conversion import Conversion, StreamConverter, conversion_between

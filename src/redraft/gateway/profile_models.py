@@ -22,6 +22,7 @@ from ..models import connect
 from ..models.http_client import Timeouts
 from ..models.openai_chat import Chat
 from ..models.registry import configured_proxy, connect_endpoint
+from ..models.traits import traits_of_model
 from ..protocols import Call, Model, Reply, Request
 from .config import ServedModel
 from .exchange import invalid_request
@@ -82,17 +83,16 @@ class ConnectedModels:
         """Return the call of a model, limited by the limiter that all calls to its endpoint
         share.
         """
-        address = str(getattr(model, "base_url", model.identity))
-        if address not in self._limiters:
-            name = str(getattr(model, "host", model.name))
-            self._limiters[address] = EndpointLimiter(
-                name,
+        traits = traits_of_model(model)
+        if traits.address not in self._limiters:
+            self._limiters[traits.address] = EndpointLimiter(
+                traits.host,
                 initial=FIRST_CALLS,
                 maximum=MAX_CALLS,
                 notify=gateway_log.warning,
                 raises_outages=True,
             )
-        return limit_endpoint(call, self._limiters[address])
+        return limit_endpoint(call, self._limiters[traits.address])
 
 
 def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
@@ -170,7 +170,7 @@ def _check_parameters(model: Model, parameters: Mapping[str, Any]) -> None:
     """
     if isinstance(model, Chat):
         return
-    taken = getattr(model, "parameters", ())
+    taken = traits_of_model(model).parameters
     for name in parameters:
         if name not in taken:
             which = f", which takes {', '.join(taken)}" if taken else ""

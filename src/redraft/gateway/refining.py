@@ -41,7 +41,7 @@ from ..loop.steps import Compare, Generate, Grade, Step, Stop
 from ..loop.task import Message, Task, message_text
 from ..loop.trace import Trace
 from ..middleware.messages import SYSTEM_ROLES
-from ..models.error_words import is_out_of_credit
+from ..models.server_errors import is_out_of_credit
 from ..plans import Plan
 from ..plans.quality.result_facts import broken_musts
 from ..plans.self_refine import full_note

@@ -9,13 +9,8 @@ from typing import Any
 
 from ..base.jsontext import dumps, loads
 from ..errors import ModelError
-from ..models.openai_responses import (
-    ErrorBody,
-    json_type_name,
-    reasoning_text,
-    split_content,
-    stated_error,
-)
+from ..models.chat_replies import json_type_name, reasoning_text, split_content
+from ..models.server_errors import ErrorBody, stated_error
 from ..models.sse import SSEParser
 from ..usage import Usage
 from .anthropic_wire import message_event

@@ -10,7 +10,7 @@ from typing import Any
 from ..base.jsontext import dumps
 from ..errors import ModelError
 from ..loop.records import ToolCall
-from ..models.openai_responses import read_tool_calls, split_content
+from ..models.chat_replies import read_tool_calls, split_content
 from ..usage import Usage
 from .chat_wire import event
 from .exchange import Answer, ChatRequest

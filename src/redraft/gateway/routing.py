@@ -15,7 +15,7 @@ from ..base.checks import format_value
 from ..errors import ConfigError
 from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
-from ..session.models import endpoint_label
+from ..models.traits import traits_of_model
 from .config import GatewayConfig, Profile, Retention, ServedModel
 from .exchange import ChatRequest, GatewayError, WireName, invalid_request
 from .field_tables import ANSWER_COUNTS, OUTPUT_FIELDS, OUTPUT_LIMITS
@@ -191,7 +191,10 @@ class Routing:
         only_images = budget is not None and metered and not metered.unbounded
         if only_images:
             size = written = 0
-        roles = {endpoint_label(self.models.model(name)): name for name in _roles(prepared.profile)}
+        roles = {
+            traits_of_model(self.models.model(name)).endpoint: name
+            for name in _roles(prepared.profile)
+        }
         calls = [
             (name, self._prices.get(name) or price_of(self.models.model(name)), written)
             for name in roles.values()

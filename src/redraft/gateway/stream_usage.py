@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from ..base.jsontext import loads
-from ..models.openai_responses import read_count
+from ..models.chat_replies import read_count
 from .exchange import WireName
 
 # at most as many of the first bytes are kept, and at least as many of the last

@@ -17,7 +17,7 @@ from ..errors import (
     ModelUnavailableError,
     ShortageError,
 )
-from ..models.openai_responses import ErrorBody
+from ..models.server_errors import ErrorBody
 from ..models.waits import stated_wait
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 

@@ -13,16 +13,15 @@ from typing import Any
 from ..base.jsontext import dumps
 from ..errors import ModelError
 from ..loop.records import ToolCall
-from ..models.openai_responses import (
-    ErrorBody,
+from ..models.chat_replies import (
     json_type_name,
     read_count,
     read_finish,
     read_tool_calls,
     reasoning_text,
     split_content,
-    stated_error,
 )
+from ..models.server_errors import ErrorBody, stated_error
 from ..usage import Usage
 from .anthropic_wire import STOP_REASONS, tool_input
 from .exchange import GatewayError

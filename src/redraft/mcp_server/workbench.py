@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from uuid import uuid4
 
 from ..base import checks
@@ -17,7 +17,9 @@ from ..errors import ConfigError, RedraftError
 from ..graders import Judge
 from ..graders.registry import foreign_grader
 from ..models import connect
-from ..models.registry import split_names
+from ..models.model_names import split_names
+from ..models.traits import traits_of_model
+from ..protocols import Model
 from ..settings import Settings
 from ..storage import JsonlStore
 from ..storage.secure_files import make_folder
@@ -174,6 +176,6 @@ class Workbench:
                 self._close_later(model)
         return self._models[""]
 
-    def _close_later(self, model: Any) -> None:
-        if closes := getattr(model, "aclose", None):
-            self._closing.push_async_callback(cast("Any", closes))
+    def _close_later(self, model: Model) -> None:
+        if closes := traits_of_model(model).close:
+            self._closing.push_async_callback(closes)

@@ -2,10 +2,10 @@
 
 To add a provider:
 
-- It speaks OpenAI's chat protocol: add its name and address to `LOCAL_SERVERS` or `connect` in
-  `registry`; `openai_chat.Chat` is the client; `openai_responses` and `sse` read what the endpoint
+- It speaks OpenAI's chat protocol: add its name and address to `LOCAL_SERVERS` in `model_names`;
+  `openai_chat.Chat` is the client; `chat_replies`, `sse` and `server_errors` read what the endpoint
   sends.
-- pydantic-ai has a client for it: add its prefix to `VENDORS` in `registry`;
+- pydantic-ai has a client for it: add its prefix to `VENDORS` in `model_names`;
   `pydantic_ai.ProviderModel` is the client.
 - Otherwise write a class with `name`, `identity` and `async complete(request) -> Reply`
   (`redraft.protocols.Model`) that raises `ModelError`s and does not retry, limit or cache:

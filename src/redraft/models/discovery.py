@@ -14,21 +14,16 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from ..base.text import shorten
 from ..errors import AuthenticationError, ConfigError, ModelError
 from ..protocols import Model
+from .chat_replies import parse_body
 from .endpoint_url import path_hint, redacted_url, with_version
-from .http_client import RequestTarget, Timeouts, fetch
+from .http_client import Timeouts, fetch
 from .http_requests import port_of
+from .model_names import split_names
 from .openai_chat import OPENAI_URL, Chat, model_names
-from .openai_responses import error_from_status, parse_body, parse_error_body, shorten
-from .registry import (
-    configured_proxy,
-    connect,
-    connect_endpoint,
-    openai_url,
-    server_url,
-    split_names,
-)
+from .registry import configured_proxy, connect, connect_endpoint, openai_url, server_url
 
 CONNECT_SECONDS = 0.25
 LOCAL_TIMEOUTS = Timeouts(connect=CONNECT_SECONDS, idle=1.0, total=1.0)
@@ -305,20 +300,15 @@ async def _fetch_model_names(
     ModelError.
     """
     client = connect_endpoint("-", url, env, timeouts=timeouts)
+    target = client.target_for("/models")
     try:
-        return await _request_model_list(client.target_for("/models"))
+        status, headers, body = await fetch(target)
+        if status >= 300:
+            hint = path_hint(target.url, "/models")
+            raise client.error_from_response(status, headers, body, hint=hint)
+        data = parse_body(body, headers.get("content-type", ""))
     except ModelError as error:
         raise client.with_proxy_hint(error) from None
-
-
-async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:
-    status, headers, body = await fetch(target)
-    if status != 200:
-        error = error_from_status(status, parse_error_body(body))
-        if status in {404, 405}:
-            error.args = (f"{error}{path_hint(target.url, '/models')}",)
-        raise error
-    data = parse_body(body, headers.get("content-type", ""))
     names = model_names(data)
     if names is None:
         raise ModelError(f"the server there is not a model server ({shorten(repr(data), 60)})")

@@ -15,11 +15,10 @@ from ipaddress import ip_address
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..base.masking import is_secret
+from ..base.text import shorten
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from .http_client import REFUSED_USAGE, proxy_for
-from .http_errors import InvalidRequestError
-from .http_requests import ascii_host, port_of
-from .openai_responses import shorten
+from .http_requests import InvalidRequestError, ascii_host, port_of
 
 CHAT_PATH = "/chat/completions"
 _BARE_IPV6 = re.compile(r"\[?[0-9a-fA-F.]*:[0-9a-fA-F.]*:")

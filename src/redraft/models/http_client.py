@@ -28,17 +28,18 @@ from ..errors import (
 )
 from ..middleware.observe import observer
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
-from .http_errors import (
+from .http_requests import (
     ConnectTimeoutError,
     HttpError,
+    HttpRequest,
     InvalidRequestError,
     NoRoomError,
     ProtocolError,
     ProxyError,
     TLSError,
     UnreachableError,
+    without_framing,
 )
-from .http_requests import HttpRequest, without_framing
 
 if TYPE_CHECKING:
     from .http_sessions import HttpSession, Response
@@ -105,21 +106,13 @@ class LoopLocal(Generic[T]):
         self._make, self._close = make, close
         self._values: dict[asyncio.AbstractEventLoop, tuple[T, AsyncGenerator[T, None]]] = {}
 
-    @property
-    def known(self) -> T | None:
-        """The value of the running loop, if it has one."""
-        entry = self._values.get(asyncio.get_running_loop())
-        return entry[0] if entry else None
-
     async def get(self) -> T:
         """Return the value of the running loop."""
-        if (known := self.known) is not None:
-            return known
         loop = asyncio.get_running_loop()
-        holder = self._hold_open(loop)
-        value = await anext(holder)
-        self._values[loop] = value, holder
-        return value
+        if loop not in self._values:
+            holder = self._hold_open(loop)
+            self._values[loop] = await anext(holder), holder
+        return self._values[loop][0]
 
     async def _hold_open(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[T, None]:
         value = self._make()
@@ -142,14 +135,10 @@ def _new_session(keep_seconds: float) -> HttpSession:
     return HttpSession(keep_seconds)
 
 
-async def _close_session(session: HttpSession) -> None:
-    await session.close()
-
-
-shared_sessions = LoopLocal(lambda: _new_session(KEEP_SECONDS), _close_session)
+shared_sessions = LoopLocal(lambda: _new_session(KEEP_SECONDS), lambda session: session.close())
 """The session of each event loop, which all clients share."""
 
-stream_sessions = LoopLocal(lambda: _new_session(0), _close_session)
+stream_sessions = LoopLocal(lambda: _new_session(0), lambda session: session.close())
 """The same for streams, with one connection each: llama.cpp closes the connection after a stream
 without announcing it.
 """
@@ -157,8 +146,6 @@ without announcing it.
 
 class HttpExchange:
     """One request and its response. The ledger `entry` counts the request when it is sent."""
-
-    __slots__ = ("_proxy", "_start", "cap", "entry", "is_sent", "phase", "stream", "target")
 
     def __init__(
         self, target: RequestTarget, *, stream: bool = False, entry: LedgerEntry | None = None
@@ -217,9 +204,13 @@ class HttpExchange:
         """Send the request and read the whole response."""
         response = await self.open(method, body)
         try:
-            content = b"".join([part async for part in self.iter_body(response)])
+            return await self.read_rest(response)
         finally:
             response.close()
+
+    async def read_rest(self, response: Response) -> HttpResponse:
+        """Return a response with its whole body, masked."""
+        content = b"".join([part async for part in self.iter_body(response)])
         mask = self.target.mask
         return response.status, masked_headers(response.headers, mask), mask.mask_bytes(content)
 
@@ -287,53 +278,39 @@ def too_large_error(cap: int = MAX_BODY_BYTES) -> ModelError:
     )
 
 
-class _PlainBody:
-    """Returns the parts of a body that is not compressed, up to the cap."""
-
-    __slots__ = ("_cap", "_remaining")
-
-    def __init__(self, cap: int) -> None:
-        self._cap = self._remaining = cap
-
-    def __call__(self, raw: bytes) -> bytes:
-        self._remaining -= len(raw)
-        if self._remaining < 0:
-            raise too_large_error(self._cap)
-        return raw
-
-
-class _Decompressor:
-    """Decompresses gzip or deflate part by part, up to the cap; b"" marks the end.
+class _BodyDecoder:
+    """Decodes a body part by part, up to the cap, with gzip or deflate if it is compressed; b""
+    marks the end.
 
     One part may become at most MAX_BODY_BYTES, or a small share of a much larger cap: more is a
     decompression bomb.
     """
 
-    def __init__(self, cap: int) -> None:
+    def __init__(self, cap: int, *, is_compressed: bool) -> None:
         self._cap = self._remaining = cap
         self._has_input = False
-        self._inflate = zlib.decompressobj(wbits=47)
+        self._inflate = zlib.decompressobj(wbits=47) if is_compressed else None
 
     def __call__(self, raw: bytes) -> bytes:
-        if not raw:
-            return self._finish()
-        self._has_input = True
-        most = min(self._remaining, max(MAX_BODY_BYTES, self._cap // 64))
-        try:
-            part = self._inflate.decompress(raw, most + 1)
-        except zlib.error as error:
-            raise malformed_response(
-                f"sent a compressed body that cannot be unpacked ({error})"
-            ) from None
+        part, most = raw, self._remaining
+        if self._inflate:
+            most = min(most, max(MAX_BODY_BYTES, self._cap // 64))
+            part = self._decompress(self._inflate, raw, most + 1)
         if len(part) > most:
             raise too_large_error(self._cap if most == self._remaining else most)
         self._remaining -= len(part)
         return part
 
-    def _finish(self) -> bytes:
-        if self._has_input and not self._inflate.eof:
+    def _decompress(self, inflate: zlib._Decompress, raw: bytes, most: int) -> bytes:
+        if not raw and self._has_input and not inflate.eof:
             raise malformed_response("sent a compressed body that was cut off")
-        return b""
+        self._has_input |= raw != b""
+        try:
+            return inflate.decompress(raw, most)
+        except zlib.error as error:
+            raise malformed_response(
+                f"sent a compressed body that cannot be unpacked ({error})"
+            ) from None
 
 
 def malformed_response(message: str, *, retryable: bool = True) -> BadResponseError:
@@ -343,25 +320,21 @@ def malformed_response(message: str, *, retryable: bool = True) -> BadResponseEr
     return error
 
 
-def _body_decoder(response: Response, cap: int) -> Callable[[bytes], bytes]:
-    """Return what decodes the parts of a body in order, up to the cap."""
-    if (header := response.headers.get("content-encoding")) is None:
-        return _PlainBody(cap)
-    coding = header.strip().lower()
-    if coding in {"gzip", "x-gzip", "deflate"}:
-        return _Decompressor(cap)
-    if coding in {"", "identity"}:
-        return _PlainBody(cap)
-    raise BadResponseError(
-        f"sent a body in the encoding {coding[:20]!r}, which was not asked for", usage=UNKNOWN_USAGE
-    )
+def _body_decoder(response: Response, cap: int) -> _BodyDecoder:
+    coding = response.headers.get("content-encoding", "").strip().lower()
+    if coding not in {"gzip", "x-gzip", "deflate", "identity", ""}:
+        raise BadResponseError(
+            f"sent a body in the encoding {coding[:20]!r}, which was not asked for",
+            usage=UNKNOWN_USAGE,
+        )
+    return _BodyDecoder(cap, is_compressed=coding not in {"identity", ""})
 
 
 def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
     """Return the typed error. `via` is "" or the proxy, such as " through the proxy
     10.0.0.1:3128".
     """
-    reason = error_reason(error, mask)
+    reason = " ".join(mask(str(error) or type(error).__name__).split())[:200]
     match error:
         case TLSError():
             return ModelUnavailableError(f"no secure (TLS) connection{via}: {reason}")
@@ -380,19 +353,6 @@ def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
     return ModelUnavailableError(
         f"the connection{via} broke: {reason}", retryable=True, usage=UNKNOWN_USAGE
     )
-
-
-def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
-    """Return the reason of an error of the operating system or a library, on one line of at most
-    200 characters, masked.
-    """
-    text = (
-        getattr(error, "strerror", None)
-        or getattr(error, "message", None)
-        or str(error)
-        or type(error).__name__
-    )
-    return " ".join(mask(str(text)).split())[:200]
 
 
 @asynccontextmanager
@@ -434,12 +394,5 @@ async def fetch(
     """Return the status, the headers and the whole decoded body. Raises ModelError for a failure of
     the network.
     """
-    exchange = HttpExchange(target, entry=entry)
-    try:
-        return await exchange.read_all(method, body)
-    except OSError as error:
-        failure = exchange.to_model_error(error)
-    try:
-        raise without_cause(failure)
-    finally:
-        del failure  # which keeps this frame
+    async with open_exchange(target, method, body, entry=entry) as (exchange, response):
+        return await exchange.read_rest(response)

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import aiohttp
@@ -29,18 +29,18 @@ from ..base.descriptors import (
     is_shortage,
 )
 from ..base.log import endpoint_log
-from .http_errors import (
+from .http_requests import (
     ConnectTimeoutError,
     HttpError,
+    HttpRequest,
     InvalidRequestError,
     NoRoomError,
     ProtocolError,
     ProxyError,
     TLSError,
     UnreachableError,
+    tls_error_text,
 )
-from .http_requests import HttpRequest
-from .tls_errors import tls_error_text
 
 MAX_FIELD_BYTES = 64 * 1024
 """The longest field in the head of a response."""
@@ -61,8 +61,6 @@ class Response:
     """A response as it arrives. The names of `headers` are in lower case; the first of a name
     counts.
     """
-
-    __slots__ = ("_response", "_session", "headers", "status")
 
     def __init__(self, session: HttpSession, response: aiohttp.ClientResponse) -> None:
         self._session: HttpSession | None = session
@@ -155,6 +153,7 @@ class HttpSession:
     async def _send(
         self, request: HttpRequest, on_send: Callable[[], object]
     ) -> aiohttp.ClientResponse:
+        seconds = request.connect_seconds
         try:
             return await self._client.request(
                 request.method,
@@ -162,7 +161,9 @@ class HttpSession:
                 headers=request.headers,
                 data=None if request.body is None else _Body(request.body, on_send),
                 allow_redirects=False,
-                timeout=_connect_timeout(request.connect_seconds),
+                timeout=aiohttp.ClientTimeout(  # (all others are those of `http_client`)
+                    total=None, connect=seconds, ceil_threshold=seconds
+                ),
                 proxy=request.proxy,
                 ssl=self._tls_context if request.is_tls else True,
             )
@@ -264,12 +265,6 @@ class _Body(Payload):
 
     async def write_with_length(self, writer: Any, content_length: int | None) -> None:
         await self.write(writer)  # (it is the length of the body)
-
-
-@lru_cache(maxsize=16)
-def _connect_timeout(seconds: float) -> aiohttp.ClientTimeout:
-    """Return a timeout for connecting alone; all others are those of `http_client`."""
-    return aiohttp.ClientTimeout(total=None, connect=seconds, ceil_threshold=seconds)
 
 
 def _http_error(error: Exception) -> HttpError:

@@ -16,13 +16,13 @@ from uuid import uuid4
 
 from ..base.jsontext import replace_lone_surrogates
 from ..base.log import log
-from ..base.masking import Mask, answer_mask, without_cause, without_secret_fields
+from ..base.masking import without_cause, without_secret_fields
 from ..base.parameters import merge_parameters
 from ..errors import ConfigError
 from ..protocols import FORMATS, Format, Reply, Request
 from ..usage import Usage
-from .client_errors import model_error
-from .client_objects import is_langchain_chat_model, is_openai_compatible
+from .chat_replies import read_count, reply_from_message
+from .client_packages import derives_from, masks_of, model_error
 from .endpoint_url import redacted_url
 from .http_client import LoopLocal
 from .openai_chat import (
@@ -33,8 +33,6 @@ from .openai_chat import (
     without_length_bounds,
 )
 from .openai_client import client_without_retries, close_if_own
-from .openai_responses import read_count, reply_from_message
-from .pydantic_ai import mask_logs, secrets_of
 
 SAMPLING_FIELDS = {
     "temperature": ("temperature",),
@@ -43,6 +41,11 @@ SAMPLING_FIELDS = {
 }
 """The fields of LangChain's models for a parameter of a request, in the order in which they are
 looked for.
+"""
+
+OPENAI_COMPATIBLE = ("langchain_openai", "BaseChatOpenAI")
+"""The class of the models that send their parameters to an OpenAI-compatible endpoint, response
+formats included.
 """
 
 FINISH_FIELDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
@@ -96,11 +99,9 @@ class LangChainModel(ExtraBodyTools):
             self.base_url = redacted_url(address)
         self.identity = f"langchain:{kind.__module__}.{kind.__qualname__}{_parameters(self._model, self._extra)}"  # noqa: E501
         self.formats: tuple[Format, ...] = (
-            FORMATS if is_openai_compatible(self._model) else ("text",)
+            FORMATS if derives_from(self._model, *OPENAI_COMPATIBLE) else ("text",)
         )
-        secrets = secrets_of(self._model)
-        self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
-        mask_logs(secrets)
+        self._mask, self._reply_mask = masks_of(self._model)
         self._models = LoopLocal(lambda: _without_retries(self._model), _close_clients)
         self._unsupported: set[str] = set()
 
@@ -190,7 +191,7 @@ def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
     """
     given, bound = model, dict[str, Any]()
     for _ in range(10):
-        if is_langchain_chat_model(model):
+        if derives_from(model, "langchain_core.language_models", "BaseChatModel"):
             return model, bound
         if not any(
             kind.__name__ in {"RunnableBinding", "RunnableRetry"} for kind in type(model).__mro__
@@ -276,12 +277,11 @@ def _to_messages(request: Request) -> list[Any]:
     from langchain_core.messages import convert_to_messages
 
     return convert_to_messages(
-        [_with_text(dict(message)) for message in replace_lone_surrogates(list(request.messages))]
+        [
+            {**message, "content": message.get("content") or ""}
+            for message in replace_lone_surrogates(list(request.messages))
+        ]
     )
-
-
-def _with_text(message: dict[str, Any]) -> dict[str, Any]:
-    return message | {"content": message.get("content") or ""}
 
 
 def _to_reply(answer: Any) -> Reply:
@@ -298,7 +298,7 @@ def _to_reply(answer: Any) -> Reply:
     more = answer.additional_kwargs
     message = {
         "content": _content(answer.content),
-        "reasoning_content": more.get("reasoning_content") or _reasoning(answer.content),
+        "reasoning_content": more.get("reasoning_content"),
         "refusal": more.get("refusal"),
         "tool_calls": _tool_calls(answer),
     }
@@ -309,28 +309,10 @@ def _to_reply(answer: Any) -> Reply:
 
 
 def _content(content: Any) -> Any:
-    """Return the text parts of a content in OpenAI's form."""
+    """Return a content in OpenAI's form: in LangChain's, texts may be among the parts."""
     if isinstance(content, str):
         return content
-    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
-    return [
-        part
-        for part in parts
-        if isinstance(part, dict) and part.get("type") in {"text", "output_text", None}
-    ]
-
-
-def _reasoning(content: Any) -> str:
-    """Return the reasoning in the parts of a content: `thinking` of Anthropic, `reasoning` of
-    others.
-    """
-    parts = (
-        [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    )
-    texts = (
-        part.get(part["type"]) for part in parts if part.get("type") in {"thinking", "reasoning"}
-    )
-    return "\n".join(text for text in texts if isinstance(text, str))
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
 
 
 def _tool_calls(answer: Any) -> Sequence[Mapping[str, Any]]:

@@ -20,12 +20,14 @@ from weakref import WeakSet
 
 from ..base.checks import check_extra
 from ..base.jsontext import replace_lone_surrogates
+from ..base.text import shorten
 from ..errors import ConfigError, ModelError, ModelUnavailableError
 from ..protocols import FORMATS, Reply, Request
+from .chat_replies import read_reply
 from .http_client import REFUSED_USAGE
 from .openai_chat import ExtraBodyTools, complete_body, request_body
-from .openai_responses import ErrorBody, error_from_status, read_reply, shorten
 from .pricing import FREE
+from .server_errors import ErrorBody, error_from_status
 from .sse import StreamAssembler
 
 
@@ -106,15 +108,21 @@ class LocalModel(ExtraBodyTools):
     def _generate(self, body: dict[str, Any], stop: Event) -> Reply:
         if stop.is_set():
             raise ModelUnavailableError("the call was cancelled", usage=REFUSED_USAGE)
-        collector = _AnswerCollector(stop)
+        parts: list[Any] = []
+
+        def add(part: Any) -> bool:
+            """Add a part of the answer, or a list; return True to stop generating."""
+            parts.extend(part if isinstance(part, list) else [part])
+            return stop.is_set()
+
         streamed = body | {"stream": True, "stream_options": {"include_usage": True}}
         try:
-            answer = self._load_server().handle_chat_completions(streamed, collector.add)
+            answer = self._load_server().handle_chat_completions(streamed, add)
         except ValueError as error:  # (a schema or template that it cannot use)
             raise ModelError(
                 f"status 400: {shorten(str(error))}", status=400, usage=REFUSED_USAGE
             ) from None
-        return _parse_answer(answer) if answer is not None else collector.reply()
+        return _parse_parts(parts) if answer is None else _parse_answer(answer)
 
     def _load_server(self) -> Any:
         with self._loading:
@@ -148,24 +156,14 @@ def _parse_answer(answer: Any) -> Reply:
     return read_reply(answer)
 
 
-class _AnswerCollector:
-    """Collects the parts of an answer. `add` returns True to stop generating."""
-
-    def __init__(self, stop: Event) -> None:
-        self._stop = stop
-        self._parts: list[Any] = []
-
-    def add(self, part: Any) -> bool:
-        self._parts += part if isinstance(part, list) else [part]
-        return self._stop.is_set()
-
-    def reply(self) -> Reply:
-        assembler = StreamAssembler()
-        for part in self._parts:
-            if isinstance(part, dict) and part.get("error"):
-                return _parse_answer(part)
-            assembler.add(part)
-        return assembler.reply()
+def _parse_parts(parts: list[Any]) -> Reply:
+    """Return the Reply in the parts of an answer that was streamed."""
+    assembler = StreamAssembler()
+    for part in parts:
+        if isinstance(part, dict) and part.get("error"):
+            return _parse_answer(part)
+        assembler.add(part)
+    return assembler.reply()
 
 
 def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:

@@ -18,9 +18,10 @@ from uuid import uuid4
 
 import orjson
 
-from ..base.jsontext import loads
+from ..base.jsontext import loads, object_in, text_in
 from ..errors import BadResponseError, ModelError
 from ..protocols import Reply, Request
+from .chat_replies import parse_body, read_count
 from .http_client import (
     MAX_BODY_BYTES,
     REFUSED_USAGE,
@@ -30,7 +31,7 @@ from .http_client import (
     open_exchange,
 )
 from .openai_chat import Chat, dump_request
-from .openai_responses import ErrorBody, error_from_status, parse_body, read_count
+from .server_errors import ErrorBody, error_from_status
 from .sse import LineSplitter
 from .waits import parse_retry_after
 
@@ -175,11 +176,10 @@ class BatchClient:
         target = self._target(f"/files/{quote(file_id, safe='')}/content", TRANSFER_TIMEOUTS)
         try:
             async with open_exchange(target, stream=True) as (exchange, response):
+                if response.status != 200:
+                    raise self._error_from_response(*await exchange.read_rest(response))
                 exchange.cap = MAX_RESULT_BYTES
                 async with aclosing(exchange.iter_body(response)) as parts:
-                    if response.status != 200:
-                        body = target.mask.mask_bytes(b"".join([part async for part in parts]))
-                        raise self._error_from_response(response.status, response.headers, body)
                     async for line in _split_lines(parts):
                         if result := parse_result_line(target.mask.mask_bytes(line)):
                             yield result
@@ -229,20 +229,16 @@ class BatchClient:
         return replace(self.chat.target_for(path, query), timeouts=timeouts)
 
     def _parse_batch(self, data: Mapping[str, Any]) -> ProviderBatch:
-        id, status = data.get("id"), data.get("status")
-        if not isinstance(id, str) or not isinstance(status, str):
+        id, status = text_in(data, "id"), text_in(data, "status")
+        if not (id and status):
             raise self._with_context(
                 BadResponseError(
                     "sent a batch without an id or a status", retryable=True, usage=REFUSED_USAGE
                 )
             )
         files = (data.get("output_file_id"), data.get("error_file_id"))
-        counts = data.get("request_counts")
-        done = (
-            [read_count(counts.get(name)) or 0 for name in ("completed", "failed")]
-            if isinstance(counts, dict)
-            else []
-        )
+        counts = object_in(data, "request_counts")
+        done = [read_count(counts.get(name)) or 0 for name in ("completed", "failed")]
         return ProviderBatch(
             id,
             status,
@@ -267,12 +263,7 @@ def missing_answer_error(details: Mapping[str, Any] | None) -> ModelError:
     """
     body = ErrorBody({"error": dict(details or {})})
     error = error_from_status(body.status or 503, body)
-    error.args = (
-        (
-            "the batch holds no answer: "
-            f"{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
-        ),
-    )
+    error.args = (f"the batch holds no answer: {body.words}",)
     error.status = body.status
     return error
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -33,6 +32,7 @@ from ..errors import ConfigError, ModelError
 from ..loop.records import ToolCall
 from ..protocols import FORMATS, Reply, Request
 from ..usage import NO_USAGE, current_entry
+from .chat_replies import parse_body, read_reply
 from .endpoint_url import (
     CHAT_PATH,
     check_proxy,
@@ -50,17 +50,10 @@ from .http_client import (
     RequestTarget,
     Timeouts,
     fetch,
-    masked_headers,
     open_exchange,
 )
-from .openai_responses import (
-    error_from_status,
-    parse_body,
-    parse_error_body,
-    read_reply,
-    stated_error,
-)
 from .reasoning import VisibleText
+from .server_errors import error_from_status, parse_error_body, stated_error
 from .sse import SSEParser, StreamAssembler
 from .waits import parse_rate_limits
 
@@ -140,25 +133,30 @@ class Chat(ExtraBodyTools):
     ) -> None:
         checks.text("the name of a model", name)
         checks.text("base_url", base_url)
-        for parameter, secret in (("key", key), ("proxy", proxy)):
-            if not (secret is None or isinstance(secret, str)):  # (the value is never shown)
-                raise ConfigError(f"{parameter} must be text or None, got {type(secret).__name__}")
-        for parameter, mapping in (("headers", headers), ("extra_body", extra_body)):
-            if not (mapping is None or isinstance(mapping, Mapping)):
+        arguments: tuple[tuple[str, object, type, str], ...] = (
+            ("key", key, str, "text"),
+            ("proxy", proxy, str, "text"),
+            ("headers", headers, Mapping, "a mapping"),
+            ("extra_body", extra_body, Mapping, "a mapping"),
+        )
+        for parameter, value, kind, expected in arguments:
+            if not (value is None or isinstance(value, kind)):  # (the value is never shown)
                 raise ConfigError(
-                    f"{parameter} must be a mapping or None, got {type(mapping).__name__}"
+                    f"{parameter} must be {expected} or None, got {type(value).__name__}"
                 )
         base, key_in_url = parse_base_url(base_url)
         check_proxy(proxy, base_url)
         self.name = name
         self.base_url = base._replace(query="").geturl()
         self.host = base.netloc
-        self._key = clean_key(key or key_in_url)
+        key = clean_key(key or key_in_url)
+        self.has_key = key is not None
+        self.timeouts = timeouts
         self._extra = dict(extra_body or {})
         self._use_stream = stream
         self._is_openai = base.hostname == urlsplit(OPENAI_URL).hostname
         sent_secrets = {
-            self._key or "",
+            key or "",
             *secrets_in_headers(headers or {}),
             *secrets_in_url(base_url),
         } - {""}
@@ -168,7 +166,7 @@ class Chat(ExtraBodyTools):
         self._base = base
         self.target = RequestTarget(
             join_url(base, CHAT_PATH),
-            _headers(self._key, headers),
+            _headers(key, headers),
             timeouts,
             proxy,
             answer_mask(secrets),
@@ -178,15 +176,6 @@ class Chat(ExtraBodyTools):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.base_url!r})"
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """The timeouts of each request."""
-        return self.target.timeouts
-
-    @property
-    def has_key(self) -> bool:
-        return self._key is not None
 
     @property
     def identity(self) -> str:
@@ -205,7 +194,7 @@ class Chat(ExtraBodyTools):
         encoded = dump_request(self.request_body(request))
         try:
             status, headers, body = await fetch(self.target, "POST", encoded, entry=current_entry())
-            return self.parse_response(status, headers, body, is_masked=True)
+            return self.parse_response(status, headers, body)
         except ModelError as error:
             raise self.with_context(error) from None
 
@@ -270,12 +259,7 @@ class Chat(ExtraBodyTools):
                 "text/event-stream"
             ):
                 exchange.cap = MAX_BODY_BYTES
-                whole = self.target.mask.mask_bytes(
-                    b"".join([part async for part in exchange.iter_body(response)])
-                )
-                reply = self.parse_response(
-                    response.status, masked_headers(response.headers, self.target.mask), whole
-                )
+                reply = self.parse_response(*await exchange.read_rest(response))
                 if reply.text:
                     yield reply.text
                 yield reply
@@ -308,27 +292,16 @@ class Chat(ExtraBodyTools):
             )
         return complete_body(request_body(self.name, request, **parameters), request, self._extra)
 
-    def parse_response(
-        self, status: int, headers: Mapping[str, str], body: bytes, *, is_masked: bool = False
-    ) -> Reply:
-        """Return the reply in a response. Raises ModelError if it is none.
-
-        `is_masked`: the body is masked already, so that only what it hides remains to be masked.
-        """
-        if 200 <= status < 300:
-            mask = self.target.mask
-            # some servers stream whether asked or not
-            if body[:64].lstrip().startswith(b"data:"):
-                return _with_rate_limits(masked_reply(_reply_in_events(body), mask), headers)
-            reply = read_reply(
-                parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers)
-            )
-            return (
-                reply
-                if not mask or (is_masked and _shows_all(body, reply))
-                else masked_reply(reply, mask)
-            )
-        raise self.error_from_response(status, headers, body)
+    def parse_response(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Return the reply in a response. Raises ModelError if it is none."""
+        if not 200 <= status < 300:
+            raise self.error_from_response(status, headers, body)
+        # some servers stream whether asked or not
+        if body[:64].lstrip().startswith(b"data:"):
+            reply = _reply_in_events(body)
+        else:
+            reply = read_reply(parse_body(body, headers.get("content-type", "")))
+        return _with_rate_limits(masked_reply(reply, self.target.mask), headers)
 
     def error_from_response(
         self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = ""
@@ -421,15 +394,6 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
     )
 
 
-def _shows_all(body: bytes, reply: Reply) -> bool:
-    """Whether a body contains the texts of its reply as they are: not joined from parts, and not
-    spelt with optional escapes.
-    """
-    if reply.reasoning or reply.reasoning_form or reply.tool_calls or reply.token_logprobs:
-        return False
-    return not (b"\\u" in body or b"\\/" in body or b'"text"' in body)
-
-
 def _masked_arguments(arguments: str, mask: Mask) -> str:
     return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode(
         "utf-8", "surrogatepass"
@@ -520,7 +484,7 @@ def response_format(request: Request) -> dict[str, Any] | None:
         "json_schema": {
             "name": "answer",
             "schema": request.schema,
-            "strict": _is_strict_json(dump_request(request.schema)),
+            "strict": is_strict_schema(request.schema),
         },
     }
 
@@ -539,11 +503,6 @@ NOT_STRICT = frozenset(
 )
 
 
-@lru_cache(maxsize=64)  # a judge sends the same schema with every request
-def _is_strict_json(schema: bytes) -> bool:
-    return is_strict_schema(orjson.loads(schema))
-
-
 def is_strict_schema(schema: Any) -> bool:
     """Return whether a schema is one for strict mode: its objects are closed, and require all of
     their properties.
@@ -556,23 +515,20 @@ def is_strict_schema(schema: Any) -> bool:
         return True
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
-        closed = schema.get("additionalProperties") is False and sorted(
+        is_closed = schema.get("additionalProperties") is False and sorted(
             schema.get("required", ())
         ) == sorted(properties)
-        rest = [
-            value
-            for key, value in schema.items()
-            if key not in {"properties", "required", "enum", "const"}
-        ]
-        return (
-            closed
-            and NOT_STRICT.isdisjoint(schema)
-            and all(map(is_strict_schema, [*properties.values(), *rest]))
-        )
-    if schema.get("type") == "object" or not NOT_STRICT.isdisjoint(schema):
-        return False
-    return all(
-        is_strict_schema(value) for key, value in schema.items() if key not in {"enum", "const"}
+    else:
+        is_closed, properties = schema.get("type") != "object", {}
+    rest = [
+        value
+        for key, value in schema.items()
+        if key not in {"properties", "required", "enum", "const"}
+    ]
+    return (
+        is_closed
+        and NOT_STRICT.isdisjoint(schema)
+        and all(map(is_strict_schema, [*properties.values(), *rest]))
     )
 
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from ..base import checks
-from ..base.masking import Mask, answer_mask, without_cause
+from ..base.masking import without_cause
 from ..base.threads import call_in_daemon_thread
 from ..errors import ConfigError
 from ..protocols import FORMATS, Reply, Request
-from .client_errors import model_error
+from .client_packages import masks_of, model_error
 from .endpoint_url import redacted_url
 from .http_client import (
     MAX_BODY_BYTES,
@@ -29,9 +29,7 @@ from .http_client import (
     too_large_error,
 )
 from .openai_chat import Chat, ExtraBodyTools
-from .pydantic_ai import mask_logs, secrets_of
 
-T = TypeVar("T")
 DEFAULT_HTTP_CLIENTS = frozenset({"AsyncHttpxClientWrapper", "_AsyncHttpxClientWrapper"})
 """The classes of HTTP clients that the openai package and LangChain create if the user gives
 none.
@@ -73,9 +71,7 @@ class ClientModel(ExtraBodyTools):
         )
         self._client = client
         self._is_async = hasattr(client, "__aenter__")
-        secrets = secrets_of(client)
-        self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
-        mask_logs(secrets)
+        self._mask, self._reply_mask = masks_of(client)
         self._clients = LoopLocal(lambda: client_without_retries(client), close_if_own)
 
     def __repr__(self) -> str:
@@ -109,7 +105,11 @@ class ClientModel(ExtraBodyTools):
 
     async def _send(self, body: Mapping[str, Any]) -> HttpResponse:
         if not self._is_async:
-            return await run_in_own_thread(lambda stopped: _send_sync(self._client, body, stopped))
+            stopped = threading.Event()  # (a cancelled call does not wait for its thread)
+            try:
+                return await call_in_daemon_thread(partial(_send_sync, self._client, body, stopped))
+            finally:
+                stopped.set()
         client, _ = await self._clients.get()
         parts, size = [], 0
         async with client.chat.completions.with_streaming_response.create(
@@ -141,17 +141,6 @@ def _send_sync(client: Any, body: Mapping[str, Any], stopped: threading.Event) -
                 raise too_large_error()
             parts.append(part)
         return response.status_code, response.headers, b"".join(parts)
-
-
-async def run_in_own_thread(function: Callable[[threading.Event], T]) -> T:
-    """Call a function in a new thread. If the caller is cancelled, it sets the event and does not
-    wait for the thread.
-    """
-    stopped = threading.Event()
-    try:
-        return await call_in_daemon_thread(partial(function, stopped))
-    finally:
-        stopped.set()
 
 
 def client_without_retries(client: Any) -> tuple[Any, bool]:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..usage import Usage
+from .traits import traits_of_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +44,14 @@ def price_of(
     `provider_or_url`. One that writes no text has no price for its output.
     """
     if not isinstance(model, str):
-        return _price_of_model(model)
+        traits = traits_of_model(model)
+        if isinstance(traits.price, Price):
+            return traits.price
+        model, provider_or_url = traits.model_name, traits.base_url or traits.provider
+        writes_text = traits.writes_text
     if not provider_or_url or _is_loopback(provider_or_url):
         return None
     return _published_price(model, provider_or_url, writes_text=writes_text)
-
-
-def _price_of_model(model: Any) -> Price | None:
-    price = getattr(model, "price", None)
-    provider_or_url = getattr(model, "base_url", None) or getattr(model, "provider", None)
-    if isinstance(price, Price):
-        return price
-    name, writes_text = (
-        getattr(model, "model_name", model.name),
-        getattr(model, "writes_text", True),
-    )
-    return price_of(name, provider_or_url, writes_text=writes_text)
 
 
 def _is_loopback(url: str) -> bool:

@@ -10,27 +10,23 @@ they can be masked.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 from ..base.checks import install_command
 from ..base.jsontext import replace_lone_surrogates
 from ..base.masking import (
-    SECRET_NAME,
     Mask,
-    answer_mask,
     secrets_in_environment,
     secrets_in_fields,
-    secrets_in_headers,
     secrets_in_proxy,
-    secrets_in_url,
     without_cause,
     without_secret_fields,
 )
 from ..base.parameters import merge_parameters
+from ..base.text import shorten
 from ..errors import (
     BadResponseError,
     ConfigError,
@@ -42,17 +38,17 @@ from ..errors import (
 from ..loop.task import Message, message_text
 from ..middleware.messages import SYSTEM_ROLES
 from ..protocols import Format, Reply, Request
-from ..usage import Usage, current_entry
-from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
+from ..usage import Usage
+from .chat_replies import read_tool_calls, reply_from_message
+from .client_packages import (
+    http_client_class,
+    masks_of,
+    model_error,
+    reachable_objects,
+)
+from .endpoint_url import check_proxy, clean_key, redacted_url
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal, malformed_response
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
-from .openai_responses import (
-    ErrorBody,
-    error_from_status,
-    read_tool_calls,
-    reply_from_message,
-    shorten,
-)
 
 _INSTALL = f"needs pydantic-ai and the vendor's package: {install_command('providers')}"
 IMAGE_DOWNLOADING_MODULES = (
@@ -61,22 +57,8 @@ IMAGE_DOWNLOADING_MODULES = (
     "pydantic_ai.models.cohere",
 )
 """Where pydantic-ai may download an image from its address to send its bytes."""
-LOGGERS = {  # of vendors' packages and their HTTP clients
-    *(
-        "httpx",
-        "httpx2",
-        "httpcore",
-        "httpcore2",
-        "openai",
-        "anthropic",
-        "google_genai",
-        "groq",
-        "mistralai",
-        "cohere",
-    ),
-    *("huggingface_hub", "botocore", "boto3", "urllib3", "pydantic_ai"),
-}
-MAX_DEPTH, MAX_OBJECTS = 6, 2000  # limits of the search for clients and keys below a model
+
+
 VENDOR_ALIASES = {
     "gemini": "google",
     "google-gla": "google",
@@ -124,17 +106,16 @@ class ProviderModel(ExtraBodyTools):
         self._settings = dict(settings or {})
         self._extra = self._settings.get("extra_body") or {}
         self._proxy = proxy
+        self.parameters = tuple(SETTINGS)  # of OpenAI's chat protocol, that it is known to take
         self._models = LoopLocal(lambda: _EnteredModel(self._make_model()), _EnteredModel.close)
         check_proxy(proxy)
         model = self._make_model()
-        secrets = {
-            *secrets_of(model),
+        self._mask, self._reply_mask = masks_of(
+            model,
             *([api_key.strip()] if api_key else []),
             *secrets_in_proxy(proxy),
             *secrets_in_fields(self._settings),
-        }
-        self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
-        mask_logs(secrets)
+        )
         self.provider, self.model_name = str(model.system), str(model.model_name)
         self.name = spec if isinstance(spec, str) else f"{self.provider}:{self.model_name}"
         self._origin, self._own_settings = "", dict[str, Any]()
@@ -148,23 +129,15 @@ class ProviderModel(ExtraBodyTools):
                 self.base_url = redacted_url(address)
         self._ignored = frozenset(getattr(model, "unsupported_settings", ()))
         profile, flag = model.profile, "supports_json_schema_output"
-        self._supports_schema = bool(
+        supports_schema = (
             profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False)
         )
+        self.formats: tuple[Format, ...] = ("json_schema", "text") if supports_schema else ("text",)
 
     def _make_model(self) -> Any:
         model = _infer_model(self._spec, self._access)
         apply_http_policy(model, self._proxy, created_here=isinstance(self._spec, str))
         return model
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The parameters of OpenAI's chat protocol that it is known to take."""
-        return tuple(SETTINGS)
-
-    @property
-    def formats(self) -> tuple[Format, ...]:
-        return ("json_schema", "text") if self._supports_schema else ("text",)
 
     def __repr__(self) -> str:
         return f"ProviderModel({self.name!r})"
@@ -191,7 +164,7 @@ class ProviderModel(ExtraBodyTools):
                     _to_messages(request, model),
                     model_settings=self._model_settings(request),
                     model_request_parameters=_request_parameters(
-                        request, supports_schema=self._supports_schema
+                        request, supports_schema="json_schema" in self.formats
                     ),
                 )
             return masked_reply(_to_reply(answer), self._reply_mask)
@@ -277,9 +250,6 @@ SETTINGS = {
     **{name: name for name in ("parallel_tool_calls", "service_tier", "thinking")},
 }
 """Settings of pydantic-ai, by the names that they have in OpenAI's chat protocol."""
-
-
-# ---- models and requests
 
 
 def _infer_model(spec: Any, access: Mapping[str, str]) -> Any:
@@ -383,23 +353,10 @@ def _user_content(message: Message, text: str, model: Any) -> Any:
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     content = message["content"]
-    parts = (
-        [part["image_url"] for part in content if "image_url" in part]
-        if isinstance(content, list | tuple)
-        else []
-    )
-    urls = [str(part.get("url", "")) if isinstance(part, Mapping) else str(part) for part in parts]
-    if type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES) and not all(
-        url.startswith("data:") for url in urls
-    ):
-        reason = (
-            "this vendor accepts images as data only, and Redraft does not fetch addresses in "
-            "tasks: use a data: URL"
-        )
-        raise BadResponseError(
-            f"an image of the task cannot be sent: {reason}", status=400, usage=REFUSED_USAGE
-        )
+    parts = content if isinstance(content, list | tuple) else ()
+    urls = [_image_url(part["image_url"]) for part in parts if "image_url" in part]
     try:
+        _check_image_urls(urls, model)
         images = [
             BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url)
             for url in urls
@@ -409,6 +366,20 @@ def _user_content(message: Message, text: str, model: Any) -> Any:
             f"an image of the task cannot be sent: {error}", status=400, usage=REFUSED_USAGE
         ) from error
     return [text, *images] if images else text
+
+
+def _image_url(image: object) -> str:
+    return str(image.get("url", "")) if isinstance(image, Mapping) else str(image)
+
+
+def _check_image_urls(urls: list[str], model: Any) -> None:
+    """Raise ValueError if the vendor's client would download an image."""
+    has_addresses = not all(url.startswith("data:") for url in urls)
+    if has_addresses and type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES):
+        raise ValueError(
+            "this vendor accepts images as data only, and Redraft does not fetch addresses in "
+            "tasks: use a data: URL"
+        )
 
 
 def _request_parameters(request: Request, *, supports_schema: bool) -> Any:
@@ -439,9 +410,6 @@ def _tool_definition(tool: Mapping[str, Any]) -> Any:
         description=function.get("description"),
         strict=function.get("strict"),
     )
-
-
-# ---- replies and errors
 
 
 def _to_reply(answer: Any) -> Reply:
@@ -477,8 +445,6 @@ def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError 
             return error
         case exceptions.UserError():
             return ModelError(message, usage=REFUSED_USAGE)
-        case exceptions.ModelHTTPError():
-            return _redirect_error(error, mask) or _http_error(error, mask)
         case TimeoutError():
             return ModelTimeoutError(
                 f"still waiting for an answer after {timeout:.3g} s", usage=UNKNOWN_USAGE
@@ -488,7 +454,7 @@ def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError 
         case exceptions.UnexpectedModelBehavior():
             return BadResponseError(message, retryable=True, usage=UNKNOWN_USAGE)
         case exceptions.AgentRunError():
-            return _redirect_error(error, mask) or _connection_error(error, message)
+            return _call_error(error, message, mask)
     if (
         type(error).__module__ == "builtins"
         and not isinstance(error, UnicodeError)
@@ -510,53 +476,17 @@ def _raised_in_pydantic_ai(error: Exception) -> bool:
     )
 
 
-def _http_error(error: Any, mask: Mask) -> ModelError:
-    headers = getattr(error, "headers", None)
-    failure = error_from_status(
-        error.status_code,
-        ErrorBody(mask.mask_json(error.body if error.body is not None else str(error))),
-        headers,
-    )
+def _call_error(error: Any, message: str, mask: Mask) -> ModelError:
+    """Return what a failed call means. That of which nothing more is known may be repeated."""
+    failure = model_error(error, mask)
     if failure.retryable and failure.retry_after is None:
         failure.retry_after = getattr(error, "retry_after", None)
+    if type(failure) is ModelError and failure.status is None:
+        return ModelUnavailableError(message, retryable=True, usage=UNKNOWN_USAGE)
     return failure
 
 
-def _redirect_error(error: BaseException | None, mask: Mask) -> ModelError | None:
-    """Return the error for a redirect, which the vendor's client keeps as the cause; None if there
-    was none.
-    """
-    while error is not None:
-        response = getattr(error, "response", None)
-        status = getattr(response, "status_code", None)
-        if isinstance(status, int) and 300 <= status < 400:
-            return redirect_error(
-                status, mask(str(getattr(response, "headers", {}).get("location", "")))
-            )
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _connection_error(error: Exception, message: str) -> ModelError:
-    kind = ModelTimeoutError if "Timeout" in type(error).__name__ else ModelUnavailableError
-    if _failed_to_connect(error):
-        current_entry().start_counting()
-        return kind(message, retryable=True)
-    return kind(message, retryable=True, usage=UNKNOWN_USAGE)
-
-
-def _failed_to_connect(error: BaseException | None) -> bool:
-    """Whether no connection was made, judged by the error of httpx that the vendor's client keeps
-    as the cause.
-    """
-    while error is not None:
-        if type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-# ---- the HTTP clients of vendors' packages, and their keys
+# ---- the HTTP clients of vendors' packages
 
 
 def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> None:
@@ -569,7 +499,7 @@ def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> N
     provider = getattr(model, "_provider", None)
     own = getattr(provider, "_own_http_client", None)
     if created_here:
-        clients = [value for value in _reachable_objects(model) if _http_client_class(value)]
+        clients = [value for value in reachable_objects(model) if http_client_class(value)]
     else:
         clients = [] if own is None else [own]
     for client in clients:
@@ -588,7 +518,7 @@ def _apply_client_policy(client: Any, proxy: str | None) -> Any:
     """
     client.follow_redirects = False
     if proxy != "env":
-        other = _http_client_class(client)(proxy=proxy, trust_env=False) if proxy else None
+        other = http_client_class(client)(proxy=proxy, trust_env=False) if proxy else None
         client._mounts = other._mounts if other else {}  # noqa: SLF001
     return client
 
@@ -613,97 +543,3 @@ def _check_environment_proxies(model: Any, proxy: str | None) -> None:
             f"{vendor}: its package would use the proxy of {names}: allow it with "
             "REDRAFT_PROXY=env, or unset them"
         )
-
-
-def _http_client_class(value: Any) -> Any:
-    """Return the class `AsyncClient` of httpx or httpx2 that a value is an instance of; None if it
-    is none.
-    """
-    kinds = type(value).__mro__
-    return next(
-        (
-            c
-            for c in kinds
-            if c.__name__ == "AsyncClient" and c.__module__.partition(".")[0] in {"httpx", "httpx2"}
-        ),
-        None,
-    )
-
-
-def secrets_of(model: Any) -> set[str]:
-    """Return the keys that a model holds, and those in the environment, where vendors' packages
-    look for theirs.
-    """
-    secrets = set(secrets_in_environment(os.environ))
-    for value in _reachable_objects(model):
-        if _http_client_class(value):
-            secrets |= set(secrets_in_headers(value.headers))
-        for name, inner in _fields(value):
-            if isinstance(inner, str):
-                secrets |= set(_secrets_in(name, inner))
-            elif type(inner).__name__ == "URL":
-                secrets |= set(secrets_in_url(str(inner)))
-            elif callable(reveal := getattr(inner, "get_secret_value", None)):
-                secrets.add(str(reveal()))
-    return secrets
-
-
-class _MaskingFilter(logging.Filter):
-    """Masks secrets in log records of vendors' packages, which log response headers at DEBUG."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._secrets: set[str] = set()
-        self._mask = Mask(())
-
-    def add_secrets(self, secrets: set[str]) -> None:
-        if not secrets <= self._secrets:
-            self._secrets |= secrets
-            self._mask = Mask(self._secrets)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if (masked := self._mask(message)) is not message:
-            record.msg, record.args = masked, None
-        return True
-
-
-_MASKING_FILTER = _MaskingFilter()
-
-
-def mask_logs(secrets: set[str]) -> None:
-    """Mask secrets in the log records of vendors' packages and of their HTTP clients."""
-    _MASKING_FILTER.add_secrets(secrets)
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] in LOGGERS:
-            logging.getLogger(name).addFilter(_MASKING_FILTER)
-
-
-def _secrets_in(name: str, value: str) -> Iterator[str]:
-    if "://" in value:
-        yield from secrets_in_url(value)
-    elif SECRET_NAME.search(name) and len(value) >= 8 and not value.isupper() and " " not in value:
-        yield value
-
-
-def _reachable_objects(model: Any) -> Iterator[Any]:
-    """Yield a model, its provider, the vendor's client, and the objects in their attributes."""
-    level, seen = [model], {id(model)}
-    for _ in range(MAX_DEPTH):
-        inner = []
-        for value in level:
-            yield value
-            for _, child in _fields(value):
-                if (
-                    id(child) not in seen
-                    and len(seen) < MAX_OBJECTS
-                    and not isinstance(child, str | bytes | int | float | type)
-                ):
-                    seen.add(id(child))
-                    inner.append(child)
-        level = inner
-
-
-def _fields(value: Any) -> list[tuple[str, Any]]:
-    fields = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    return [(str(name), inner) for name, inner in list(fields.items())[:200]]

@@ -200,7 +200,7 @@ def _is_used_begin(text: str, start: int, end: int) -> bool:
 
 
 def _is_ellipsis(block: str) -> bool:
-    return block != "" and "".join(block.split()) in _ELLIPSES
+    return "".join(block.split()) in _ELLIPSES
 
 
 def _begins_something(text: str, at: int) -> bool:
@@ -349,8 +349,7 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
             if mark.is_used:
                 next_used[mark.pair] = n
     begun: dict[str, list[int]] = {mark.pair: [] for mark in marks}
-    has_inner = any(mark.is_used and not mark.is_end for mark in marks)
-    for n, mark in enumerate(marks) if has_inner else ():
+    for n, mark in enumerate(marks):
         if not mark.is_end and (mark.is_used or not begun[mark.pair]):
             begun[mark.pair].append(n)
         elif mark.is_end and mark.is_used and begun[mark.pair]:
@@ -427,15 +426,8 @@ def _split_harmony(text: str) -> SplitText | None:
     """
     if _BARE_ANALYSIS.match(text):
         return _split_bare_harmony(text)
-    if "<|channel|>" not in text:
-        return None
-    headers = _harmony_headers(text)
-    if not headers:
-        return None
-    is_ended = any(header[0].startswith(("<|end|>", "<|start|>")) for header in headers[1:])
-    if not (is_ended or text[: headers[0].start()].strip()) and _MENTION.match(
-        text, headers[0].end()
-    ):
+    headers = _harmony_headers(text) if "<|channel|>" in text else []
+    if not headers or _is_about_header(text, headers):
         return None
     reasoning, answers = [text[: headers[0].start()]], list[str]()
     for n, header in enumerate(headers):
@@ -448,6 +440,13 @@ def _split_harmony(text: str) -> SplitText | None:
     return SplitText(
         "\n".join(filter(None, answers)), thoughts, form if thoughts or not answers else None
     )
+
+
+def _is_about_header(text: str, headers: list[re.Match[str]]) -> bool:
+    """Whether a text only mentions the header with which it begins."""
+    is_ended = any(header[0].startswith(("<|end|>", "<|start|>")) for header in headers[1:])
+    begins = not text[: headers[0].start()].strip()
+    return begins and not is_ended and _MENTION.match(text, headers[0].end()) is not None
 
 
 def _harmony_headers(text: str) -> list[re.Match[str]]:

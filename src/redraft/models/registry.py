@@ -1,5 +1,4 @@
-"""Names of models: "openai:NAME", "ollama:NAME", "http://host/v1#NAME", "local:FILE", and
-"ollama/NAME" as in litellm.
+"""Connect models: a name, a function or a client becomes a `Model`.
 
 A key is sent only to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (by
 default api.openai.com), the key in a URL to that URL, the argument `api_key` to `base_url` or the
@@ -9,7 +8,6 @@ host of the name, and a vendor's key to that vendor.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +16,7 @@ from ..base import checks
 from ..base.parameters import check_parameters
 from ..errors import ConfigError
 from ..protocols import Model
-from .client_objects import (
+from .client_packages import (
     is_client_object,
     is_client_with_name,
     is_langchain_object,
@@ -33,61 +31,14 @@ from .endpoint_url import (
 )
 from .functions import CallableModel
 from .http_requests import port_of
-from .litellm_names import from_litellm
+from .model_names import (
+    LOCAL_SERVERS,
+    PREFIXES,
+    VENDORS,
+    canonical_name,
+    unknown_model_message,
+)
 from .openai_chat import OPENAI_URL, Chat
-
-LOCAL_SERVERS = {
-    "ollama": "http://127.0.0.1:11434",
-    "lmstudio": "http://127.0.0.1:1234",
-    "llamacpp": "http://127.0.0.1:8080",
-    "vllm": "http://127.0.0.1:8000",
-}
-VENDORS = (
-    "alibaba",
-    "anthropic",
-    "azure",
-    "bedrock",
-    "cerebras",
-    "cohere",
-    "deepseek",
-    "fireworks",
-    "gateway/anthropic",
-    "gateway/bedrock",
-    "gateway/google",
-    "gateway/groq",
-    "gateway/openai",
-    "gemini",
-    "github",
-    "google",
-    "google-cloud",
-    "google-gla",
-    "google-vertex",
-    "grok",
-    "groq",
-    "heroku",
-    "huggingface",
-    "meta",
-    "mistral",
-    "moonshotai",
-    "nebius",
-    "openai-responses",
-    "openrouter",
-    "ovhcloud",
-    "sambanova",
-    "together",
-    "vercel",
-    "xai",
-    "zai",
-)
-_SEPARATOR = re.compile(r",\s*(?=[\w.-]+[:/])")
-PREFIXES = (
-    "openai:",
-    *(f"{name}:" for name in LOCAL_SERVERS),
-    "local:",
-    "http://",
-    "https://",
-    *(f"{v}:" for v in VENDORS),
-)
 
 
 def connect(
@@ -227,7 +178,7 @@ def _model_from_name(
         return _model_at_base_url(own_name.strip(), env, access, options)
     prefix, colon, name = canonical_name(spec).partition(":")
     if not colon or not name.strip():
-        raise ConfigError(_unknown_model_message(spec))
+        raise ConfigError(unknown_model_message(spec))
     name = name.strip()
     if prefix == "local":
         return _local_model(name, access, options)
@@ -235,15 +186,15 @@ def _model_from_name(
         options = {"key": access["api_key"]} | options
     if name.startswith("//") and prefix.lower() in {"http", "https"}:
         return _model_at_url(spec, env, access, options)
-    if "://" in name and f"{prefix}:" in PREFIXES:
+    if f"{prefix}:" not in PREFIXES:
+        raise ConfigError(unknown_model_message(spec))
+    if "://" in name:
         raise _address_after_prefix_error(prefix, name)
-    if prefix == "openai":
-        return _openai_model(name, env, options)
-    if prefix in LOCAL_SERVERS:
-        return connect_endpoint(name, server_url(prefix, env), env, **options)
     if prefix in VENDORS:
         return _vendor_model(prefix, name, env, access, options)
-    raise ConfigError(_unknown_model_message(spec))
+    if prefix == "openai":
+        return _openai_model(name, env, options)
+    return connect_endpoint(name, server_url(prefix, env), env, **options)
 
 
 def _local_model(name: str, access: Mapping[str, str], options: Mapping[str, Any]) -> Model:
@@ -272,21 +223,6 @@ def _vendor_model(
         )
     proxy = env.get("REDRAFT_PROXY", "").strip() or None
     return ProviderModel(f"{vendor}:{name}", **{"proxy": proxy, **access, **options})
-
-
-def canonical_name(spec: str) -> str:
-    """Return a name with a prefix of this module for one that is written as in litellm; any other
-    name unchanged.
-    """
-    spec = spec.strip()
-    return spec if spec.startswith(PREFIXES) else from_litellm(spec)
-
-
-def split_names(text: str) -> list[str]:
-    """Return the names in a text such as "openai:gpt-4o, ollama:llama3.2". A comma separates if a
-    prefix follows it.
-    """
-    return [name.strip() for name in _SEPARATOR.split(text.strip())]
 
 
 def configured_proxy(url: str, env: Mapping[str, str]) -> str | None:
@@ -429,105 +365,3 @@ def server_url(server: str, env: Mapping[str, str]) -> str:
     host = f"[{host}]" if ":" in str(host) else host
     port = {"https": 443}.get(parts.scheme, 11434) if named_port is None else named_port
     return _named_in("OLLAMA_HOST", f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}/v1")
-
-
-EXAMPLES = "openai:gpt-4o-mini, ollama:llama3.2, http://127.0.0.1:8080/v1#NAME or local:FILE.gguf"
-VENDOR_BY_NAME_PREFIX = {  # the vendors of models whose names begin so
-    "gpt": "openai",
-    "chatgpt-": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "claude": "anthropic",
-    "gemini": "google",
-    "grok": "xai",
-    "mistral": "mistral",
-    "deepseek": "deepseek",
-    "command": "cohere",
-    "llama": "ollama",
-    "qwen": "ollama",
-    "gemma": "ollama",
-    "phi": "ollama",
-}
-_HOST = r"(localhost|[\w.-]+:[0-9]{2,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?|[\w-]+(\.[\w-]+)*\.(com|org|net|io|ai))(/.*)?"  # noqa: E501
-_BROKEN_URL = re.compile(r"h\w{1,3}p(?P<safe>s?)(:|;|/)+(?P<rest>[^/].*)", re.IGNORECASE)
-
-
-def _unknown_model_message(spec: str) -> str:
-    """Return the message for an unknown name: the name that was probably meant, and the known
-    prefixes.
-    """
-    if not spec:
-        return f"the name of a model is empty, got ''; examples are {EXAMPLES}"
-    shown = redacted_url(spec) or spec
-    suggestion = _suggested_name(shown)
-    _, _, name = redacted_model_name(f"://{spec}").partition("#")
-    if name and "@" not in name:  # (a part before an @ may be a password)
-        suggestion = suggestion.replace("#NAME", f"#{name}")
-    hint = f"did you mean {suggestion!r}? " if suggestion else ""
-    prefix, colon, _ = shown.partition(":")
-    fault = "does not begin with a known prefix"
-    if f"{prefix}:" in PREFIXES:
-        fault = (
-            "names no model after the colon" if colon else "is a prefix without the name of a model"
-        )
-    if shown.endswith(".gguf"):
-        fault = "is a file, which needs the prefix local:"
-    return (
-        f"the model {shown!r} {fault}{'; ' + hint if hint else '. '}Examples are {EXAMPLES}; the "
-        f"prefixes are {', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as "
-        "anthropic: (`redraft models` lists models)"
-    )
-
-
-def _suggested_name(spec: str) -> str:
-    """Return the name that was probably meant; "" if none is similar."""
-    prefix, colon, name = spec.partition(":")
-    if spec.startswith("#") or prefix.lower() == "none":  # (as in `--model none`)
-        return ""
-    if spec.endswith(".gguf"):
-        return f"local:{name.strip() if prefix.lower() == 'local' else spec}"
-    if f"{prefix}:" in PREFIXES:
-        return f"{prefix}:{'//127.0.0.1:8080/v1#NAME' if prefix.startswith('http') else 'NAME'}"
-    if broken := _BROKEN_URL.fullmatch(spec):
-        return f"http{broken['safe'].lower()}://{_with_model_placeholder(broken['rest'])}"
-    if re.fullmatch(_HOST, spec):
-        scheme = "http" if ":" in spec or spec.startswith("localhost") else "https"
-        return f"{scheme}://{_with_model_placeholder(spec)}"
-    if not colon:
-        vendor, slash, name = spec.partition("/")
-        if slash:
-            return f"{known}{name or 'NAME'}" if (known := _nearest_prefix(vendor)) else ""
-        return f"{_vendor_of(spec) or 'ollama'}:{spec}"
-    if vendor := _vendor_of(spec):  # (names in Ollama have a tag after a colon)
-        return f"{vendor}:{spec if vendor == 'ollama' else name.strip() or 'NAME'}"
-    known = _nearest_prefix(prefix)
-    return f"{known}{name.lstrip('/').strip() or 'NAME'}" if known else ""
-
-
-def _vendor_of(name: str) -> str:
-    """Return the vendor of a model, judged by its name; "" if it is unknown."""
-    return next(
-        (
-            vendor
-            for start, vendor in VENDOR_BY_NAME_PREFIX.items()
-            if name.casefold().startswith(start)
-        ),
-        "",
-    )
-
-
-def _nearest_prefix(word: str) -> str:
-    """Return the known prefix that is most similar to a word; "" if none is."""
-    closest = checks.closest_names(
-        word.strip(), [prefix.rstrip(":") for prefix in PREFIXES if "//" not in prefix], 1
-    )
-    return f"{closest[0]}:" if closest else ""
-
-
-def _with_model_placeholder(address: str) -> str:
-    """Complete an address without a scheme with a path and a placeholder for the name of a
-    model.
-    """
-    host, _, path = address.partition("/")
-    return f"{host}/{path.rstrip('/') or 'v1'}#NAME"

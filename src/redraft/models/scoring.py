@@ -20,23 +20,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum, hypot, isfinite
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import orjson
 
 from ..base import checks
+from ..base.text import shorten
 from ..errors import ConfigError
 from ..loop.task import Message, message_text
 from ..protocols import Reply, Request
 from ..usage import Usage
+from .chat_replies import json_type_name, read_usage
 from .endpoint_url import parse_base_url, redacted_model_name, redacted_url
-from .http_client import Timeouts, malformed_response
+from .http_client import malformed_response
+from .model_names import VENDORS
 from .openai_chat import OPENAI_URL, Chat
-from .openai_responses import json_type_name, read_count, shorten
 from .pricing import FREE, Price
-from .registry import VENDORS, connect, connect_endpoint
+from .registry import connect, connect_endpoint
 
 ServerApi: TypeAlias = Literal[
     "classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"
@@ -97,38 +100,19 @@ class ScoringModel:
             and not (label.isascii() and label.isdigit() and len(label) < 6)
         ):
             raise ConfigError(f"label={label!r}: the classes of /classify have numbers, from 0")
-        self.chat = chat
-        self.api: ServerApi = api
-        self.path, self.raw, self.label = path, raw, label
+        self.chat, self.api, self.path = chat, api, path
+        self.raw, self.label = raw, label
+        self.name, self.base_url, self.host = chat.name, chat.base_url, chat.host
+        self.timeouts = chat.timeouts
+        self.operation = api  # (what its calls are in telemetry)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.identity!r})"
 
     @property
-    def name(self) -> str:
-        return self.chat.name
-
-    @property
     def identity(self) -> str:
         """Endpoint, path, model and what is asked for, without secrets."""
         return f"{self.api} {self.path} raw={self.raw} label={self.label} {self.chat.identity}"
-
-    @property
-    def base_url(self) -> str:
-        return self.chat.base_url
-
-    @property
-    def host(self) -> str:
-        return self.chat.host
-
-    @property
-    def timeouts(self) -> Timeouts:
-        return self.chat.timeouts
-
-    @property
-    def operation(self) -> str:
-        """What its calls are in telemetry."""
-        return self.api
 
     @property
     def price(self) -> Price | None:
@@ -222,8 +206,7 @@ def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> Scoring
 def _usage_of(data: Any) -> Usage:
     """Return the usage of a call: no output, and the input tokens if the server counts them."""
     usage = data.get("usage") if isinstance(data, Mapping) else None
-    tokens = read_count(usage.get("prompt_tokens")) if isinstance(usage, Mapping) else None
-    return Usage(1, tokens, 0, cost=None)
+    return replace(read_usage(usage), output_tokens=0)
 
 
 # ---- requests
@@ -286,14 +269,22 @@ def _wrong_shape(problem: str) -> Exception:
 
 
 def _only_item(data: Any, key: str) -> Mapping[str, Any]:
-    """Return the only object in the list `key` of a response, or in the response if `key` is empty.
-    Raises BadResponseError.
+    return _items(data, key, 1, "one result")[0]
+
+
+def _items(data: Any, key: str, count: int, what: str) -> list[Mapping[str, Any]]:
+    """Return the objects in the list `key` of a response, or in the response if `key` is empty.
+    Raises BadResponseError if there are not so many.
     """
     rows = data if not key else data.get(key) if isinstance(data, Mapping) else None
-    if not isinstance(rows, list) or len(rows) != 1 or not isinstance(rows[0], Mapping):
+    if (
+        not isinstance(rows, list)
+        or len(rows) != count
+        or not all(isinstance(row, Mapping) for row in rows)
+    ):
         where = f" in {key!r}" if key else ""
-        raise _wrong_shape(f"sent no list of one result{where}: {shorten(repr(data), 100)}")
-    return rows[0]
+        raise _wrong_shape(f"sent no list of {what}{where}: {shorten(repr(data), 100)}")
+    return rows
 
 
 def _number(value: Any, what: str) -> float:
@@ -302,18 +293,9 @@ def _number(value: Any, what: str) -> float:
     return float(value)
 
 
-def _read_score(data: Any, label: str) -> dict[str, Any]:
-    return {"score": _number(_only_item(data, "data").get("score"), "the score")}
-
-
-def _read_rerank(data: Any, label: str) -> dict[str, Any]:
-    return {
-        "score": _number(_only_item(data, "results").get("relevance_score"), "the relevance score")
-    }
-
-
-def _read_tei_rerank(data: Any, label: str) -> dict[str, Any]:
-    return {"score": _number(_only_item(data, "").get("score"), "the score")}
+def _read_field(data: Any, label: str, *, key: str, field: str, what: str) -> dict[str, Any]:
+    """Return the number in a field of the only object in the list `key`."""
+    return {"score": _number(_only_item(data, key).get(field), what)}
 
 
 def _read_classify(data: Any, label: str) -> dict[str, Any]:
@@ -403,21 +385,17 @@ def _parse_vectors(data: Any, count: int) -> list[list[float]]:
     """Return the vectors in a response, sorted by index. Raises BadResponseError for anything
     else.
     """
-    rows = data.get("data") if isinstance(data, dict) else None
-    if (
-        not isinstance(rows, list)
-        or len(rows) != count
-        or not all(isinstance(row, dict) for row in rows)
-    ):
-        raise _wrong_shape(f"sent no list of {count} embeddings")
-    if sorted(str(row.get("index")) for row in rows) != sorted(map(str, range(count))):
+    rows = _items(data, "data", count, f"{count} embeddings")
+    vectors: dict[str, Any] = {str(row.get("index")): row.get("embedding") for row in rows}
+    if vectors.keys() != set(map(str, range(count))):
         raise _wrong_shape("sent embeddings that do not say which text they belong to")
-    vectors = [row.get("embedding") for row in sorted(rows, key=lambda row: int(row["index"]))]
-    if not all(isinstance(v, list) and v and all(map(checks.is_number, v)) for v in vectors):
+    if not all(
+        isinstance(v, list) and v and all(map(checks.is_number, v)) for v in vectors.values()
+    ):
         raise _wrong_shape("sent an embedding that is not a list of numbers")
-    if len({len(v) for v in vectors}) != 1:
+    if len(set(map(len, vectors.values()))) != 1:
         raise _wrong_shape("sent embeddings of different lengths")
-    return vectors
+    return [vectors[str(n)] for n in range(count)]
 
 
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
@@ -434,11 +412,18 @@ def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
 
 API_FORMS: Mapping[ServerApi, ApiForm] = {
     "classify": ApiForm(_chat_body, _read_classify, takes_label=True),
-    "score": ApiForm(_score_body, _read_score),
-    "rerank": ApiForm(_rerank_body, _read_rerank),
+    "score": ApiForm(
+        _score_body, partial(_read_field, key="data", field="score", what="the score")
+    ),
+    "rerank": ApiForm(
+        _rerank_body,
+        partial(_read_field, key="results", field="relevance_score", what="the relevance score"),
+    ),
     "pooling": ApiForm(_chat_body, _read_pooling),
     "predict": ApiForm(_predict_body, _read_predict, takes_label=True),
-    "tei_rerank": ApiForm(_tei_rerank_body, _read_tei_rerank),
+    "tei_rerank": ApiForm(
+        _tei_rerank_body, partial(_read_field, key="", field="score", what="the score")
+    ),
     "moderations": ApiForm(_moderation_body, _read_moderation),
     "embeddings": ApiForm(_embeddings_body, _read_embeddings),
 }

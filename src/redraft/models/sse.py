@@ -7,34 +7,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..base.jsontext import join_surrogate_pairs, nesting_depth
+from ..base.jsontext import join_surrogate_pairs, list_in, object_in, text_in
 from ..base.text import utf8_size
 from ..loop.records import MAX_TOOL_CALLS
 from ..protocols import Reply
+from .chat_replies import (
+    MAX_TOKENS,
+    answer_fields,
+    bad_response,
+    check_argument_depth,
+    json_type_name,
+    logprob_entries,
+    read_finish,
+    read_usage,
+    reasoning_field,
+    reply_from_message,
+    split_content,
+)
 from .http_client import (
     MAX_BODY_BYTES,
     UNKNOWN_USAGE,
     malformed_response,
     too_large_error,
 )
-from .logprobs import MAX_TOKENS, logprob_entries, read_logprobs
-from .openai_responses import (
-    MAX_ARGUMENT_DEPTH,
-    answer_error,
-    bad_response,
-    json_type_name,
-    read_cached_tokens,
-    read_finish,
-    read_identity,
-    read_usage,
-    reasoning_field,
-    reply_from_message,
-    split_content,
-    stated_error,
-)
+from .server_errors import answer_error, stated_error
 
 MAX_EVENT_OVERHEAD = 1024  # bytes of an event around its text
 
@@ -121,8 +120,7 @@ class StreamAssembler:
         self._logprobs: list[Any] = []
         self._finish: str | None = None
         self._usage: Any = None
-        self._events = 0
-        self._identity: dict[str, Any] = {}
+        self._first_event: Mapping[str, Any] = {}
         self._remaining_bytes = MAX_BODY_BYTES
 
     def add(self, event: Any) -> str:
@@ -130,20 +128,16 @@ class StreamAssembler:
             raise malformed_response(f"sent {json_type_name(event)} in a stream")
         if error := stated_error(event):
             raise answer_error("broke off with an error", error)
-        self._events += 1
-        self._identity = self._identity or read_identity(event)
-        self._usage = event.get("usage") or _usage_of_groq(event) or self._usage
-        choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else None
+        self._first_event = self._first_event or event
+        self._usage = event.get("usage") or object_in(event, "x_groq").get("usage") or self._usage
+        choice = next(iter(list_in(event, "choices")), None)
         return self._add_choice(choice) if isinstance(choice, dict) else ""
 
     def _add_choice(self, choice: Mapping[str, Any]) -> str:
         self._finish = read_finish(choice) or self._finish
         if len(self._logprobs) <= MAX_TOKENS:
             self._logprobs += logprob_entries(choice)
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            return ""
+        delta = object_in(choice, "delta")
         text, reasoning = split_content(delta.get("content"), UNKNOWN_USAGE)
         if field := reasoning_field(delta):
             self._reasoning_field = field
@@ -152,9 +146,7 @@ class StreamAssembler:
         # the other half of a surrogate pair may come next
         end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")
         text, self._half_surrogate = join_surrogate_pairs(text[:end]), text[end:]
-        refusal, call_parts = delta.get("refusal"), delta.get("tool_calls")
-        refusal = refusal if isinstance(refusal, str) else ""
-        call_parts = call_parts if isinstance(call_parts, list) else []
+        refusal, call_parts = text_in(delta, "refusal"), list_in(delta, "tool_calls")
         if not call_parts and (function_call := delta.get("function_call")):
             call_parts = [{"index": 0, "function": function_call}]
         self._remaining_bytes -= sum(map(utf8_size, (text, refusal, *reasoning))) + sum(
@@ -172,27 +164,66 @@ class StreamAssembler:
         finish_reason.
         """
         if self._finish is None:
-            fault = "ended without a finish_reason" if self._events else "was empty"
+            fault = "ended without a finish_reason" if self._first_event else "was empty"
             raise malformed_response(f"sent a stream that {fault}")
         message = {
             "content": "".join([*self._text, self._half_surrogate]),
             self._reasoning_field: join_surrogate_pairs("".join(self._reasoning)),
             "refusal": "".join(self._refusal),
-            "tool_calls": self._calls.tool_calls(),
+            "tool_calls": [call.as_message() for call in self._calls.calls],
         }
-        reply = reply_from_message(message, self._finish, read_usage(self._usage))
-        cached_tokens = read_cached_tokens(self._usage)
-        return replace(
-            reply,
-            token_logprobs=read_logprobs(self._logprobs),
-            cached_tokens=cached_tokens,
-            **self._identity,
+        fields = answer_fields(self._first_event, self._usage, self._logprobs)
+        return reply_from_message(message, self._finish, read_usage(self._usage), fields)
+
+
+@dataclass
+class _PartialCall:
+    """A tool call of which parts have arrived. `whole`: its arguments if they came as an object."""
+
+    id: str = ""
+    type: object = None
+    name: str = ""
+    parts: list[str] = field(default_factory=list)
+    whole: Any = None
+
+    def add(self, function: Mapping[str, Any]) -> int:
+        """Add the function of a part, and return the bytes of text in it."""
+        name, arguments = function.get("name"), function.get("arguments")
+        if isinstance(name, str):
+            self.name = self.name or name
+        if isinstance(arguments, str):
+            self.parts.append(arguments)
+        elif arguments is not None:
+            check_argument_depth(arguments, "the arguments of a tool call", UNKNOWN_USAGE)
+            self.whole = arguments
+            arguments = json.dumps(arguments)
+        return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has a name and arguments, so that another name begins another call."""
+        return bool(self.name and (self.parts or self.whole is not None))
+
+    def as_message(self) -> dict[str, Any]:
+        """Return the call in the form of a message."""
+        arguments = join_surrogate_pairs("".join(self.parts)) or self.whole
+        return {
+            "id": self.id,
+            "type": self.type,
+            "function": {"name": self.name, "arguments": arguments},
+        }
+
+
+def _function_of(part: object) -> Mapping[str, Any]:
+    """Return the function in a part of a tool call. Raises BadResponseError for anything else."""
+    if not isinstance(part, dict):
+        raise malformed_response(f"sent a stream with {json_type_name(part)} as a tool call in it")
+    function = {} if part.get("function") is None else part["function"]
+    if not isinstance(function, dict):
+        raise malformed_response(
+            f"sent a stream with {json_type_name(function)} as the function of a tool call"
         )
-
-
-def _usage_of_groq(event: Mapping[str, Any]) -> Any:
-    own = event.get("x_groq")
-    return own.get("usage") if isinstance(own, Mapping) else None
+    return function
 
 
 class ToolCallAssembler:
@@ -204,92 +235,41 @@ class ToolCallAssembler:
     """
 
     def __init__(self) -> None:
-        self._calls: list[dict[str, Any]] = []
-        self._by_key: dict[Any, dict[str, Any]] = {}
+        self.calls: list[_PartialCall] = []
+        self._by_index: dict[int, _PartialCall] = {}
+        self._by_id: dict[str, _PartialCall] = {}
 
     def add(self, part: Any) -> int:
         """Add a part, and return the bytes of text in it."""
-        if not isinstance(part, dict):
-            raise malformed_response(
-                f"sent a stream with {json_type_name(part)} as a tool call in it"
-            )
-        function = part.get("function")
-        if function is not None and not isinstance(function, dict):
-            raise malformed_response(
-                f"sent a stream with {json_type_name(function)} as the function of a tool call"
-            )
-        call, function = self._call(part, function or {}), function or {}
-        call["type"] = call["type"] or part.get("type")
-        if isinstance(name := function.get("name"), str):
-            call["name"] = call["name"] or name
-        arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            call["parts"].append(arguments)
-        elif arguments is not None:
-            if nesting_depth(arguments) > MAX_ARGUMENT_DEPTH:
-                raise bad_response(
-                    f"nested the arguments of a tool call more than {MAX_ARGUMENT_DEPTH} deep",
-                    usage=UNKNOWN_USAGE,
-                )
-            call["whole"] = arguments
-            arguments = json.dumps(arguments)
-        return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
+        function = _function_of(part)
+        call = self._call_of(part, begins=bool(function.get("name")))
+        call.type = call.type or part.get("type")
+        return call.add(function)
 
-    def _call(self, part: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the call that a part belongs to, or a new one."""
-        id = part.get("id") if isinstance(part.get("id"), str) else ""
-        index = part.get("index") if type(part.get("index")) is int else None
-        known = (
-            self._by_key.get(("index", index))
-            if index is not None
-            else self._by_key.get(("id", id))
-            if id
-            else None
-        )
-        if (
-            known is None
-            and index is None
-            and not id
-            and not (function.get("name") and self._is_last_complete)
-        ):
-            known = self._calls[-1] if self._calls else None
-        if known is not None and id and known["id"] and id != known["id"] and function.get("name"):
-            known = self._by_key.get(("id", id))
-        if known is None:
-            if len(self._calls) == MAX_TOOL_CALLS:
-                raise bad_response(
-                    f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE
-                )
-            known = {"id": "", "type": None, "name": "", "parts": [], "whole": None}
-            self._calls.append(known)
-        known["id"] = known["id"] or id
+    def _call_of(self, part: Mapping[str, Any], *, begins: bool) -> _PartialCall:
+        """Return the call that a part belongs to, or a new one; `begins`: the part has a name."""
+        id = text_in(part, "id")
+        index = part["index"] if type(part.get("index")) is int else None
+        call = self._known_call(index, id, begins=begins) or self._new_call()
+        call.id = call.id or id
         if index is not None:
-            self._by_key["index", index] = known
+            self._by_index[index] = call
         if id:
-            self._by_key["id", id] = known
-        return known
+            self._by_id[id] = call
+        return call
 
-    @property
-    def _is_last_complete(self) -> bool:
-        """Whether the last call has a name and arguments, so that another name begins another
-        call.
-        """
-        return bool(
-            self._calls
-            and self._calls[-1]["name"]
-            and (self._calls[-1]["parts"] or self._calls[-1]["whole"] is not None)
-        )
+    def _known_call(self, index: int | None, id: str, *, begins: bool) -> _PartialCall | None:
+        if index is not None:
+            call = self._by_index.get(index)
+            is_other = begins and call and id and call.id and id != call.id
+            return self._by_id.get(id) if is_other else call
+        if id:
+            return self._by_id.get(id)
+        last = self.calls[-1] if self.calls else None
+        return None if last and begins and last.is_complete else last
 
-    def tool_calls(self) -> list[dict[str, Any]]:
-        """Return the calls in the form of a message."""
-        return [
-            {
-                "id": call["id"],
-                "type": call["type"],
-                "function": {
-                    "name": call["name"],
-                    "arguments": join_surrogate_pairs("".join(call["parts"])) or call["whole"],
-                },
-            }
-            for call in self._calls
-        ]
+    def _new_call(self) -> _PartialCall:
+        if len(self.calls) == MAX_TOOL_CALLS:
+            raise bad_response(f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE)
+        self.calls.append(_PartialCall())
+        return self.calls[-1]

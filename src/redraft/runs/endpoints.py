@@ -17,6 +17,7 @@ from ..errors import ModelError
 from ..middleware import BudgetTracker
 from ..middleware.endpoint_errors import is_fatal
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
+from ..models.traits import traits_of_model
 from ..protocols import Call, Model, Reply, Request
 from ..settings import EndpointLimits
 
@@ -150,11 +151,12 @@ class LimitedEndpoints:
         )
 
     def _limiter(self, model: Model, *, has_fallback: bool) -> EndpointLimiter:
-        address = str(getattr(model, "base_url", model.identity)) + " with fallback" * has_fallback
+        traits = traits_of_model(model)
+        address = traits.address + " with fallback" * has_fallback
         if address not in self.limiters:
             limits = self.limits
             self.limiters[address] = EndpointLimiter(
-                str(getattr(model, "host", model.name)),
+                traits.host,
                 initial=max(min(limits.initial_in_flight, self.ceiling), limits.min_in_flight),
                 minimum=limits.min_in_flight,
                 maximum=self.ceiling,
@@ -163,15 +165,18 @@ class LimitedEndpoints:
                 tpm=limits.tpm,
                 give_up_after=limits.give_up_after,
                 notify=self.say,
-                on_fatal=partial(self._halt, str(getattr(model, "host", model.name))),
-                use_probes=getattr(model, "takes_probes", True),
+                on_fatal=partial(self._halt, traits.host),
+                use_probes=traits.takes_probes,
                 raises_outages=has_fallback,
             )
         return self.limiters[address]
 
     def _halt(self, endpoint: str, error: ModelError) -> None:
-        reason = "fatal" if is_fatal(error) else "outage"
-        self.halt(reason, error_summary(error, endpoint), f"{type(error).__name__}: {error}")
+        self.halt(
+            "fatal" if is_fatal(error) else "outage",
+            error_summary(error, endpoint),
+            f"{type(error).__name__}: {error}",
+        )
 
     def resize(self, ceiling: int, rpm: float | None, tpm: float | None) -> None:
         """Change the limits of all endpoints. A rate without a limit stays without one."""

@@ -30,9 +30,9 @@ from ..middleware.prompt_cuts import notice_cut_prompts
 from ..middleware.retry import retry
 from ..middleware.timeout import MAX_WAIT, timeout
 from ..models import connect
-from ..models.endpoint_url import redacted_url
 from ..models.pricing import FREE, Price, price_of
 from ..models.registry import alternative_models
+from ..models.traits import traits_of_model
 from ..protocols import Call, Model, Reply, Request
 from .options import Options
 from .perform import ModelClient
@@ -152,33 +152,29 @@ class Models:
         """Return the client of a model; with `availability`, one that another model replaces while
         it is out of service.
         """
-        options, endpoint = self.options, endpoint_label(model)
+        options, traits = self.options, traits_of_model(model)
         price, costs, retries = self._price_or_raise(model), None, options.retries
         call = self._limited_call(model, price, availability)
         if options.budget:
-            writes_text = getattr(model, "writes_text", True)
-            costs = CostEstimator(price, model.name, writes_text=writes_text)
+            costs = CostEstimator(price, model.name, writes_text=traits.writes_text)
             call = meter(call, self.budget_tracker, price, costs)
         if availability:
-            availability.probe = call if _is_chat(model) else None
+            availability.probe = call if traits.takes_probes else None
             retries = min(retries, availability.max_retries)
         capabilities = self.capabilities.for_model(model.identity, model.name)
-        call = adapt(call, capabilities, getattr(model, "formats", ("text",)))
+        call = adapt(call, capabilities, traits.formats)
         # for longer the endpoint's limiter waits, if anything does
         longest = MAX_WAIT if self.limit_calls else inf
         call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
-        address, operation = getattr(model, "base_url", None), getattr(model, "operation", "chat")
-        call = observer().record_calls(call, model.name, address, operation)
+        call = observer().record_calls(call, model.name, traits.base_url or None, traits.operation)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
-        call = offer_own_tools(
-            call, getattr(model, "tools", ()), getattr(model, "tool_choice", None)
-        )
+        call = offer_own_tools(call, traits.tools, traits.tool_choice)
         if self.watch:
             call = self.watch(call)
         return with_params(
             ModelClient(model.name, call, model.identity, price, costs, endpoint),
-            getattr(model, "params", None),
+            traits.params,
         )
 
     def _limited_call(
@@ -187,13 +183,14 @@ class Models:
         """Return what sends one request to a model: with its timeout, its cost and the limits on
         calls in flight.
         """
-        endpoint = endpoint_label(model)
+        seconds, traits = self.options.timeout, traits_of_model(model)
+        endpoint = traits.endpoint
         call: Call = model.complete
-        if not _enforces_timeout(model, self.options.timeout):
-            call = timeout(call, self.options.timeout, endpoint)
-        if _is_chat(model):
+        if seconds is not None and (traits.timeout or inf) > seconds:
+            call = timeout(call, seconds, endpoint)
+        if traits.takes_probes:
             call = notice_cut_prompts(call, endpoint)
-        check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
+        check = partial(checked_reply, endpoint, may_offer_tools=traits.may_offer_tools)
         call = with_cost(call, price, check)
         if availability:
             call = availability.guard(call)
@@ -228,7 +225,7 @@ class Models:
         """Close the models that were connected here."""
         async with AsyncExitStack() as closing:
             for given, model in self._connected.values():
-                if given is not model and (closes := getattr(model, "aclose", None)):
+                if given is not model and (closes := traits_of_model(model).close):
                     closing.push_async_callback(closes)
 
 
@@ -270,14 +267,6 @@ def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelC
     )
 
 
-def endpoint_label(model: Model) -> str:
-    """Return where a model is served, for messages: its address, if it has one, and its name."""
-    address = getattr(model, "base_url", None)
-    return (
-        f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
-    )
-
-
 def _labels(models: Sequence[Model]) -> list[str]:
     """Return what messages call each of several models: its name, or where it is served if two have
     that name. Raises ConfigError for a model that is given twice.
@@ -288,19 +277,10 @@ def _labels(models: Sequence[Model]) -> list[str]:
     )
     if repeated := [model.name for model in models if identities[model.identity] > 1]:
         raise ConfigError(f"a list of models names each once, got {repeated[0]!r} twice")
-    return [model.name if names[model.name] == 1 else endpoint_label(model) for model in models]
-
-
-def _is_chat(model: Model) -> bool:
-    """Whether a model answers short probes, so that its requests have one prompt."""
-    answers: bool = getattr(model, "takes_probes", True)
-    return answers
-
-
-def _enforces_timeout(model: Model, seconds: float | None) -> bool:
-    """Whether a model itself ends every call within this many seconds."""
-    own = getattr(model, "timeouts", None)
-    return seconds is None or (own is not None and own.total <= seconds)
+    return [
+        model.name if names[model.name] == 1 else traits_of_model(model).endpoint
+        for model in models
+    ]
 
 
 def _tell(listeners: Sequence[Callable[[str], object]], message: str) -> None:

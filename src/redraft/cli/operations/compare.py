@@ -23,7 +23,7 @@ from ...comparison.labels import NOT_RANDOM, read_sampled_cases
 from ...comparison.report import DEFAULT_MARGIN, format_interval, format_signed
 from ...errors import ConfigError
 from ...graders import must
-from ...models.registry import PREFIXES
+from ...models.model_names import PREFIXES
 from ...runs import BatchSettings
 from ...session.panel import needs_judge
 from ...settings import ValidationSettings, settings_for

@@ -30,7 +30,7 @@ from ...base.threads import run_in_thread, run_in_thread_if_large
 from ...errors import BadResponseError, ModelError
 from ...loop.task import Task
 from ...middleware.endpoint_errors import refuses_max_tokens, stated_max_tokens
-from ...models.client_objects import is_model
+from ...models.client_packages import is_model
 from ...models.reasoning import split_reasoning
 from ...protocols import JudgeClient, Reply, Request
 from ..template import Scale
