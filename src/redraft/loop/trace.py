@@ -181,7 +181,14 @@ class Trace:
     given_scores: Mapping[int, float] | None = field(default=None, compare=False)
 
     def __add__(self, record: Record) -> Trace:
-        return replace(self, records=(*self.records, record))
+        return Trace(
+            self.task,
+            self.panel,
+            (*self.records, record),
+            self.resumed_at,
+            self.settings,
+            self.given_scores,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # without views
@@ -480,6 +487,10 @@ class Trace:
     def scores(self) -> dict[int, float | None]:
         """The weighted mean score of every candidate, by id; None while a part is missing."""
         return {id: score for id, (_, score) in self.aggregates.items()}
+
+    def has_score(self, candidate: int) -> bool:
+        """Whether a candidate has a score: no part of it is missing."""
+        return self._aggregate(candidate)[1] is not None
 
     def meets_musts(self, candidate: int) -> bool:
         """Whether a candidate meets every must."""
