@@ -193,7 +193,7 @@ def make_refinement(
     task, options = start.task, session.options
     graders = _checked_panel(start, session, model_searched=model_searched)
     roles = graders.roles.for_task(task)
-    usual_plan = session.plan_for(noisy=graders.is_noisy)
+    usual_plan = plan if plan and not start.earlier else session.plan_for(noisy=graders.is_noisy)
     plan = plan or usual_plan
     settings = plan_settings(plan) if settings is None else settings
     trace = _starting_trace(start, graders.panel, roles.answer, settings)
