@@ -677,14 +677,7 @@ class Trace:
         sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
         for r in self.records:
             if r.usage != NO_USAGE and not isinstance(r, Outcome):
-                role = (
-                    "grade"
-                    if isinstance(r, Feedback)
-                    else "compare"
-                    if isinstance(r, Comparison)
-                    else r.role
-                )
-                sums[role, r.by] += r.usage
+                sums[r.role, r.by] += r.usage
         return dict(sums)
 
     @property

@@ -553,7 +553,7 @@ class Adaptive(NoiseAwarePlan):
         posterior = Posterior(observe(trace), self.priors)
         estimated = trace.with_scores(posterior.means)
         stop = Stop(estimated.best.id if estimated.best else None, reason, note)
-        return self.ending(estimated, posterior).with_estimate(stop).outcome
+        return self.ending(estimated, posterior).with_estimate(stop)
 
     def ending(self, estimated: Trace, posterior: Posterior) -> Ending:
         """Return how the work ends by these estimates."""
