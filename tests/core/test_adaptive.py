@@ -18,8 +18,7 @@ from redraft.loop.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.loop.stopping import done, max_iterations, patience, target
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
-from redraft.plans.adaptive import Adaptive
-from redraft.plans.musts import p_meets_musts
+from redraft.plans.adaptive import Adaptive, p_meets_musts
 from redraft.plans.quality.lineage import comparison_winner, observe
 from redraft.plans.quality.posterior import Posterior
 from redraft.plans.quality.priors import Priors

@@ -36,7 +36,7 @@ from ..plans import (
     outcome_if_stopped,
     plan_traits,
 )
-from ..plans.rounds import RoundByRound, returns_rounds
+from ..plans.base import RoundByRound, returns_rounds
 from ..plans.self_refine import full_note
 from ..protocols import Perform, Store
 from ..requirements import parse, reads_file
