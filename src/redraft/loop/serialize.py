@@ -289,7 +289,12 @@ def validator_for(annotation: Any) -> Validator:
     if annotation in VALIDATORS:
         return VALIDATORS[annotation]
     if typing.is_typeddict(annotation):
-        return _typed_dict_validator(annotation)
+        known, required = field_validators(annotation), annotation.__required_keys__
+        return lambda v: (
+            isinstance(v, Mapping)
+            and required <= v.keys()
+            and all(known[k](v[k]) for k in known.keys() & v.keys())
+        )
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return lambda v: v in set(annotation)
     if isinstance(annotation, type) and is_dataclass(annotation):
@@ -297,16 +302,7 @@ def validator_for(annotation: Any) -> Validator:
     return _generic_validator(typing.get_origin(annotation), typing.get_args(annotation))
 
 
-def _typed_dict_validator(annotation: Any) -> Validator:
-    known, required = field_validators(annotation), annotation.__required_keys__
-    return lambda v: (
-        isinstance(v, Mapping)
-        and required <= v.keys()
-        and all(known[k](v[k]) for k in known.keys() & v.keys())
-    )
-
-
-def _generic_validator(origin: Any, args: tuple[Any, ...]) -> Validator:
+def _generic_validator(origin: object, args: tuple[object, ...]) -> Validator:
     """Return the validator of a union, or of a generic type with arguments."""
     if origin in {typing.Union, types.UnionType}:
         members = tuple(map(validator_for, args))

@@ -34,7 +34,6 @@ WINDOW_STEP, WINDOW_SLACK = (512, 8)
 # a lower count is not that of a window: some servers count what their cache did not hold, or
 # nothing
 MIN_TOKENS = 128
-WHITE_SPACE = b" \t\n\r\v\f"  # that `bytes.split` splits at
 CUT = "the server cut the prompt"
 ADVICE = (
     "give the model a larger window (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in a Modelfile; "
@@ -92,11 +91,12 @@ def is_cut(text: str, tokens: int) -> bool:
     if tokens < MIN_TOKENS or len(text) <= 2 * tokens:
         return False
     is_window = (tokens + WINDOW_SLACK) % WINDOW_STEP <= 2 * WINDOW_SLACK
-    words = (WORDS_AT_WINDOW if is_window else WORDS) * tokens
-    packed = (PACKED_BYTES_AT_WINDOW if is_window else PACKED_BYTES) * tokens
+    words, packed = (
+        (WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW) if is_window else (WORDS, PACKED_BYTES)
+    )
     data = text.encode("utf-8", "surrogatepass")
     # there is white space after each word but the last, and it is counted in a tenth of the time
-    spaces = len(data) - len(data.translate(None, WHITE_SPACE))
-    return (spaces > words - 1 and len(data.split()) > words) or (
-        len(data) > packed and len(zlib.compress(data)) > packed
+    spaces = len(data) - len(data.translate(None, b" \t\n\r\v\f"))
+    return (spaces > words * tokens - 1 and len(data.split()) > words * tokens) or (
+        len(data) > packed * tokens and len(zlib.compress(data)) > packed * tokens
     )
