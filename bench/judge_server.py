@@ -50,7 +50,8 @@ def completion(text):
                     "finish_reason": "stop",
                 }
             ],
-            "usage": {"prompt_tokens": 1536, "completion_tokens": 256, "total_tokens": 1792},
+            # not the size of a window, so that no prompt seems to be cut
+            "usage": {"prompt_tokens": 1500, "completion_tokens": 250, "total_tokens": 1750},
         }
     ).encode()
 

@@ -283,7 +283,7 @@ def recorded_performer(chain):
                     usage=CALL,
                 )
             case Stop():
-                return step.outcome
+                return step
         return Failure(step.slot, step.role, "NotRecorded", "this step is not on record")
 
     return perform

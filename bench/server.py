@@ -123,7 +123,8 @@ def completion(size, fields):
                     "finish_reason": "stop",
                 }
             ],
-            "usage": {"prompt_tokens": 1024, "completion_tokens": 512, "total_tokens": 1536},
+            # not the size of a window, so that no prompt seems to be cut
+            "usage": {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500},
         }
     ).encode()
 

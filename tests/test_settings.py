@@ -11,7 +11,7 @@ from redraft.cli.commands.batch import batch
 from redraft.cli.commands.run import run
 from redraft.cli.options import SettingOption, setting_keys
 from redraft.errors import ConfigError
-from redraft.plans.adaptive import CostUnit
+from redraft.plans import CostUnit
 from redraft.runs import BatchSettings
 from redraft.runs.config import BatchCallbacks, BatchConfig
 from redraft.session.options import Options

@@ -28,7 +28,7 @@ from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace, cached_view
 from redraft.plans import plan_from_generator
 from redraft.plans.adaptive import Adaptive
-from redraft.plans.rounds import returns_rounds
+from redraft.plans.base import returns_rounds
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.usage import Usage
 

@@ -31,6 +31,7 @@ from redraft.loop.stopping import target
 from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans import UNLIMITED, Left, PlanDecision
 from redraft.plans.adaptive import Adaptive
+from redraft.plans.base import RoundByRound
 from redraft.plans.limits import (
     affordable_count,
     at_once,
@@ -42,11 +43,9 @@ from redraft.plans.limits import (
     total,
 )
 from redraft.plans.quality.lineage import observe
-from redraft.plans.quality.lookahead import expected_text
 from redraft.plans.quality.posterior import Posterior
 from redraft.plans.quality.priors import Priors
 from redraft.plans.quality.simulate import SimulatedTask, simulated_record
-from redraft.plans.rounds import RoundByRound
 from redraft.plans.self_refine import SelfRefine
 from redraft.usage import Usage
 
@@ -219,7 +218,7 @@ def test_the_forecast_is_the_belief():
     """
     records = [*GRADED, child(1, 0)]
     (stop,) = plan(KEEN, unseen_last=True).decide(trace([JUDGE], *records), Left(calls=0)).steps
-    expected = expected_text(Posterior(observe(trace([JUDGE], *GRADED)), KEEN), "refine", 0)
+    expected = Posterior(observe(trace([JUDGE], *GRADED)), KEEN).expected_text("refine", 0)
     assert (stop.score, stop.interval) == (None, None)
     mean, low, high = stop.forecast
     assert mean == pytest.approx(expected.mean, abs=1e-5) and low == pytest.approx(
@@ -356,7 +355,7 @@ def test_an_imagined_text_moves_no_belief(score, panel, priors, step):
     before = Posterior(observe(trace([panel], draft(0), feedback(0, score))), priors)
     after = before.with_expected_text(*step, -1)
     assert after.means[0] == pytest.approx(before.means[0], abs=2e-6)
-    expected = expected_text(before, *step)
+    expected = before.expected_text(*step)
     assert (
         after.means[-1] == pytest.approx(min(1.0, max(0.0, expected.mean)), abs=2e-6)
         and after.sds[-1] < expected.sd

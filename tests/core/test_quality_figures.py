@@ -20,7 +20,7 @@ from redraft.loop.steps import Compare, Generate, Grade, Refine
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.quality import labelled_figures as labelled_figures_module
-from redraft.plans.quality import lookahead, posterior
+from redraft.plans.quality import posterior
 from redraft.plans.quality.calibration import Calibration
 from redraft.plans.quality.diagnosis import (
     bonferroni_z,
@@ -42,7 +42,6 @@ from redraft.plans.quality.likelihood import (
     update_sites,
 )
 from redraft.plans.quality.lineage import Node, Observations, TreeShape, mixed_repeats, observe
-from redraft.plans.quality.lookahead import expected_text, task_gain_sd
 from redraft.plans.quality.noise import fit_noise
 from redraft.plans.quality.posterior import Posterior, expected_improvement
 from redraft.plans.quality.priors import Priors
@@ -162,7 +161,7 @@ def test_forecasts_of_texts_that_do_not_exist_yet(known, prior, data):
     role = "generate" if parent is None else data.draw(st.sampled_from(["refine", "repair"]))
     dense = Dense([*known.shape.nodes, Node(role, parent, None)], share, prior)
     means, cov = dense.condition(grades_of(known))
-    found = expected_text(posterior, role, parent)
+    found = posterior.expected_text(role, parent)
     assert (found.mean, found.sd**2) == pytest.approx((means[-1], cov[-1, -1]), abs=1e-6)
     for i in texts:
         assert posterior.unlimited_mean(i) == pytest.approx(means[i], abs=2e-6)
@@ -177,7 +176,7 @@ def test_forecasts_of_texts_that_do_not_exist_yet(known, prior, data):
     noise = np.diag([n * prior.noise_sd**2 + 1e-12 for _, n, _ in grades_of(known)])
     with_gain = grade @ dense.sources[:, 1]
     explained = with_gain @ np.linalg.solve(grade @ dense.sources @ grade.T + noise, with_gain)
-    assert task_gain_sd(posterior) ** 2 == pytest.approx(prior.gain_sd**2 - explained, abs=1e-8)
+    assert posterior.task_gain_sd**2 == pytest.approx(prior.gain_sd**2 - explained, abs=1e-8)
 
 
 @settings(max_examples=40)
@@ -712,8 +711,7 @@ def test_the_panel_of_simulated_tasks(panel, graders):
 
 # against SciPy, numpy or dense matrices: here, in test_posterior.py and test_calibration_figures.py
 CHECKED = {
-    posterior: {"expected_improvement", "Posterior"},
-    lookahead: {"ExpectedQuality", "expected_text", "task_gain_sd"},
+    posterior: {"ExpectedQuality", "expected_improvement", "Posterior"},
     labelled_figures_module: {"LabelledFigures", "labelled_figures", "shrunk_move"},
     Posterior: {
         "means",
@@ -724,6 +722,8 @@ CHECKED = {
         "p_at_least",
         "is_separated",
         "mean_of",
+        "expected_text",
+        "task_gain_sd",
         "with_expected_text",
         "value_of_candidate",
         "value_of_repeat",

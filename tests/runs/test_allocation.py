@@ -317,7 +317,7 @@ def test_a_comparison_ends_a_task():
     allocator.set_priors(Priors(draft_mean=0.5))
     trace += Comparison((1, 0), grader="final", usage=Usage(2))
     (step,) = row.next_steps(PLAN, trace)
-    row.finish(trace + step.outcome)
+    row.finish(trace + step)
     assert (step.role, step.best) == ("stop", 1)
     assert (row.log.comparison, row.log.spent, len(row.log.decisions)) == (2.0, 4.0, 1)
 

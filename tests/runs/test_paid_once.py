@@ -175,7 +175,7 @@ class Interrupted:
                 self.allocator.start_row(),
             )
         (step, *_) = self.traces[i].missing(self.accounts[i].next_steps(PLAN, self.traces[i]))
-        record = step.outcome if isinstance(step, Stop) else simulated_record(self.worlds[i], step)
+        record = step if isinstance(step, Stop) else simulated_record(self.worlds[i], step)
         if not isinstance(step, Stop):
             calls = 2 if record.slot[0] == "candidate" else 1
             record = replace(record, usage=Usage(calls, 10, 10, cost=0.0))

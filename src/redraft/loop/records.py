@@ -15,7 +15,7 @@ from enum import StrEnum
 from itertools import chain
 from math import sqrt
 from numbers import Complex, Number, Real
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 from ..base import checks
 from ..base.jsontext import MAX_DEPTH, nesting_depth, strict_loads
@@ -322,6 +322,7 @@ class Feedback:
             metadata is not a JSON object.
     """
 
+    role: ClassVar[str] = "grade"
     score: float | None = None
     reason: str = ""
     actions: tuple[str, ...] = ()
@@ -507,6 +508,7 @@ class Comparison:
         ValueError: The ranking or the ties hold something other than IDs of candidates.
     """
 
+    role: ClassVar[str] = "compare"
     ranking: tuple[int, ...]
     reason: str = ""
     actions: tuple[str, ...] = ()
@@ -620,7 +622,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Which candidate is best, and why the run ended.
+    """Which candidate is best, and why the run ended. As a step of a plan (`steps.Stop`) it asks
+    only to be recorded.
 
     Attributes:
         best: ID of the best candidate, or None if there is none.
@@ -645,6 +648,7 @@ class Outcome:
         ValueError: A score or an interval is out of range.
     """
 
+    role: ClassVar[str] = "stop"
     best: int | None
     reason: StopReason
     note: str = ""

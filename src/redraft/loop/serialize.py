@@ -286,25 +286,8 @@ def validator_for(annotation: Any) -> Validator:
     dicts; any other annotation accepts everything. Integers have at most 64 bits and numbers are
     finite.
     """
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in VALIDATORS:
         return VALIDATORS[annotation]
-    if origin in {typing.Union, types.UnionType}:
-        members = tuple(map(validator_for, args))
-        return lambda v: any(check(v) for check in members)
-    if origin is tuple and args[-1] is not ...:
-        items = tuple(map(validator_for, args))
-        return lambda v: (
-            isinstance(v, tuple)
-            and len(v) == len(items)
-            and all(c(item) for c, item in zip(items, v, strict=True))
-        )
-    if origin is tuple or (isinstance(origin, type) and issubclass(origin, Sequence)):
-        container, each = tuple if origin is tuple else list, validator_for(args[0])
-        return lambda v: isinstance(v, container) and all(map(each, v))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        each = validator_for(args[1])
-        return lambda v: isinstance(v, Mapping) and all(map(each, v.values()))
     if typing.is_typeddict(annotation):
         known, required = field_validators(annotation), annotation.__required_keys__
         return lambda v: (
@@ -316,6 +299,29 @@ def validator_for(annotation: Any) -> Validator:
         return lambda v: v in set(annotation)
     if isinstance(annotation, type) and is_dataclass(annotation):
         return lambda v: isinstance(v, annotation)
+    return _generic_validator(typing.get_origin(annotation), typing.get_args(annotation))
+
+
+def _generic_validator(origin: object, args: tuple[object, ...]) -> Validator:
+    """Return the validator of a union, or of a generic type with arguments."""
+    if origin in {typing.Union, types.UnionType}:
+        members = tuple(map(validator_for, args))
+        return lambda v: any(check(v) for check in members)
+    if origin is tuple and args[-1] is not ...:
+        items = tuple(map(validator_for, args))
+        return lambda v: (
+            isinstance(v, tuple)
+            and len(v) == len(items)
+            and all(check(item) for check, item in zip(items, v, strict=True))
+        )
+    if not isinstance(origin, type):
+        return VALIDATORS[Any]
+    if issubclass(origin, Mapping):
+        each = validator_for(args[1])
+        return lambda v: isinstance(v, Mapping) and all(map(each, v.values()))
+    if issubclass(origin, Sequence):
+        container, each = tuple if origin is tuple else list, validator_for(args[0])
+        return lambda v: isinstance(v, container) and all(map(each, v))
     return VALIDATORS[Any]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
-from .records import Candidate, Outcome, Slot, StopReason
+from .records import Candidate, Outcome, Slot
 from .task import Message, Task
 
 
@@ -105,46 +105,8 @@ class Compare:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End the run with the candidate `best`; the fields are those of the `Outcome` that it
-    records.
-    """
-
-    role: ClassVar[str] = "stop"
-    best: int | None
-    reason: StopReason
-    note: str = ""
-    score: float | None = None
-    interval: tuple[float, float] | None = None
-    estimates: tuple[tuple[int, float], ...] = ()
-    noise_sd: float | None = None
-    kept: tuple[int, ...] = ()
-    forecast: tuple[float, float, float] | None = None
-    p_target: float | None = None
-    labels: int | None = None
-
-    @property
-    def slot(self) -> Slot:
-        return ("outcome",)
-
-    @property
-    def outcome(self) -> Outcome:
-        """The record of this step."""
-        return Outcome(
-            self.best,
-            self.reason,
-            self.note,
-            self.score,
-            self.interval,
-            self.estimates,
-            self.noise_sd,
-            self.kept,
-            self.forecast,
-            self.p_target,
-            self.labels,
-        )
-
+Stop: TypeAlias = Outcome
+"""End the run: the step is the record that it leaves, `Stop(best, reason, note)`."""
 
 Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop
 

@@ -148,11 +148,6 @@ class Panel(tuple[PanelGrader, ...]):  # noqa: SLOT001  (its views are stored in
         return any(grader.must for grader in self.pointwise)
 
     @cached_view
-    def data(self) -> tuple[dict[str, Any], ...]:
-        """The graders as JSON objects."""
-        return tuple([pack(grader) for grader in self])
-
-    @cached_view
     def may_call_model(self) -> frozenset[str]:
         """The names of the graders of which only their feedback shows whether they call a model."""
         return frozenset([grader.name for grader in self if grader.may_call_model])
@@ -181,7 +176,14 @@ class Trace:
     given_scores: Mapping[int, float] | None = field(default=None, compare=False)
 
     def __add__(self, record: Record) -> Trace:
-        return replace(self, records=(*self.records, record))
+        return Trace(
+            self.task,
+            self.panel,
+            (*self.records, record),
+            self.resumed_at,
+            self.settings,
+            self.given_scores,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}  # without views
@@ -251,20 +253,14 @@ class Trace:
     def failures(self) -> dict[Slot, Failure]:
         """The failures of this run by the slot that is still empty."""
         recent = [r for r in self.records[self.resumed_at :] if isinstance(r, Failure)]
-        return (
-            {f.step_slot: f for f in recent if f.step_slot not in self.records_by_slot}
-            if recent
-            else {}
-        )
+        return {f.step_slot: f for f in recent if f.step_slot not in self.records_by_slot}
 
     @cached_view
     def outcome(self) -> Outcome | None:
         """How the run ended; None until then."""
-        for i in range(len(self.records) - 1, -1, -1):
-            record = self.records[i]
-            if isinstance(record, Outcome):
-                return None if i < self.resumed_at and record.reason.resumable else record
-        return None
+        ends = [(n, r) for n, r in enumerate(self.records) if isinstance(r, Outcome)]
+        n, last = ends[-1] if ends else (0, None)
+        return None if last and last.reason.resumable and n < self.resumed_at else last
 
     @property
     def stop(self) -> StopReason:
@@ -290,15 +286,8 @@ class Trace:
         """The ids of candidates with the same content as their parent (see
         `Candidate.content_key`).
         """
-        return {c.id for c in self.candidates if c.parent is not None and self._repeats_parent(c)}
-
-    def _repeats_parent(self, candidate: Candidate) -> bool:
-        parent = None if candidate.parent is None else self.by_id.get(candidate.parent)
-        return (
-            parent is not None
-            and parent.text == candidate.text
-            and parent.content_key == candidate.content_key
-        )
+        parents = [(c, self.by_id.get(c.parent)) for c in self.candidates if c.parent is not None]
+        return {c.id for c, parent in parents if parent and parent.content_key == c.content_key}
 
     @cached_view
     def tool_calling_candidate(self) -> Candidate | None:
@@ -321,18 +310,15 @@ class Trace:
     @cached_view
     def feedback(self) -> dict[int, tuple[Feedback, ...]]:
         """The feedback on each candidate, by id, sorted by grader and repeat."""
-        own: dict[int, list[Feedback]] = {}
-        for record in self.records:
-            if isinstance(record, Feedback):
-                own.setdefault(record.candidate, []).append(record)
+        all_feedback = [r for r in self.records if isinstance(r, Feedback)]
+        own: defaultdict[int, list[Feedback]] = defaultdict(list)
+        for each in sorted(all_feedback, key=attrgetter("grader", "repeat")):
+            own[each.candidate].append(each)
         feedback: dict[int, tuple[Feedback, ...]] = {}
+        unchanged = self.unchanged_ids
         for c in self.candidates:
-            shared = (
-                feedback.get(c.parent)
-                if c.parent is not None and c.id in self.unchanged_ids
-                else None
-            )
-            feedback[c.id] = _in_order(own.get(c.id, ())) if shared is None else shared
+            shared = feedback.get(c.parent) if c.parent is not None and c.id in unchanged else None
+            feedback[c.id] = tuple(own[c.id]) if shared is None else shared
         return feedback
 
     def grader_score(self, candidate: int, grader: PanelGrader) -> float | None:
@@ -351,21 +337,15 @@ class Trace:
 
         Critics do not count.
         """
-        feedback, scorers = self.feedback[candidate], self.scorers
-        has_musts = self.graders.has_musts
-        if len(feedback) < len(scorers) and not (feedback and has_musts):
-            return float(not has_musts), None
-        scores = [self.grader_score(candidate, grader) for grader in scorers]
-        pairs, pass_rate = list(zip(scorers, scores, strict=True)), 1.0
-        if has_musts:
-            met = [score == 1 for grader, score in pairs if grader.must]
-            pass_rate = sum(met) / len(met)
-            pairs = [pair for pair in pairs if not pair[0].must] or pairs
-        if not scores or None in scores or self.only_critics:
+        scores = [(grader, self.grader_score(candidate, grader)) for grader in self.scorers]
+        met = [score == 1 for grader, score in scores if grader.must]
+        pass_rate = sum(met) / len(met) if met else 1.0
+        if not scores or self.only_critics or any(score is None for _, score in scores):
             return pass_rate, None
-        return pass_rate, sum([g.weight * (score or 0.0) for g, score in pairs]) / sum(
-            [g.weight for g, _ in pairs]
-        )
+        judged = [(g.weight, score or 0.0) for g, score in scores if not g.must]
+        judged = judged or [(g.weight, score or 0.0) for g, score in scores]
+        total_weight = sum([weight for weight, _ in judged])
+        return pass_rate, sum([weight * score for weight, score in judged]) / total_weight
 
     @cached_view
     def graders(self) -> Panel:
@@ -481,6 +461,10 @@ class Trace:
         """The weighted mean score of every candidate, by id; None while a part is missing."""
         return {id: score for id, (_, score) in self.aggregates.items()}
 
+    def has_score(self, candidate: int) -> bool:
+        """Whether a candidate has a score: no part of it is missing."""
+        return self._aggregate(candidate)[1] is not None
+
     def meets_musts(self, candidate: int) -> bool:
         """Whether a candidate meets every must."""
         return self.must_pass_rate(candidate) == 1
@@ -502,14 +486,10 @@ class Trace:
         """Whether at least one grader says that a candidate is done, and none says that it is
         not.
         """
-        verdicts = [f.done for f in self.feedback[candidate] if f.done is not None]
-        if self.comparisons:
-            verdicts += [
-                c.done
-                for c in self.comparisons[-1:]
-                if c.ranking[0] == candidate and c.done is not None
-            ]
-        return bool(verdicts) and all(verdicts)
+        verdicts = [f.done for f in self.feedback[candidate]]
+        verdicts += [c.done for c in self.comparisons[-1:] if c.ranking[0] == candidate]
+        known = [verdict for verdict in verdicts if verdict is not None]
+        return bool(known) and all(known)
 
     @cached_view
     def comparisons(self) -> list[Comparison]:
@@ -666,14 +646,7 @@ class Trace:
         sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
         for r in self.records:
             if r.usage != NO_USAGE and not isinstance(r, Outcome):
-                role = (
-                    "grade"
-                    if isinstance(r, Feedback)
-                    else "compare"
-                    if isinstance(r, Comparison)
-                    else r.role
-                )
-                sums[role, r.by] += r.usage
+                sums[r.role, r.by] += r.usage
         return dict(sums)
 
     @property
@@ -697,9 +670,7 @@ class Trace:
         return {
             "redraft": SCHEMA,
             "task": pack(self.task),
-            "panel": [dict(grader) for grader in self.panel.data]
-            if isinstance(self.panel, Panel)
-            else [pack(grader) for grader in self.panel],
+            "panel": [pack(grader) for grader in self.panel],
             "settings": dict(self.settings),
         }
 
@@ -769,12 +740,3 @@ def _top_by(ids: list[int], merits: Sequence[float]) -> list[int]:
         return ids
     threshold = max(merits) - SCORE_TOLERANCE
     return [id for id, merit in zip(ids, merits, strict=True) if merit >= threshold]
-
-
-def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
-    """Return feedback sorted by grader and repeat."""
-    return (
-        tuple(feedback)
-        if len(feedback) < 2
-        else tuple(sorted(feedback, key=attrgetter("grader", "repeat")))
-    )

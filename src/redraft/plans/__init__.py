@@ -14,8 +14,6 @@ from ..loop.engine import Plan
 
 if TYPE_CHECKING:
     from .base import (
-        COST_UNITS,
-        CostUnit,
         NoiseAwarePlan,
         PlanChoice,
         PlanDecision,
@@ -26,14 +24,14 @@ if TYPE_CHECKING:
         plan_from_generator,
         plan_traits,
     )
-    from .limits import UNLIMITED, Left
+    from .limits import COST_UNITS, UNLIMITED, CostUnit, Left
     from .self_refine import best_of
 else:
     __getattr__ = attribute_loader(
         __name__,
         {
-            "COST_UNITS": "base",
-            "CostUnit": "base",
+            "COST_UNITS": "limits",
+            "CostUnit": "limits",
             "Left": "limits",
             "NoiseAwarePlan": "base",
             "PlanChoice": "base",

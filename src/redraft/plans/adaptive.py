@@ -16,18 +16,15 @@ from ..loop.prompts import open_actions
 from ..loop.records import Candidate, Outcome, StopReason
 from ..loop.steps import Generate, Refine, Step, Stop
 from ..loop.trace import Trace
-from .base import (
-    COST_UNITS,
-    CostUnit,
-    NoiseAwarePlan,
-    PlanChoice,
-    PlanDecision,
-)
-from .costs import UNIT_PHRASES, StepCosts, step_costs
+from .base import NoiseAwarePlan, PlanChoice, PlanDecision
 from .ending import Ending, top_candidates, with_note
 from .limits import (
+    COST_UNITS,
+    UNIT_PHRASES,
     UNLIMITED,
+    CostUnit,
     Left,
+    StepCosts,
     affordable_count,
     asks_model,
     exhausted_reason,
@@ -36,14 +33,13 @@ from .limits import (
     plus,
     rounds_left,
     shortage_text,
+    step_costs,
     step_needs,
 )
-from .musts import p_meets_broken_must, p_meets_musts
 from .prompts import Prompts
 from .quality.calibration import Calibration
 from .quality.labels import label_posterior
 from .quality.lineage import llm_graders, observe
-from .quality.lookahead import expected_text, task_gain_sd
 from .quality.posterior import Posterior
 from .quality.priors import Priors
 from .regrading import (
@@ -341,9 +337,9 @@ class Adaptive(NoiseAwarePlan):
         affordable = self.calls_left(trace) > 0 and left.allows(needs.text)
         if cost is None or not affordable or not open_actions(trace, best):
             return None
-        gain = expected_text(posterior, "refine", best.id).mean - posterior.means[best.id]
+        gain = posterior.expected_text("refine", best.id).mean - posterior.means[best.id]
         price = max(self.min_expected_gain, *(choice.gain_per_cost for choice in chosen), 0.0)
-        is_worth = gain >= price * cost and gain > LIFT_MARGIN * task_gain_sd(posterior)
+        is_worth = gain >= price * cost and gain > LIFT_MARGIN * posterior.task_gain_sd
         return (
             replace(self.base_plan.prompts.refinement(trace, best), unseen=True)
             if is_worth
@@ -553,7 +549,7 @@ class Adaptive(NoiseAwarePlan):
         posterior = Posterior(observe(trace), self.priors)
         estimated = trace.with_scores(posterior.means)
         stop = Stop(estimated.best.id if estimated.best else None, reason, note)
-        return self.ending(estimated, posterior).with_estimate(stop).outcome
+        return self.ending(estimated, posterior).with_estimate(stop)
 
     def ending(self, estimated: Trace, posterior: Posterior) -> Ending:
         """Return how the work ends by these estimates."""
@@ -577,3 +573,37 @@ def p_counts(trace: Trace, role: str) -> float:
     read, and meets the musts.
     """
     return p_meets_musts(trace, role) * readable_share(trace) ** len(scoring_judges(trace))
+
+
+def p_meets_musts(trace: Trace, role: str) -> float:
+    """Return the probability that a new text meets every must, if its parent does: 1 without musts.
+
+    It is (4 + met) / (5 + seen) over the texts of this role so far, that is, with the prior Beta(4,
+    1).
+    """
+    if not trace.graders.has_musts:
+        return 1.0
+    texts = [
+        c
+        for c in trace.graded_candidates
+        if c.role == role and (c.parent is None or trace.meets_musts(c.parent))
+    ]
+    return (4 + sum(trace.meets_musts(c.id) for c in texts)) / (5 + len(texts))
+
+
+def p_meets_broken_must(trace: Trace, role: str) -> float:
+    """Return the probability that a new text meets a must that the best breaks.
+
+    For refinements, which are told what is broken, the prior is Beta(2, 2), over how many met more
+    musts than their parent; for drafts Beta(1, 3), over how many met more than the best, which is
+    none.
+    """
+    texts = [c for c in trace.graded_candidates if c.role == role]
+    if role == "generate":
+        return 1 / (4 + len(texts))
+    gains = [
+        trace.must_pass_rate(c.id) > trace.must_pass_rate(c.parent)
+        for c in texts
+        if c.parent is not None
+    ]
+    return (2 + sum(gains)) / (4 + len(gains))

@@ -195,25 +195,19 @@ def missing_grades(
     trace: Trace, candidates: Sequence[Candidate], graders: Sequence[PanelGrader]
 ) -> list[Grade]:
     """Return the missing grades of candidates by some of the pointwise graders."""
-    if not (candidates and graders):
-        return []
-    critics, scores, unchanged = trace.critics, trace.scores, trace.unchanged_ids
-    if not critics and trace.scorers and len(trace.graded_candidates) == len(trace.candidates):
-        return []
-    ungraded = [
-        c for c in candidates if (critics or scores[c.id] is None) and c.id not in unchanged
+    recorded, failed, unchanged = trace.records_by_slot, trace.failures, trace.unchanged_ids
+    missing = [
+        Grade(grader.name, trace.task, candidate, repeat)
+        for candidate in candidates
+        if candidate.id not in unchanged
+        for grader in graders
+        for repeat in range(grader.repeats)
+        if (slot := ("feedback", candidate.id, grader.name, repeat)) not in recorded
+        and slot not in failed
     ]
-    if not ungraded:
-        return []
-    recorded, failed = trace.records_by_slot, trace.failures
-    return [
-        Grade(g.name, trace.task, c, n)
-        for c in ungraded
-        for g in graders
-        for n in range(g.repeats)
-        if (slot := ("feedback", c.id, g.name, n)) not in recorded
-        and slot not in failed  # before a step is made: most exist
-    ]
+    if not missing or trace.critics:
+        return missing
+    return [step for step in missing if not trace.has_score(step.candidate.id)]
 
 
 def full_note(trace: Trace, note: str = "") -> str:

@@ -32,7 +32,7 @@ from ..loop.steps import Step
 from ..loop.trace import PanelGrader, Trace
 from ..middleware import Budget
 from ..plans import CostUnit, NoiseAwarePlan, PlanDecision
-from ..plans.costs import answer_cost
+from ..plans.limits import answer_cost
 from ..plans.quality.priors import Priors
 from ..plans.quality.simulate import COMPARISON, JUDGE
 from ..usage import Usage

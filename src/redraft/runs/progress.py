@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from ..plans.costs import UNIT_PHRASES
+from ..plans.limits import UNIT_PHRASES
 from ..plans.quality.result_facts import ResultFacts
 from ..usage import NO_USAGE, Usage, add_optional
 from .row_result import NOT_STARTED

@@ -36,8 +36,8 @@ from ..middleware import BudgetTracker
 from ..middleware.observe import observer
 from ..models.registry import alternative_models
 from ..plans import NoiseAwarePlan, Plan, PlanDecision, plan_traits
+from ..plans.base import RoundByRound
 from ..plans.quality.result_facts import ResultFacts
-from ..plans.rounds import RoundByRound
 from ..protocols import Perform
 from ..session.models import LimitCalls, Models
 from ..session.options import CALIBRATION_KEY, Options, plan_settings, without_outcome

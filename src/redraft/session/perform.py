@@ -259,7 +259,7 @@ def make_performer(
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
-            return step.outcome
+            return step
         client = _client_for(step, roles)
         try:
             try:

@@ -36,7 +36,7 @@ from ..plans import (
     outcome_if_stopped,
     plan_traits,
 )
-from ..plans.rounds import RoundByRound, returns_rounds
+from ..plans.base import RoundByRound, returns_rounds
 from ..plans.self_refine import full_note
 from ..protocols import Perform, Store
 from ..requirements import parse, reads_file
@@ -188,7 +188,7 @@ def make_refinement(
     task, options = start.task, session.options
     graders = _checked_panel(start, session, model_searched=model_searched)
     roles = graders.roles.for_task(task)
-    usual_plan = session.plan_for(noisy=graders.is_noisy)
+    usual_plan = plan if plan and not start.earlier else session.plan_for(noisy=graders.is_noisy)
     plan = plan or usual_plan
     settings = plan_settings(plan) if settings is None else settings
     trace = _starting_trace(start, graders.panel, roles.answer, settings)

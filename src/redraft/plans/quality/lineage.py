@@ -5,6 +5,7 @@ each score is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ from .likelihood import (
     score_interval,
 )
 
-NO_WEIGHT = (None,)  # of the score of a text that has none
 # of what is not known about the quality from which on a judge gives the next higher level, or the
 # highest
 THRESHOLD_SD = 0.1
@@ -110,82 +110,70 @@ def observe(trace: Trace) -> Observations:
     Graders that call no model have no noise.
     """
     noisy_graders = llm_graders(trace.scorers)
+    single_weight = sum([share**2 for _, share in noisy_graders])
     node_indices: dict[int, int] = {}
     index_by_content: dict[tuple[object, ...], int] = {}
-    origins: list[tuple[str, int | None]] = []
-    scores_by_node: list[list[float]] = []
-    weights_by_node: list[list[float]] = []
-    single_scores: list[list[float]] = []
+    texts: list[ScoredText] = []
     repeat_stats: list[tuple[int, float]] = []
     feedback, observed, unchanged = trace.feedback, trace.scores, trace.unchanged_ids
-    single_weight, is_single = (
-        sum([share**2 for _, share in noisy_graders]),
-        len(noisy_graders) == 1,
-    )
     for c in trace.candidates:
-        id, parent = c.id, c.parent
-        index = node_indices[id] = index_by_content.setdefault(c.content_key, len(origins))
-        if index == len(origins):
-            origins.append((c.role, None if parent is None else node_indices[parent]))
-            scores_by_node.append([])
-            weights_by_node.append([])
-            single_scores.append([])
-        score = observed[id]
-        if score is None or id in unchanged:
+        index = node_indices[c.id] = index_by_content.setdefault(c.content_key, len(texts))
+        if index == len(texts):
+            texts.append(ScoredText(c.role, None if c.parent is None else node_indices[c.parent]))
+        score = observed[c.id]
+        if score is None or c.id in unchanged:
             continue
-        weight, given = single_weight, feedback[id]
-        # as most are
-        if (
-            is_single
-            and len(given) == 1
-            and not given[0].votes
-            and (own := given[0].score) is not None
-        ):
-            single_scores[index].append(own)
-        else:
-            repeats = [repeat_scores(given, grader) for grader, _ in noisy_graders]
-            for scores in repeats:
-                single_scores[index] += scores
-                if len(scores) > 1:
-                    weight = noise_weight_of(repeats, noisy_graders)
-                    repeat_stats.append((len(scores) - 1, sum_sq(scores)))
-        scores_by_node[index].append(score)
-        weights_by_node[index].append(weight)
-    if len(origins) < len(node_indices):
-        pool_identical_texts(scores_by_node, weights_by_node, repeat_stats)
-    nodes = [
-        Node(role, parent, *(weights or NO_WEIGHT))
-        for (role, parent), weights in zip(origins, weights_by_node, strict=True)
-    ]
+        weight, text = single_weight, texts[index]
+        by_grader = [repeat_scores(feedback[c.id], grader) for grader, _ in noisy_graders]
+        for scores in by_grader:
+            text.single_scores += scores
+            if len(scores) > 1:
+                weight = noise_weight_of(by_grader, noisy_graders)
+                repeat_stats.append((len(scores) - 1, sum_sq(scores)))
+        text.scores.append(NoisyScore(score, weight))
+    for text in texts:
+        if len(text.scores) > 1:
+            repeat_stats += text.pool_scores()
+    single_scores = [text.single_scores for text in texts]
     step = score_step(noisy_graders, single_scores)
     intervals, values = split_intervals(single_scores, step)
-    is_coarse = step is not None and step >= COARSE_STEP
-    shape = TreeShape(tuple(nodes), single_weight, THRESHOLD_SD if is_coarse else 0.0)
-    degrees, squares = (
-        sum([n for n, _ in repeat_stats]),
-        sum([squares for _, squares in repeat_stats]),
-    )
-    coarse_step = step if step is not None and is_coarse else 0.0
-    mixed = mixed_repeats(single_scores, step) if intervals and step is not None else ()
-    known_scores = tuple(chain.from_iterable(scores_by_node))
+    coarse_step = step if step is not None and step >= COARSE_STEP else 0.0
     return Observations(
-        shape, known_scores, node_indices, (degrees, squares), intervals, values, coarse_step, mixed
+        TreeShape(
+            tuple([text.node for text in texts]),
+            single_weight,
+            THRESHOLD_SD if coarse_step else 0.0,
+        ),
+        tuple([score.score for text in texts for score in text.scores]),
+        node_indices,
+        (sum([n for n, _ in repeat_stats]), sum([squares for _, squares in repeat_stats])),
+        intervals,
+        values,
+        coarse_step,
+        mixed_repeats(single_scores, step) if intervals and step is not None else (),
     )
 
 
-def pool_identical_texts(
-    scores_by_node: list[list[float]],
-    weights_by_node: list[list[float]],
-    repeat_stats: list[tuple[int, float]],
-) -> None:
-    """Replace the scores of a node that has several by their mean, and note how they spread."""
-    for index, scores in enumerate(scores_by_node):
-        if len(scores) > 1:
-            several = [*map(NoisyScore, scores, weights_by_node[index])]
-            if several[0].noise_weight:
-                repeat_stats.append((len(scores) - 1, between_sum_sq(several)))
-            pooled = pool_scores(several)
-            scores_by_node[index], weights_by_node[index] = [pooled.score], [pooled.noise_weight]
+@dataclass(slots=True)
+class ScoredText:
+    """A text with the scores of the candidates that have it, and each single score by a judge."""
+
+    role: str
+    parent: int | None
+    scores: list[NoisyScore] = field(default_factory=list)
+    single_scores: list[float] = field(default_factory=list)
+
+    @property
+    def node(self) -> Node:
+        """The text in the tree, once its scores are pooled."""
+        return Node(self.role, self.parent, self.scores[0].noise_weight if self.scores else None)
+
+    def pool_scores(self) -> list[tuple[int, float]]:
+        """Replace several scores by their mean; return how they spread, if they are noisy."""
+        several = self.scores
+        self.scores = [pool_scores(several)]
+        is_noisy = bool(several[0].noise_weight)
+        return [(len(several) - 1, between_sum_sq(several))] if is_noisy else []
 
 
 def score_step(
@@ -281,10 +269,10 @@ def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[flo
     """Return a grader's repeated scores of one text; for a jury of one grader asked several times,
     each vote is one.
     """
-    own = [f for f in feedback if f.grader == grader.name]
     return [
         score
-        for f in own
+        for f in feedback
+        if f.grader == grader.name
         for score in (vote_scores(f) if f.votes else (f.score,))
         if score is not None
     ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from math import sqrt
 from operator import mul
+from typing import NamedTuple
 
 from ...loop.trace import cached_view
 from .filtering import tree_with_intervals
@@ -27,6 +28,7 @@ from .lineage import Node, Observations
 from .priors import Priors
 from .tree import (
     FIRST_TEXT_INDEX,
+    GAIN_INDEX,
     GaussianTree,
     NewText,
     ScorePrediction,
@@ -38,6 +40,15 @@ from .tree import (
 MIN_SD = 1e-4  # below it, a quality is known
 DIGITS = 6  # of posterior means: rounding makes equal texts have equal means
 SCALE = 10**DIGITS
+
+
+class ExpectedQuality(NamedTuple):
+    """The expected quality of a text, in points of the score and not limited to [0, 1], and its
+    standard deviation.
+    """
+
+    mean: float
+    sd: float
 
 
 class Posterior:
@@ -145,6 +156,18 @@ class Posterior:
         """Return the posterior mean of the quality of one more text, not limited to [0, 1]."""
         means = self._raw_means
         return sum([weight * means[i] for i, weight in text.quality_sources])
+
+    def expected_text(self, role: str, parent: int | None) -> ExpectedQuality:
+        """Return the expected quality of one more text: a draft, or one made from `parent`."""
+        node = None if parent is None else self.node_indices[parent]
+        text, cov = self.tree.predict_candidate(role, node)[:2]
+        variance = text.quality_variance - dot(cov, cov)
+        return ExpectedQuality(self.mean_of(text), sqrt(max(0.0, variance)))
+
+    @property
+    def task_gain_sd(self) -> float:
+        """The standard deviation of the task's gain, given the scores."""
+        return sqrt(self._posterior_cov(GAIN_INDEX, GAIN_INDEX))
 
     def value_of_candidate(self, role: str, parent: int | None, best: int) -> float:
         """Return the expected improvement over `best` of one more text, a draft or made from

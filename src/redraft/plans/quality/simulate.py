@@ -78,7 +78,7 @@ def simulated_record(simulator: Simulator, step: Step) -> Record:
                 usage=COMPARISON,
             )
         case Stop():
-            return step.outcome
+            return step
     raise TypeError(step)
 
 
