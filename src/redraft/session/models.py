@@ -165,7 +165,7 @@ class Models:
         call = adapt(call, capabilities, traits.formats)
         # for longer the endpoint's limiter waits, if anything does
         longest = MAX_WAIT if self.limit_calls else inf
-        call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
+        call = retry(call, endpoint=traits.endpoint, attempts=retries + 1, max_wait=longest)
         call = observer().record_calls(call, model.name, traits.base_url or None, traits.operation)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
@@ -173,7 +173,7 @@ class Models:
         if self.watch:
             call = self.watch(call)
         return with_params(
-            ModelClient(model.name, call, model.identity, price, costs, endpoint),
+            ModelClient(model.name, call, model.identity, price, costs, traits.endpoint),
             traits.params,
         )
 
