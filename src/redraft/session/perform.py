@@ -17,7 +17,6 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from ..answers import AnswerForm
-from ..answers.forms import form_for_task
 from ..base.checks import is_blank
 from ..base.error_text import error_text
 from ..base.text import format_duration
@@ -115,7 +114,7 @@ class Roles:
 
     def for_task(self, task: Task) -> Roles:
         """Return the roles for one task: with its tools, and the form of its answer."""
-        roles, form = self, form_for_task(self.answer, task)
+        roles, form = self, self.answer and self.answer.for_task(task)
         if form is not self.answer:
             roles = replace(roles, answer=form)
         if task.tools:

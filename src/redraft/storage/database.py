@@ -278,14 +278,16 @@ class Database:
                 check_owner(path)
                 stack.callback(PathLock(path, journal_label(path)).close)
             check_journal(path)
-            if not read_only:
-                connection = stack.enter_context(closing(open_writer(path, durability)))
+            connection = (
+                None if read_only else stack.enter_context(closing(open_writer(path, durability)))
+            )
             self._reader = stack.enter_context(closing(open_reader(path)))
             self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
-            # what is registered last ends first: the thread, before its connection closes
-            self._resources = stack.pop_all()
-            if not read_only:
+            self._resources = stack
+            if connection:
+                # registered last, so that its thread ends before the connections close
                 self._write_through(partial(self._commit, connection))
+            self._resources = stack.pop_all()
 
     def _commit(self, connection: sqlite3.Connection, transaction: Transaction) -> None:
         # waits as long as `compact` takes, while SQLite would give up after 30 s
@@ -479,9 +481,7 @@ def fetch_bounded(cursor: sqlite3.Cursor) -> list[Any]:
     rows, size = [], 0
     for row in cursor:
         rows.append(row)
-        for value in row:
-            if value.__class__ is str or value.__class__ is bytes:
-                size += len(value)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
         if size > MAX_READ_BYTES:
             raise OverflowError(f"the result is larger than {MAX_READ_BYTES // 2**20} MiB")
     return rows

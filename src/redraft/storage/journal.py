@@ -80,12 +80,9 @@ UPSERT_RUN = (
 )
 
 
-PriorsData = Mapping[str, Any]
-
-
 class OnlinePriorsData(TypedDict):
-    start: PriorsData
-    refits: Mapping[str, PriorsData | None]
+    start: Mapping[str, Any]
+    refits: Mapping[str, Mapping[str, Any] | None]
 
 
 class SubmittedBatchData(TypedDict):
@@ -446,12 +443,12 @@ class Journal(Database):
         for number in numbers:
             for _, id, position, status, result in self.read(SELECT_STORED_ROW, number):
                 try:
-                    lines = self._lines(number)
+                    lines = self._read_lines(number)
                 except StoreError:
                     lines = []
                 yield StoredRow(number, id, position, status, result, tuple(lines))
 
-    def _lines(self, row: int) -> list[str]:
+    def _read_lines(self, row: int) -> list[str]:
         found = self.read(SELECT_LINES, row * LINES_PER_ROW, (row + 1) * LINES_PER_ROW)
         return [line for (line,) in found]
 
@@ -547,7 +544,7 @@ class Journal(Database):
         return row, info
 
     def _trace(self, row: int, info: RowInfo) -> Trace | None:
-        lines = self._lines(row)
+        lines = self._read_lines(row)
         if not lines:
             return None
         try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...answers.python.source import FunctionNode
+from ...answers.python_source import FunctionNode
 from .compare import Comparison, Tolerance
 
 MAX_NUMBER_BITS = 100_000  # of a number that arithmetic in a test makes

@@ -18,7 +18,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Self, TypeAlias
 
-from ...answers.python.names import undefined_names
+from ...answers.python_source import undefined_names
 from ..execution import Execution, SandboxedProcessError
 from ..limits import Limits
 from ..process import SandboxedProcess

@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Sequence
 from typing import Any
 
-from ...answers.python.source import PARSER_ERRORS, FunctionNode
+from ...answers.python_source import PARSER_ERRORS, FunctionNode
 
 NAME = "\0name"  # stands for a name of the program's own
 LAYOUT = frozenset({tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.ENDMARKER})
