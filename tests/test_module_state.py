@@ -40,7 +40,6 @@ SAFE = {
     "requirements/spec.py _registered": "single operations; its length is the key of what is made of it",
     "sandbox/process.py _spawners": "under a lock",
     "sandbox/process.py _spawners_lock": "in a forked child, which has one thread",
-    "storage/database.py PROCESS_ID": "in a forked child, which has one thread",
     "storage/secure_files.py _process_files": "single operations",
     "base/sync.py _child_resets": "single operations, in the main thread or a forked child",
     "base/sync.py _greenlet_loops": "greenlets change only where one waits, and it is filled before",
