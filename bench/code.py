@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from redraft.answers.python.program import complete_program
+from redraft.answers.python_program import complete_program
 from redraft.sandbox import Limits, Sandbox
 from redraft.sandbox.code import TestReport, Tests, parse_tests, run_tests
 from tables import table, write

@@ -89,7 +89,7 @@ async def as_a_batch(journal, given):
     async def work():
         for n in rows:
             id = sha256(str(n).encode()).hexdigest()
-            journal.begin_row(RUN, id, n, id, {}, header, postpone=True)
+            journal.begin_row(RUN, id, n, id, {}, header)
             for i, line in enumerate(lines[:-1]):
                 journal.append_records(RUN, id, i, [line])
             journal.response_cache[id] = reply

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft.answers.code import CodeAnswer, is_code
-from redraft.answers.code_repair import insert_imports, missing_imports, with_missing_imports
-from redraft.answers.python.names import undefined_names
+from redraft.answers.python_imports import insert_imports, missing_imports, with_missing_imports
+from redraft.answers.python_source import undefined_names
 from redraft.loop.records import Candidate
 from redraft.sandbox.graders.code_checks import CodeSyntax, Lint
 

@@ -37,7 +37,6 @@ SAFE = {
     "models/llama_cpp.py _inherited_servers": "in a forked child, which has one thread",
     "models/llama_cpp.py _models": "single operations",
     "requirements/spec.py _registered": "single operations; its length is the key of what is made of it",
-    "storage/database.py PROCESS_ID": "in a forked child, which has one thread",
     "storage/secure_files.py _process_files": "single operations",
     "base/sync.py _child_resets": "single operations, in the main thread or a forked child",
     "base/sync.py _greenlet_loops": "greenlets change only where one waits, and it is filled before",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.answers.python.source import compile_error
+from redraft.answers.python_source import compile_error
 from redraft.sandbox.code.measures import MODULE_UNIT, code_similarity, complexities
 from redraft.sandbox.code.type_checkers import without_switches
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.answers.python import source
-from redraft.answers.python.program import complete_program
+from redraft.answers import python_source as source
+from redraft.answers.python_program import complete_program
 from redraft.errors import ConfigError
 from redraft.sandbox.code import parse_tests, run_tests
 from redraft.sandbox.code.assertion_code import read_test_code

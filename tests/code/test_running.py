@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from descriptors import open_files
-from redraft.answers.python.program import complete_program
+from redraft.answers.python_program import complete_program
 from redraft.errors import ConfigError
 from redraft.sandbox import Limits, Sandbox
 from redraft.sandbox.code import arun_tests, parse_tests, run_tests

@@ -100,7 +100,7 @@ async def delete_the_output(source, output):
 async def delete_a_row_of_the_journal(source, output):
     """Delete a finished row."""
     with Journal(f"{output}.journal") as journal:
-        journal.delete("out-jsonl", ["r3"])
+        journal.erase("out-jsonl", ["r3"])
 
 
 def keep_other_figures(change):

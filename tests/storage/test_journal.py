@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import ChainMap
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from queue import SimpleQueue
@@ -26,7 +27,7 @@ from redraft.protocols import RateLimitStatus, Reply, TokenLogprobs
 from redraft.storage import Journal, RowInfo, salvage
 from redraft.storage.database import Writer
 from redraft.storage.schema import SCHEMA
-from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint, merge_shard
+from redraft.storage.shard_merge import SnapshotCache, checkpoint, merge_shard
 from redraft.storage.transaction import RowChanges
 from redraft.usage import Usage
 
@@ -127,7 +128,7 @@ def test_journal_behaves_like_an_in_memory_table(tmp_path_factory, ops):
             journal.close()
             journal = Journal(path)
         elif op == "forget":
-            journal.delete("r", [id])
+            journal.erase("r", [id])
             rows.pop(id, None)
         elif op == "append" and id in rows:
             journal.append_records(
@@ -204,7 +205,8 @@ def test_deleted_run_frees_its_space(tmp_path):
         assert journal.rows_by_id("r", ["row-1"]) == {}
         assert [r.name for r in journal.runs()] == ["s"]
         assert len(journal.response_cache) == 100
-        journal.response_cache.clear()
+        for key in list(journal.response_cache):
+            del journal.response_cache[key]
         assert len(journal.response_cache) == 0
         assert journal.run("r") is None
         with pytest.raises(StoreError, match="has no run 'r'"):
@@ -275,21 +277,20 @@ async def test_group_commit(tmp_path):
 
 
 def test_writes_of_one_transaction_keep_their_order(tmp_path):
-    """Also those that name a row in another way: here a row is seen and then deleted, and another
-    is deleted and then seen.
+    """Also those that name a row in another way: here rows are seen, and one of them then begins
+    again.
     """
     path = make_journal(tmp_path / "j", rows=2)
     with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")  # the writes wait, and are committed together
         journal.update_run("r", invocation=1)
         journal.mark_seen("r", ["row-0", "row-1"])
-        journal.delete("r", ["row-0", "row-1"])
         journal.begin_row("r", "row-1", 7, "k", {}, HEADER)
         journal.mark_seen("r", ["row-1"])
         other.execute("ROLLBACK")
         assert {
             id: row.position for id, row in journal.rows_by_id("r", ["row-0", "row-1"]).items()
-        } == {"row-1": 7}
+        } == {"row-0": 0, "row-1": 7}
 
 
 READERS = {  # each returns the number of the write that it sees
@@ -333,24 +334,22 @@ def test_what_is_read_has_what_was_written_before(tmp_path):
     assert seen_by == {name: n for n, name in enumerate(READERS)}
 
 
-def test_what_was_written_just_before_is_deleted_too(tmp_path, monkeypatch):
+def test_what_was_written_just_before_is_deleted_too(tmp_path):
     """A row that is not committed yet does not return after it, or its run, was deleted, nor in the
     next run of the same name.
     """
-    monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
     deletions = {
-        "rows": lambda journal: journal.delete("r", ["late"]),
         "erased rows": lambda journal: journal.erase("r", ["late"]),
         "run": lambda journal: journal.delete("r"),
     }
     path = make_journal(tmp_path / "j", rows=0)
     for what, delete in deletions.items():
         with Journal(path) as journal:
-            journal.begin_row("r", "late", 7, "k", {}, HEADER, postpone=True)
+            journal.begin_row("r", "late", 7, "k", {}, HEADER)
             delete(journal)
             journal.update_run("r", what=what)
         with Journal(path) as journal:
-            assert (what, journal.row_ids("r"), [*journal.traces("r", 0)]) == (
+            assert (what, journal.row_ids("r"), [*journal.traces("r")]) == (
                 journal.metadata("r")["what"],
                 [],
                 [],
@@ -375,54 +374,6 @@ async def test_who_writes_much_waits_for_commits(tmp_path, monkeypatch):
         await wait
         with Journal(path, read_only=True) as reader:
             assert reader.metadata("r")["n"] == n
-
-
-async def test_postponed_row_is_written_with_its_next_change_or_after_a_moment(
-    tmp_path, monkeypatch
-):
-    """It is read at once in this process, and closing writes it."""
-    monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
-    path = tmp_path / "j"
-    with Journal(path) as journal, Journal(path, read_only=True) as other:
-        journal.update_run("r", invocation=1)
-        for n, id in enumerate("abc"):
-            journal.begin_row("r", id, n, "k", {}, HEADER, postpone=True)
-        journal.append_records("r", "b", 0, [record(0)])
-        await journal.wait_for_commit()
-        assert list(other.rows_by_id("r", ["a", "b", "c"])) == ["b"]
-        assert len(journal.rows_by_id("r", ["a", "b", "c"])) == 3
-        monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 0.01)
-        journal.begin_row("r", "d", 3, "k", {}, HEADER, postpone=True)
-        until = time.monotonic() + 30
-        while not other.rows_by_id("r", ["d"]):
-            assert time.monotonic() < until
-            await asyncio.sleep(0.01)
-        monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
-        journal.begin_row("r", "e", 4, "k", {}, HEADER, postpone=True)
-    with Journal(path) as journal:
-        assert journal.row_ids("r") == ["b", "a", "c", "d", "e"]
-
-
-def test_rows_that_are_postponed_later_do_not_postpone_an_earlier_one(monkeypatch):
-    """The thread sleeps until the first one is due, whatever wakes it meanwhile."""
-    now, pauses, committed = [100.0], SimpleQueue(), SimpleQueue()
-    monkeypatch.setattr("redraft.storage.database.monotonic", lambda: now[0])
-
-    class ObservedWriter(Writer):
-        def _pause(self, seconds):
-            pauses.put(seconds)
-            super()._pause(None)  # until it is woken
-
-    writer = ObservedWriter(
-        lambda transaction: committed.put([id for _, id in transaction.rows]), StoreError
-    )
-    assert pauses.get(timeout=30) is None
-    for at, id, pause in ((100.0, "a", 1.0), (100.75, "b", 0.25), (102.0, "c", None)):
-        now[0] = at
-        writer.change_row(("r", id), 1, RowChanges.see, 1, postpone=True)
-        assert pauses.get(timeout=30) == pause
-    assert sorted(committed.get(timeout=30)) == ["a", "b", "c"]
-    writer.close()
 
 
 class HeldUp:
@@ -760,13 +711,13 @@ def test_rows_missing_from_the_input_do_not_count(tmp_path):
     with Journal(make_journal(tmp_path / "j")) as journal:
         assert (journal.invocation("r"), seen_rows()) == (0, (3, ["row-0", "row-1", "row-2"]))
         journal.update_run("r", invocation=1)
-        journal.mark_seen("r", ["row-0", "row-2"], journal.invocation("r"))
+        journal.mark_seen("r", ["row-0", "row-2"])
         journal.begin_row("r", "new", 3, "k", {}, HEADER)
         journal.finish_row("r", "new", "done", {})
         assert seen_rows()[0] == 4
         journal.update_run("r", last_full_invocation=1)
         assert seen_rows() == (3, ["row-0", "row-2", "new"])
-        assert [row.id for row, _ in journal.traces("r", 0)] == ["row-0", "row-1", "row-2", "new"]
+        assert journal.row_ids("r") == ["row-0", "row-1", "row-2", "new"]
         journal.update_run("r", invocation=2)
         journal.mark_seen("r", ["row-1"])
         assert seen_rows() == (4, ["row-0", "row-1", "row-2", "new"])
@@ -793,11 +744,11 @@ def test_rows_of_a_shard_are_merged_into_a_journal_without_their_run(tmp_path):
     """As after the journal was deleted and the shards stayed: nothing that was paid for is lost."""
     make_journal(tmp_path / "part")
     with Journal(tmp_path / "part", read_only=True) as part:
-        expected = list(part.traces("r", 0))
+        expected = list(part.traces("r"))
     with Journal(tmp_path / "j") as journal:
         journal.update_run("another")
         merge_shard(journal, tmp_path / "part")
-        assert list(journal.traces("r", 0)) == expected
+        assert list(journal.traces("r")) == expected
         assert len(expected) == 3
 
 
@@ -807,7 +758,7 @@ def test_overlay_cache_reads_both_caches(tmp_path):
         run.response_cache["a"] = Reply("from the run")
         checkpoint(run)
     with Journal(tmp_path / "shard") as shard, closing(SnapshotCache(tmp_path / "run")) as snapshot:
-        overlay = OverlayCache(shard.response_cache, snapshot)
+        overlay = ChainMap(shard.response_cache, snapshot)
         overlay["b"] = Reply("from the shard")
         assert {key: reply.text for key, reply in overlay.items()} == {
             "a": "from the run",
@@ -898,7 +849,7 @@ LATER_WRITES = {
     "records": lambda journal: journal.append_records("r", "y", 0, [record(0)]),
     "a result": lambda journal: journal.finish_row("r", "y", "done", {}),
     "a position": lambda journal: journal.set_position("r", "y", 3),
-    "rows that are seen": lambda journal: journal.mark_seen("r", ["y"], 1),
+    "rows that are seen": lambda journal: journal.mark_seen("r", ["y"]),
     "metadata": lambda journal: journal.update_run("r", state="running"),
     "writes of another process": lambda journal: journal.write_changes(([], {}, {"ab": "{}"})),
     "all at once": Journal.flush,

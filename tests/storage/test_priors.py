@@ -509,5 +509,5 @@ def test_pair_round_trips_as_plain_data():
     """A valid record is read, and a damaged one is rejected."""
     assert PriorsKey.from_data(PAIR.as_data()) == PAIR
     for data in (None, [], {"key": "a"}, {**PAIR.as_data(), "key": 3}, Feedback(0.5)):
-        with pytest.raises(ValueError, match="must be|is a table"):
+        with pytest.raises(StoreError, match="must be|cannot be"):
             PriorsKey.from_data(data)

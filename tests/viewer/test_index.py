@@ -265,7 +265,7 @@ OPERATIONS = st.lists(
 def write_again(journal, row, key, trace, invocation):
     """Write what a later invocation finds for a row that had ended."""
     journal.update_run("live", invocation=invocation)
-    journal.begin_row("live", row.id, row.position, key, {}, dumps_text(trace.header()), invocation)
+    journal.begin_row("live", row.id, row.position, key, {}, dumps_text(trace.header()))
     journal.append_records("live", row.id, 0, [record_to_json(r) for r in trace.records])
     journal.finish_row("live", row.id, "done", row_result(trace).to_data())
 

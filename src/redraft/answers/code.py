@@ -9,16 +9,15 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..base.lazy_imports import extension
 from ..errors import ConfigError
 from ..models.reasoning import split_reasoning
-from ..protocols import Check, Edit
-from .base import InvalidAnswer
-from .code_repair import bare_code
-from .python.program import ProgramTests, tested_program
-from .python.source import PARSER_ERRORS, PYTHON_VERSION, FunctionNode, parse_quietly
+from ..protocols import Edit
+from .base import AnswerForm, InvalidAnswer
+from .python_program import ProgramTests, tested_program
+from .python_source import PARSER_ERRORS, PYTHON_VERSION, FunctionNode, parse_quietly
 
 if TYPE_CHECKING:
     from ..loop.task import Task
@@ -39,6 +38,7 @@ ALIASES: Mapping[str, Sequence[str]] = {
 OPENING_FENCE = re.compile(
     r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE
 )
+FENCE_LINE = re.compile(r"[ \t]*(?:```|~~~)[\w+-]*[ \t]*")
 LABEL = re.compile(r"[a-z0-9+#.-]*")
 # such as [BEGIN] and [DONE]
 TAGS = re.compile(r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z")
@@ -76,7 +76,7 @@ class CodeBlock:
 
 
 @dataclass(frozen=True)
-class CodeAnswer:
+class CodeAnswer(AnswerForm[str]):
     """Code in one language. Graders see, and `result.value` and `result.parsed` are, the code
     without fences and prose.
 
@@ -109,33 +109,21 @@ class CodeAnswer:
 
     @property
     def spec(self) -> str:
-        """The text that stands for this form."""
         return f"code:{self.language}"
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits for everything that decides which answers are accepted."""
         return sha256(self.spec.encode()).hexdigest()[:16]
-
-    schema = None
 
     @property
     def editable(self) -> bool:
         return self.language == "python"
 
-    is_json = False
-
-    in_process = True
-
     @property
     def demand(self) -> str:
         return f"the whole answer is {self.language} code in one code block; no other text"
 
-    @property
-    def instruction(self) -> str:
-        return self.demand
-
-    def for_task(self, task: Task) -> CodeAnswer:
+    def for_task(self, task: Task) -> Self:
         """Return the form of the answers to a task, whose tests say which code of an answer is the
         program.
         """
@@ -151,19 +139,19 @@ class CodeAnswer:
         function's body keeps it.
         """
         text = without_reasoning(plain_text(text))
+        is_python = self.language == "python"
         blocks = code_blocks(text, self.language)
         codes = self.labelled_codes(blocks) or [block.code for block in blocks if not block.label]
-        if self.language == "python" and blocks and len(text) <= MAX_SYNTAX_CHARS:
+        if is_python and blocks and len(text) <= MAX_SYNTAX_CHARS:
             if self.tests and (program := self._tested_code(blocks, codes, self.tests)):
                 return program
             codes = _codes_that_count(codes)
         if codes:
             code = max(reversed(codes), key=len)
-            return self._body(code) or _without_indentation(code)
+            return (is_python and function_body(code)) or _without_indentation(code)
         return (
             self._inline_code(text.strip())
-            or self._body(text)
-            or self._between_prose(text)
+            or (is_python and (function_body(text) or code_between_prose(text)))
             or _without_indentation(text).strip()
         )
 
@@ -198,22 +186,6 @@ class CodeAnswer:
     def _labels(self) -> Sequence[str]:
         return (self.language, *ALIASES.get(self.language, ()))
 
-    def _body(self, code: str) -> str:
-        """Return code that is the body of a Python function, with its indentation; "" for other
-        code.
-        """
-        return function_body(code) if self.language == "python" else ""
-
-    def _between_prose(self, text: str) -> str:
-        """Return the functions and classes of Python with prose before or after them; "" without
-        any.
-        """
-        return (
-            code_between_prose(text)
-            if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS
-            else ""
-        )
-
     def read(self, text: str) -> str:
         """Return the code. Raises InvalidAnswer if there is none, or if it is Python with an error
         of syntax.
@@ -228,23 +200,16 @@ class CodeAnswer:
             raise InvalidAnswer((problem,))
         return text
 
-    def check(self, text: str) -> Check:
-        """Return whether the text is valid, as a requirement does."""
-        try:
-            self.read(text)
-        except InvalidAnswer as invalid:
-            return Check(ok=False, measurement=str(invalid))
-        return Check(ok=True, measurement=f"valid as {self.name}")
-
     def repairs(self, text: str) -> Iterator[Edit]:
         """Yield Python without the code fences and the indentation that keep it from being Python.
 
         The body of a function alone is left as it is.
         """
         if self.language == "python" and syntax_error(text) and not function_body(text):
-            edit = bare_code(text)
-            if is_code(edit.text):
-                yield edit
+            lines = [line for line in text.split("\n") if not FENCE_LINE.fullmatch(line)]
+            code = textwrap.dedent("\n".join(lines))
+            if is_code(code):
+                yield Edit(code, "removed what was left around the code")
 
     def to_data(self, value: str, text: str) -> Any:
         return value
@@ -300,8 +265,10 @@ def _codes_that_count(codes: list[str]) -> list[str]:
 
 def code_between_prose(text: str) -> str:
     """Return the functions and classes, and what is around them, of a text with prose before or
-    after; "" for Python alone.
+    after; "" for Python alone, and for a long text.
     """
+    if len(text) > MAX_SYNTAX_CHARS:
+        return ""
     untagged = TAGS.sub("", text)
     if untagged != text and not syntax_error(untagged):
         return untagged

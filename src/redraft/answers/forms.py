@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base import checks
 from ..errors import ConfigError
 from .base import EXPECTED, AnswerForm
-
-if TYPE_CHECKING:
-    from ..loop.task import Task
 
 CODE_PREFIX = "code:"
 
@@ -28,11 +25,11 @@ def as_answer_form(answer: Any, context: Mapping[str, Any] | None = None) -> Ans
     if answer is None:
         return None
     from .code import CodeAnswer
-    from .json_forms import JsonAnswer, SchemaAnswer, TypedAnswer
+    from .json_forms import SchemaAnswer, TypedAnswer
 
     if isinstance(answer, TypedAnswer) and context is not None and context is not answer.context:
         return TypedAnswer(answer.type, context)
-    if isinstance(answer, JsonAnswer | CodeAnswer):
+    if isinstance(answer, AnswerForm):
         return answer
     if isinstance(answer, str):
         if not answer.startswith(CODE_PREFIX):
@@ -41,11 +38,3 @@ def as_answer_form(answer: Any, context: Mapping[str, Any] | None = None) -> Ans
     if isinstance(answer, Mapping):
         return SchemaAnswer(answer)
     return TypedAnswer(answer, context)
-
-
-def form_for_task(form: AnswerForm[Any] | None, task: Task) -> AnswerForm[Any] | None:
-    """Return the form of the answers to a task: of code, its tests say which part of an answer
-    counts.
-    """
-    for_task = getattr(form, "for_task", None)
-    return for_task(task) if for_task else form

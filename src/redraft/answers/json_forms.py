@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
-from typing import Any, Generic, TypeVar, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from ..base import checks
 from ..base.descriptors import is_shortage
@@ -22,10 +22,10 @@ from ..base.own_code import fingerprint_name, is_own
 from ..base.text import strip_control_sequences
 from ..errors import ComputeLimitError, ConfigError, ValidatorError
 from ..loop.prompts import SCHEMA_HEADING
-from ..protocols import Check, Edit
+from ..protocols import Edit
 from ..requirements.data import JsonSchema, canonical_json, is_schema
 from ..workers.pool import IN_PROCESS, run_sync
-from .base import EXPECTED, InvalidAnswer
+from .base import EXPECTED, AnswerForm, InvalidAnswer
 from .json_text import (
     composed_json,
     is_json,
@@ -58,23 +58,13 @@ MAX_MEMBERS = 10  # of an answer that is not valid, which are looked at for one 
 MAX_TEXTS = 1000  # of an answer that are read as JSON at once
 
 
-class JsonAnswer(ABC, Generic[T]):
+class JsonAnswer(AnswerForm[T]):
     """An answer that is one JSON value. It is read strictly: RFC 8259, no duplicate keys, no
     NaN.
     """
 
-    editable = True
     is_json = True
     ignores_extra = False  # whether objects may have properties that are no part of the value
-    in_process = True  # no worker can make a type from `spec`; the form limits its own time
-
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str: ...
 
     @property
     @abstractmethod
@@ -84,12 +74,6 @@ class JsonAnswer(ABC, Generic[T]):
     @abstractmethod
     def _validate(self, text: str, value: Any) -> T:
         """Return the value of valid JSON. Raises InvalidAnswer."""
-
-    @abstractmethod
-    def to_data(self, value: Any, text: str) -> Any: ...
-
-    @abstractmethod
-    def accepts(self, annotation: Any) -> bool: ...
 
     @cached_property
     def wrapper_key(self) -> str | None:
@@ -118,7 +102,6 @@ class JsonAnswer(ABC, Generic[T]):
 
     @property
     def spec(self) -> str:
-        """The name of the form among the requirements of an editor."""
         return f"answer {self.name}"
 
     def extract(self, text: str, *, given: bool = False) -> str:
@@ -238,14 +221,6 @@ class JsonAnswer(ABC, Generic[T]):
             except ValueError:
                 pass
         return InvalidAnswer((message,))
-
-    def check(self, text: str) -> Check:
-        """Return whether the text is valid, as a requirement does."""
-        try:
-            self.read(text)
-        except InvalidAnswer as invalid:
-            return Check(ok=False, measurement=str(invalid), nearness=invalid.nearness)
-        return Check(ok=True, measurement=f"valid as {self.name}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Yield the one value in the text, if its form is all that is wrong: its syntax, or a

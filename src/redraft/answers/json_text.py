@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from ..base.json_repair import JsonRepair, UnrepairableError, double_backslashes
@@ -200,19 +201,11 @@ def repaired_json(text: str) -> str | None:
     """
     if len(text) > MAX_REPAIR_CHARS:
         return None
-    blocks = [content for _, content in _first_blocks(text) if OPENING.search(content)]
+    blocks = [match[2] for match in islice(BLOCK.finditer(text), MAX_BLOCKS)]
+    blocks = list(filter(OPENING.search, blocks))
     found = [_repaired_piece(piece) for piece in blocks or [text]]
     distinct = {tuple(tokens_of(each)) if each else None for each in found}
     return found[0] if len(distinct) == 1 else None
-
-
-def _first_blocks(text: str) -> list[tuple[str, str]]:
-    blocks = []
-    for match in BLOCK.finditer(text):
-        blocks.append((match[1], match[2]))
-        if len(blocks) == MAX_BLOCKS:
-            break
-    return blocks
 
 
 def _repaired_piece(text: str) -> str | None:

@@ -100,7 +100,8 @@ class ScoringModel:
             and not (label.isascii() and label.isdigit() and len(label) < 6)
         ):
             raise ConfigError(f"label={label!r}: the classes of /classify have numbers, from 0")
-        self.chat, self.api, self.path = chat, api, path
+        self.chat, self.path = chat, path
+        self.api: ServerApi = api
         self.raw, self.label = raw, label
         self.name, self.base_url, self.host = chat.name, chat.base_url, chat.host
         self.timeouts = chat.timeouts

@@ -267,8 +267,12 @@ class BudgetAllocator:
         self._add_need(account.need, before)
 
     def _add_need(self, added: Need, removed: Need) -> None:
-        sums = zip(self._need, added, removed, strict=True)
-        self._need = Need(*(total + more - less for total, more, less in sums))
+        total = self._need
+        self._need = Need(
+            total.firsts + added.firsts - removed.firsts,
+            total.comparisons + added.comparisons - removed.comparisons,
+            total.amount + added.amount - removed.amount,
+        )
 
     def finish(self, account: RowAccount, trace: Trace | None) -> None:
         """Close the account of a row that has ended."""

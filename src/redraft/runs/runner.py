@@ -318,9 +318,7 @@ class RowRunner:
     def _begin(self, row: PendingRow, trace: Trace) -> None:
         """Create the row in the journal."""
         header = self._headers.header(trace)
-        self.journal.begin_row(
-            self.config.name, row.id, row.n, row.key, row.parts, header, postpone=True
-        )
+        self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, header)
 
     async def _perform(self, perform: Perform, store: RowStore, step: Step) -> Record:
         """Perform a step, after the records of earlier calls are committed to disk."""

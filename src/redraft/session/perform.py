@@ -17,7 +17,6 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from ..answers import AnswerForm
-from ..answers.forms import form_for_task
 from ..base.checks import is_blank
 from ..base.error_text import error_text
 from ..base.text import format_duration
@@ -98,7 +97,8 @@ class Roles:
         if task.tools:
             tools, choice = task.tools, task.tool_choice
             request = replace(request, tools=tools, tool_choice=choice, schema=None)
-        return replace(self, answer=form_for_task(self.answer, task), request=request)
+        form = self.answer and self.answer.for_task(task)
+        return replace(self, answer=form, request=request)
 
     def fingerprint(self, grader: str) -> str:
         """Return the fingerprint of a grader on the panel, with the models that it uses."""

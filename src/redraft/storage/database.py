@@ -12,13 +12,13 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from ..base.log import log
 from ..errors import StoreError
@@ -36,23 +36,17 @@ from .schema import (
     to_store_error,
 )
 from .secure_files import PathLock
-from .transaction import RowChanges, RowKey, Transaction, TransactionData
+from .transaction import RowKey, Transaction, TransactionData
 
 READ_TIMEOUT = 120.0  # seconds for a statement that reads
 MAX_READ_BYTES = 2**30  # bytes of text that it may return
-DELETIONS_PER_TRANSACTION = 50  # of `Database.erase`
+DELETIONS_PER_TRANSACTION = 50  # of `Database._erase`
 INCREMENTAL = 2  # SQLite's number of this way to vacuum
 GROUP_SECONDS = 0.02  # between two transactions while writes keep arriving
 GROUP_PAUSE = 0.003  # seconds without a write after which they count as no longer arriving
 BUSY = 8  # writes in a transaction after which they count as still arriving
-POSTPONE_SECONDS = 1.0  # at most, for rows that wait for their first records
 LONG_QUEUE = 1200  # statements, rows and replies
-PROCESS_ID = [os.getpid()]  # asked from the system once, and again in a forked child
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: PROCESS_ID.__setitem__(0, os.getpid()))
 
-
-ErrorTranslator: TypeAlias = Callable[[Exception], StoreError]
 Commit: TypeAlias = Callable[[Transaction], None]
 """Commits a transaction, here or in another process. May raise anything."""
 
@@ -66,7 +60,7 @@ class Writer:
     after their writes keep it short.
     """
 
-    def __init__(self, commit: Commit, explain: ErrorTranslator) -> None:
+    def __init__(self, commit: Commit, explain: Callable[[Exception], StoreError]) -> None:
         self.write_error: StoreError | None = None
         self._commit, self._explain = commit, explain
         self._lock = threading.Lock()
@@ -74,8 +68,7 @@ class Writer:
         # has a lock of its own: callers never wait for a thread that is waking up
         self._work_available = threading.Event()
         self._queue, self._current = Transaction(), Transaction()
-        self._postponed: dict[RowKey, RowChanges] = {}
-        self._postponed_at = self._committed_at = -inf
+        self._committed_at = -inf
         self._is_idle = self._is_busy = self._hurried = self._closed = False
         self._thread = threading.Thread(target=self._run, name="redraft-journal", daemon=True)
         self._thread.start()
@@ -84,78 +77,49 @@ class Writer:
         """Queue a statement. With `at_once`, its commit does not wait for other writes. Raises
         `write_error`.
         """
+        with self._open_queue(at_once=at_once) as queue:
+            queue.statements.append((sql, values))
+
+    def change_row(self, key: RowKey, run: int, change: Callable[..., None], *values: Any) -> None:
+        """Queue a change of a row: a method of `RowChanges` and its arguments. Raises
+        `write_error`.
+        """
+        with self._open_queue() as queue:
+            change(queue.changes_of(key, run), *values)
+
+    def set_reply(self, key: str, text: str) -> None:
+        """Queue a reply. Raises `write_error`."""
+        with self._open_queue() as queue:
+            queue.replies[key] = text
+
+    def add(self, changes: TransactionData) -> None:
+        """Queue what a transaction of another process writes. Raises `write_error`."""
+        with self._open_queue() as queue:
+            queue.add(changes)
+
+    @contextmanager
+    def _open_queue(self, *, at_once: bool = False) -> Iterator[Transaction]:
+        """Lock the queue for a write, and wake the thread if it waits for one."""
         with self._lock:
             self._check()
-            self._queue.statements.append((sql, values))
+            yield self._queue
             self._hurried |= at_once
             if at_once or self._is_idle:
                 self._work_available.set()
 
-    def change_row(
-        self,
-        key: RowKey,
-        run: int,
-        change: Callable[..., None],
-        *values: Any,
-        postpone: bool = False,
-    ) -> None:
-        """Queue a change of a row: a method of `RowChanges` and its arguments. Raises
-        `write_error`.
-
-        With `postpone`, it waits for the next change of the row, but not longer than
-        POSTPONE_SECONDS.
-        """
-        with self._lock:
-            self._check()
-            row = self._queue.rows.get(key)
-            if row is None:
-                row = self._postponed.pop(key, None) or RowChanges(run, key[1])
-                if postpone and not self._postponed:
-                    self._postponed_at = monotonic()
-                (self._postponed if postpone else self._queue.rows)[key] = row
-                if self._is_idle:
-                    self._work_available.set()
-            change(row, *values)
-
-    def set_reply(self, key: str, text: str | None) -> None:
-        """Queue a reply, or its deletion. Raises `write_error`."""
-        with self._lock:
-            self._check()
-            self._queue.replies[key] = text
-            if self._is_idle:
-                self._work_available.set()
-
-    def add(self, changes: TransactionData) -> None:
-        """Queue what a transaction of another process writes. Raises `write_error`."""
-        statements, rows, replies = changes
-        with self._lock:
-            self._check()
-            self._queue.statements += statements
-            self._queue.replies |= replies
-            for key, row in rows.items():
-                earlier = self._queue.rows.get(key) or self._postponed.pop(key, None)
-                self._queue.rows[key] = earlier.followed_by(row) if earlier else row
-            if self._is_idle:
-                self._work_available.set()
-
-    def pending_reply(self, key: str, default: str) -> str | None:
-        """Return a reply that is not committed yet (None: it is deleted), or the default."""
+    def pending_reply(self, key: str) -> str | None:
+        """Return a reply that is not committed yet; None if there is none."""
         # in this order: writes leave the queue only as the current ones
-        for transaction in (self._queue, self._current):
-            if key in (replies := transaction.replies):
-                return replies[key]
-        return default
+        return self._queue.replies.get(key) or self._current.replies.get(key)
 
     def has_pending(self, keys: Collection[RowKey]) -> bool:
         """Return whether a change of one of these rows is not committed yet."""
         return not all(
-            rows.keys().isdisjoint(keys)
-            for rows in (self._postponed, self._queue.rows, self._current.rows)
+            rows.keys().isdisjoint(keys) for rows in (self._queue.rows, self._current.rows)
         )
 
     def call_after_commit(self, callback: Callable[[], None]) -> None:
-        """Call back once everything queued before is committed, but for what is postponed, or
-        cannot be any more.
+        """Call back once everything queued before is committed, or cannot be any more.
 
         The call is made at once if that is so already, else by the writing thread, before it wakes
         those who wait for the commit. `callback` uses nothing of the journal; what it raises in the
@@ -171,9 +135,7 @@ class Writer:
             callback()
 
     async def wait_for_commit(self) -> None:
-        """Wait until everything queued before is committed, but for what is postponed. Raises
-        `write_error`.
-        """
+        """Wait until everything queued before is committed. Raises `write_error`."""
         with self._lock:
             self._check()
             last = self._last
@@ -193,7 +155,6 @@ class Writer:
     def flush(self) -> None:
         """Block until everything queued before is committed. Raises `write_error`."""
         with self._lock:
-            self._queue_postponed()
             last = self._last
             self._hurried = True
             self._work_available.set()
@@ -204,7 +165,6 @@ class Writer:
     def close(self) -> None:
         """Commit what is queued and end the thread."""
         with self._lock:
-            self._queue_postponed()
             self._closed = True
             self._work_available.set()
         self._thread.join()
@@ -218,10 +178,6 @@ class Writer:
         """The transaction of the last write; an empty one if that is committed."""
         return self._queue or self._current
 
-    def _queue_postponed(self) -> None:
-        self._queue.rows.update(self._postponed)  # first, so that `has_pending` finds them
-        self._postponed = {}
-
     def _run(self) -> None:
         while transaction := self._next_transaction():
             try:
@@ -234,32 +190,20 @@ class Writer:
 
     def _next_transaction(self) -> Transaction:
         """Wait for writes and return all that are queued; nothing after `close`."""
-        self._is_idle = (
-            True  # before the queue is looked at: a write that comes afterwards sets the event
-        )
+        # before the queue is looked at: a write that comes afterwards sets the event
+        self._is_idle = True
         while not (self._queue or self._closed):
-            self._pause(
-                max(0.0, self._postponed_at + POSTPONE_SECONDS - monotonic())
-                if self._postponed
-                else None
-            )
-            self._queue_postponed_if_due()
+            self._pause()
         self._is_idle = False
         self._wait_while_growing()
-        self._queue_postponed_if_due()
         with self._lock:
             self._is_busy = len(self._queue) >= BUSY
             self._current, self._queue, self._hurried = self._queue, Transaction(), False
             return self._current
 
-    def _pause(self, seconds: float | None) -> None:
+    def _pause(self, seconds: float | None = None) -> None:
         self._work_available.wait(seconds)
         self._work_available.clear()
-
-    def _queue_postponed_if_due(self) -> None:
-        if self._postponed and monotonic() >= self._postponed_at + POSTPONE_SECONDS:
-            with self._lock:
-                self._queue_postponed()
 
     def _wait_while_growing(self) -> None:
         """Wait while writes keep arriving, but not longer than GROUP_SECONDS after the last commit:
@@ -316,31 +260,33 @@ def _wake(ready: list[asyncio.Future[None]]) -> None:
 
 
 class Database:
-    """The connections of a journal. Reads see only what is committed: call `flush` first, or look
-    at `pending_reply`.
+    """The open file of a journal, of which this class does not know what the tables mean.
+
+    One process at a time may write it, any number may read it. Reads see only what is committed:
+    call `flush` first, or look at `pending_reply`.
     """
 
     def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
-        self.path, self._process = path, PROCESS_ID[0]
+        self.path, self._process = path, os.getpid()
         check_file(path)
         if is_new(path) and (read_only or not create):
             raise StoreError(f"there is no journal {str(path)!r}")
         self._writer: Writer | None = None
+        self._write_lock = threading.Lock()
         with ExitStack() as stack:
             if not read_only:
                 check_owner(path)
                 stack.callback(PathLock(path, journal_label(path)).close)
             check_journal(path)
-            write_connection = (
+            connection = (
                 None if read_only else stack.enter_context(closing(open_writer(path, durability)))
             )
             self._reader = stack.enter_context(closing(open_reader(path)))
             self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
-            self._write_lock = threading.Lock()
-            # registered last, so that its thread ends before the connections close
-            if write_connection:
-                self._writer = Writer(partial(self._commit, write_connection), self._to_store_error)
-                stack.callback(self._writer.close)
+            self._resources = stack
+            if connection:
+                # registered last, so that its thread ends before the connections close
+                self._write_through(partial(self._commit, connection))
             self._resources = stack.pop_all()
 
     def _commit(self, connection: sqlite3.Connection, transaction: Transaction) -> None:
@@ -348,18 +294,15 @@ class Database:
         with self._write_lock:
             transaction.commit(connection)
 
-    def write_through(self, commit: Commit) -> None:
-        """Pass what is written to `commit`. For a file that was opened for reading only."""
+    def _write_through(self, commit: Commit) -> None:
+        """Pass what is written to `commit`."""
         self._writer = Writer(commit, self._to_store_error)
         self._resources.callback(self._writer.close)
 
     @property
     def write_error(self) -> StoreError | None:
+        """The error after which nothing more is written, if any."""
         return self._writer.write_error if self._writer else None
-
-    @property
-    def is_writable(self) -> bool:
-        return self._writer is not None
 
     def read(self, sql: str, *values: Any) -> list[Any]:
         """Return all rows that a statement finds. Raises StoreError if they are too large or take
@@ -380,9 +323,9 @@ class Database:
             raise StoreError(f"{journal_label(self.path)} was opened for reading only")
         return self._writer
 
-    def pending_reply(self, key: str, default: str) -> str | None:
-        """Return a reply that is not committed yet (None: it is deleted), or the default."""
-        return self._writer.pending_reply(key, default) if self._writer else default
+    def pending_reply(self, key: str) -> str | None:
+        """Return a reply that is not committed yet; None if there is none."""
+        return self._writer.pending_reply(key) if self._writer else None
 
     def has_pending(self, keys: Collection[RowKey]) -> bool:
         """Return whether a change of one of these rows is not committed yet."""
@@ -396,39 +339,66 @@ class Database:
             self.flush()
 
     async def wait_for_commit(self) -> None:
+        """Wait until everything written before is committed. Raises StoreError if that fails."""
         self._check_process()
         if self._writer:
             await self._writer.wait_for_commit()
 
     async def wait_for_room(self) -> None:
+        """Wait while much of what was written is not committed yet. Raises StoreError if writing
+        fails.
+        """
         self._check_process()
         if self._writer:
             await self._writer.wait_for_room()
 
     def call_after_commit(self, callback: Callable[[], None]) -> None:
+        """Call back once everything written before is committed, or can no longer be (see
+        `write_error`).
+
+        It is called at once or from another thread, and must neither use the journal nor raise
+        anything. It has been called before a `wait_for_commit` or `flush` that comes later returns.
+        """
         self.writer.call_after_commit(callback)
 
     def flush(self) -> None:
+        """Block until everything written before is committed. Raises StoreError if that fails."""
         self._check_process()
         if self._writer:
             self._writer.flush()
 
-    def compact(self) -> None:
-        """Write the whole file again, without the space and the remains of what was deleted.
-        Blocks, and commits wait meanwhile.
-
-        Needs twice the size of the file as free space: SQLite's VACUUM writes a temporary file, and
-        all pages to the log.
+    @contextmanager
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """Commit what is queued, and open a connection for statements of another kind. May be
+        called from any thread. Raises StoreError; writing goes on then.
         """
         self.flush()
         try:
-            with self._write_lock, closing(open_connection(self.path, "mode=rw")) as connection:
-                connection.execute("VACUUM")
-                empty_log(connection)
+            with closing(open_connection(self.path, "mode=rw")) as connection:
+                yield connection
         except sqlite3.Error as error:
             raise self._to_store_error(error) from error
 
-    def erase(self, deletions: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
+    def compact(self) -> None:
+        """Write the file again, without the space and the remains of what was deleted. May be
+        called from any thread.
+
+        Blocks, for about 6 s per GB, and so does every commit meanwhile. Needs twice the size of
+        the file as free space: SQLite's VACUUM writes a temporary file, and all pages to the log.
+        The write-ahead log keeps remains as long as another process reads the journal. Raises
+        StoreError; writing goes on then.
+        """
+        with self.connection() as connection, self._write_lock:
+            connection.execute("VACUUM")
+            empty_log(connection)
+
+    def empty_log(self) -> None:
+        """Write the log into the file and cut it off, unless another process reads the journal.
+        Blocks. Raises StoreError.
+        """
+        self._erase(())
+
+    def _erase(self, deletions: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
         """Execute statements that delete, overwrite what they deleted, and give its space back,
         also in the write-ahead log.
 
@@ -436,43 +406,36 @@ class Database:
         part; `compact` removes those. Blocks; a few statements are one transaction, so that the
         writing thread goes on meanwhile.
         """
-        self.flush()
-        try:
-            with closing(open_connection(self.path, "mode=rw")) as connection:
-                connection.execute("PRAGMA secure_delete = ON")
-                for start in range(0, len(deletions), DELETIONS_PER_TRANSACTION):
-                    connection.execute("BEGIN IMMEDIATE")
-                    for sql, values in deletions[start : start + DELETIONS_PER_TRANSACTION]:
-                        connection.execute(sql, values)
-                    connection.execute("COMMIT")
-                # `execute` would free a single page
-                connection.executescript("PRAGMA incremental_vacuum")
-                empty_log(connection)
-        except sqlite3.Error as error:
-            raise to_store_error(self.path, error, action="written") from error
+        with self.connection() as connection:
+            connection.execute("PRAGMA secure_delete = ON")
+            for start in range(0, len(deletions), DELETIONS_PER_TRANSACTION):
+                connection.execute("BEGIN IMMEDIATE")
+                for sql, values in deletions[start : start + DELETIONS_PER_TRANSACTION]:
+                    connection.execute(sql, values)
+                connection.execute("COMMIT")
+            # `execute` would free a single page
+            connection.executescript("PRAGMA incremental_vacuum")
+            empty_log(connection)
 
     @property
     def size(self) -> int:
-        """Bytes of everything committed, as pages of the file."""
-        return int(
-            self.read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")[0][
-                0
-            ]
-        )
+        """Bytes that the file has once its log is written into it. Raises StoreError."""
+        pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        return int(self.read(pages)[0][0])
 
     def use_incremental_vacuum(self) -> None:
-        """Arrange that `erase` can give space back. Blocks as `compact` does, the first time."""
-        self.flush()
-        try:
-            with closing(open_connection(self.path, "mode=rw")) as connection:
-                if connection.execute("PRAGMA auto_vacuum").fetchone() != (INCREMENTAL,):
-                    connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
-                    connection.execute("VACUUM")
-        except sqlite3.Error as error:
-            raise to_store_error(self.path, error, action="written") from error
+        """Arrange that what is erased gives its space back. Blocks as `compact` does, the first
+        time.
+        """
+        with self.connection() as connection:
+            if connection.execute("PRAGMA auto_vacuum").fetchone() != (INCREMENTAL,):
+                connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+                connection.execute("VACUUM")
 
     def copy(self, target: Path) -> None:
-        """Write everything committed to another file. Blocks."""
+        """Write everything committed to another file, even if the journal's own file was deleted.
+        Blocks. Raises StoreError.
+        """
         self.flush()
         try:
             with closing(sqlite3.connect(target)) as other:
@@ -481,17 +444,25 @@ class Database:
             raise to_store_error(target, error) from error
 
     def close(self) -> None:
-        """Commit what is queued and release the file. May be called again. Does nothing in a forked
-        child.
+        """Commit what is queued and release the file. May be called again. Raises nothing: see
+        `write_error`. Does nothing in a forked child.
         """
-        if self._process == PROCESS_ID[0]:
+        if self._process == os.getpid():
             self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self.close()
+        if self.write_error and error is None:
+            raise StoreError(str(self.write_error))
 
     def _check_process(self) -> None:
         """Raise StoreError after a fork: connections, the writer's thread and the lock belong to
         one process.
         """
-        if self._process != PROCESS_ID[0]:
+        if self._process != os.getpid():
             raise StoreError(
                 f"{journal_label(self.path)} was opened by process {self._process}; a forked "
                 "process must open a journal of its own"
@@ -510,9 +481,7 @@ def fetch_bounded(cursor: sqlite3.Cursor) -> list[Any]:
     rows, size = [], 0
     for row in cursor:
         rows.append(row)
-        for value in row:
-            if value.__class__ is str or value.__class__ is bytes:
-                size += len(value)
+        size += sum(len(value) for value in row if isinstance(value, str | bytes))
         if size > MAX_READ_BYTES:
             raise OverflowError(f"the result is larger than {MAX_READ_BYTES // 2**20} MiB")
     return rows

@@ -18,12 +18,13 @@ from typing import Any, Self
 
 from ..base.documents import read_small_bytes
 from ..errors import ConfigError, StoreError
-from ..loop.serialize import object_from_json
+from ..loop.serialize import object_from_json, pack, unpack
 from ..plans.quality.priors import Priors
 from .secure_files import data_dir, make_folder, write_atomic
 
 SCHEMA = 2
 MAX_FILE_BYTES = 65_536  # bytes of a file; a stored file is far smaller
+KEY_FIELDS = ("key", "model", "graders", "fingerprints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,47 +60,15 @@ class PriorsKey:
         )
 
     def as_data(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "model": self.model,
-            "graders": list(self.graders),
-            "fingerprints": list(self.fingerprints),
-        }
+        return pack(self)
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
-        """Return the key in `as_data`'s form. Raises ValueError for anything else."""
+        """Return the key in `as_data`'s form. Raises StoreError for anything else."""
         if not isinstance(data, Mapping):
-            raise ValueError(f"a priors key must be an object, got {data!r:.80}")
-        return cls(
-            _text_in(data, "key"),
-            _text_in(data, "model"),
-            _texts_in(data, "graders"),
-            _texts_in(data, "fingerprints"),
-        )
-
-
-def _text_in(data: Mapping[str, Any], name: str) -> str:
-    text = data.get(name)
-    if not isinstance(text, str) or not text:
-        raise ValueError(f"{name} must be a text, got {text!r:.80}")
-    return text
-
-
-def _timestamp_in(data: Mapping[str, Any], name: str) -> str:
-    stamp = _text_in(data, name)
-    try:
-        datetime.fromisoformat(stamp).astimezone(UTC)
-    except (OverflowError, OSError) as error:
-        raise ValueError(f"{name} must be a date and time, got {stamp!r:.80}") from error
-    return stamp
-
-
-def _texts_in(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    texts = data.get(name)
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{name} must be a list of texts, got {texts!r:.80}")
-    return tuple(texts)
+            raise StoreError(f"a priors key must be an object, got {data!r:.80}")
+        key: Self = unpack(cls, {name: data.get(name) for name in KEY_FIELDS})
+        return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +97,8 @@ class StoredPriors:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Return the priors in `as_data`'s form. Raises ValueError or ConfigError for anything
-        else.
+        """Return the priors in `as_data`'s form. Raises ValueError, StoreError or ConfigError for
+        anything else.
         """
         if data.get("redraft_priors") != SCHEMA:
             schema = data.get("redraft_priors")
@@ -137,12 +106,14 @@ class StoredPriors:
                 f"it has schema {schema!r:.20}, and this release reads schema {SCHEMA}: learn the "
                 "priors again"
             )
-        return cls(
-            PriorsKey.from_data(data),
-            priors_from_data(data),
-            _timestamp_in(data, "created_at"),
-            _text_in(data, "source"),
-        )
+        values = {"priors_key": PriorsKey.from_data(data), "priors": priors_from_data(data)}
+        named = {name: data.get(name) for name in ("created_at", "source")}
+        stored: Self = unpack(cls, values | named)
+        try:
+            datetime.fromisoformat(stored.created_at).astimezone(UTC)
+        except (OverflowError, OSError) as error:
+            raise ValueError(f"{stored.created_at!r:.80} is no date and time") from error
+        return stored
 
 
 def priors_from_data(data: Mapping[str, Any]) -> Priors:
@@ -251,7 +222,7 @@ def _read_stored(path: Path) -> StoredPriors:
         stored = StoredPriors.from_data(data)
         if stored.priors_key.key != path.stem:
             raise ValueError(f"it is that of {stored.priors_key.key} under another name")
-    except (ValueError, ConfigError) as error:
+    except (ValueError, StoreError, ConfigError) as error:
         raise StoreError(f"{path} holds no priors: {error}") from error
     return stored
 

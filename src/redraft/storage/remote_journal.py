@@ -34,7 +34,7 @@ class RemoteJournal(Journal):
     ) -> None:
         super().__init__(path, read_only=True)
         self._shared = frozenset(shared)
-        self._database.write_through(lambda transaction: commit(transaction.data))
+        self._write_through(lambda transaction: commit(transaction.data))
 
     def update_run(self, name: str, **metadata: Any) -> None:
         """Merge keys into the metadata of the run here, and into those of the journal if they are
@@ -43,7 +43,7 @@ class RemoteJournal(Journal):
         run = self._runs[name]
         self._runs[name] = replace(run, metadata={**run.metadata, **metadata})
         if shared := {key: value for key, value in metadata.items() if key in self._shared}:
-            self._database.writer.execute(UPDATE_RUN, shared, at_once=True)
+            self.writer.execute(UPDATE_RUN, shared, at_once=True)
 
 
 def without_metadata(sent: TransactionData) -> tuple[TransactionData, Mapping[str, Any]]:

@@ -157,15 +157,7 @@ def data_dir() -> Path:
     """Return REDRAFT_HOME, or the system's data folder for the user. Raises StoreError if there is
     neither.
     """
-    if own := os.environ.get("REDRAFT_HOME"):
-        return Path(own)
-    base = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
-    try:
-        return (Path(base) if base else Path.home() / ".local" / "share") / "redraft"
-    except RuntimeError as error:
-        raise StoreError(
-            f"the user has no data folder ({error}): name one in REDRAFT_HOME"
-        ) from error
+    return _user_folder("data", "XDG_DATA_HOME", ".local/share")
 
 
 def cards_folder(folder: str | Path | None) -> Path:
@@ -181,14 +173,22 @@ def cache_dir() -> Path:
 
     Raises StoreError if there is neither.
     """
+    return _user_folder("cache", "XDG_CACHE_HOME", ".cache", in_home="cache")
+
+
+def _user_folder(kind: str, variable: str, default: str, in_home: str = "") -> Path:
+    """Return REDRAFT_HOME, or a folder in it; else the folder that a variable or the system names.
+
+    `default` is the place in the folder of the user.
+    """
     if own := os.environ.get("REDRAFT_HOME"):
-        return Path(own) / "cache"
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+        return Path(own, in_home)
+    base = os.environ.get(variable) or os.environ.get("LOCALAPPDATA")
     try:
-        return (Path(base) if base else Path.home() / ".cache") / "redraft"
+        return (Path(base) if base else Path.home() / default) / "redraft"
     except RuntimeError as error:
         raise StoreError(
-            f"the user has no cache folder ({error}): name one in REDRAFT_HOME"
+            f"the user has no {kind} folder ({error}): name one in REDRAFT_HOME"
         ) from error
 
 

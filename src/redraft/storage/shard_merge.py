@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -115,17 +115,13 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
         for name in metadata:
             if journal.run(name) is None:
                 journal.update_run(name)
-        journal.flush()
         journal.response_cache.expect_any()
-        try:
-            with closing(open_connection(journal.path, "mode=rw")) as connection:
-                connection.execute(
-                    "ATTACH DATABASE ? AS part", (f"{path.absolute().as_uri()}?mode=ro",)
-                )
-                _copy_in_pieces(connection, "SELECT row FROM part.rows", "row", MERGE_ROWS)
-                _copy_in_pieces(connection, "SELECT call FROM part.calls", "call", MERGE_CALLS)
-        except sqlite3.Error as error:
-            raise to_store_error(journal.path, error, "the") from error
+        with journal.connection() as connection:
+            connection.execute(
+                "ATTACH DATABASE ? AS part", (f"{path.absolute().as_uri()}?mode=ro",)
+            )
+            _copy_in_pieces(connection, "SELECT row FROM part.rows", "row", MERGE_ROWS)
+            _copy_in_pieces(connection, "SELECT call FROM part.calls", "call", MERGE_CALLS)
     return metadata
 
 
@@ -161,12 +157,8 @@ def checkpoint(journal: Journal) -> None:
     """Move everything from the write-ahead log into the file itself, where `SnapshotCache` reads
     it. Raises StoreError.
     """
-    journal.flush()
-    try:
-        with closing(open_connection(journal.path, "mode=rw")) as connection:
-            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    except sqlite3.Error as error:
-        raise to_store_error(journal.path, error) from error
+    with journal.connection() as connection:
+        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     if busy:
         raise StoreError(
             f"another program has been reading {journal_label(journal.path)} for more than 30 s: "
@@ -205,29 +197,3 @@ class SnapshotCache(Mapping[str, Reply]):
 
     def close(self) -> None:
         self._connection.close()
-
-
-class OverlayCache(MutableMapping[str, Reply]):
-    """A response cache in front of a second one that is only read."""
-
-    def __init__(self, primary: MutableMapping[str, Reply], secondary: Mapping[str, Reply]) -> None:
-        self._primary, self._secondary = primary, secondary
-
-    def __getitem__(self, key: str) -> Reply:
-        try:
-            return self._primary[key]
-        except KeyError:
-            return self._secondary[key]
-
-    def __setitem__(self, key: str, reply: Reply) -> None:
-        self._primary[key] = reply
-
-    def __delitem__(self, key: str) -> None:
-        del self._primary[key]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._primary
-        yield from (key for key in self._secondary if key not in self._primary)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

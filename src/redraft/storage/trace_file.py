@@ -14,7 +14,6 @@ from io import BufferedReader, FileIO
 from itertools import count
 from math import inf
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from ..base.checks import read_error_message
@@ -128,7 +127,7 @@ def _complete_lines_end(file: FileIO) -> int:
     return 0
 
 
-class JsonlStore:
+class JsonlStore(LockedLineFile):
     """Appends a trace to the file `path`.
 
     The file is readable by its owner only. It is locked while it is open, so that two processes
@@ -137,12 +136,11 @@ class JsonlStore:
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
-        self.path = Path(path)
+        super().__init__(path, "trace", resume=resume)
         self._written_count: int | None = None
         self._is_resumed = resume
-        self._lines = LockedLineFile(path, "trace", resume=resume)
-        if not resume and not self._lines.is_empty:
-            self._lines.close()
+        if not resume and not self.is_empty:
+            self.close()
             raise WrongFileError(
                 f"trace {str(self.path)!r} exists already: continue it with resume=True "
                 "(--resume), or name another file"
@@ -155,23 +153,8 @@ class JsonlStore:
             lines = [] if self._is_resumed else [json.dumps(trace.header())]
             self._written_count = len(trace.records) if self._is_resumed else 0
         lines += map(record_to_json, trace.records[self._written_count :])
-        self._lines.write(lines, f"{self._written_count} records are in it")
+        self.write(lines, f"{self._written_count} records are in it")
         self._written_count = len(trace.records)
-
-    def close(self) -> None:
-        """Close the file, which releases the lock."""
-        self._lines.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def read_trace(path: str | Path) -> Trace:

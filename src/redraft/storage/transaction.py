@@ -8,6 +8,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, count
 from typing import Any, TypeAlias
@@ -31,49 +32,35 @@ MOVE_ROWS = "UPDATE rows SET position = column2 FROM (VALUES {}) WHERE row = col
 UPSERT_SEEN = "INSERT OR REPLACE INTO seen_rows VALUES {}"
 UPSERT_LINES = "INSERT OR REPLACE INTO lines VALUES {}"
 UPSERT_REPLIES = "INSERT OR REPLACE INTO calls (key, reply) VALUES {}"
-DELETE_REPLIES = "DELETE FROM calls WHERE key IN (VALUES {})"
 
 RowKey: TypeAlias = tuple[str, str]  # the name of the run and the ID
 Values: TypeAlias = tuple[Any, ...]
 
 
+@dataclass(slots=True)
 class RowChanges:
-    """What changes in a row. Each method replaces what earlier ones have set."""
+    """What changes in a row. Each method replaces what earlier ones have set.
 
-    __slots__ = ("begun", "end", "invocation", "lines", "name", "position", "replaces")
+    `run` and `id` are the columns that name it, `begun` the key and its parts of a row that begins,
+    in place of the one that there may be, and `end` the status and the result.
+    """
 
-    def __init__(self, run: int, id: str) -> None:
-        self.name = run, text_to_json(id)  # the columns that name it
-        self.begun: tuple[str, ...] = ()  # the key and its parts, of a row that begins
-        self.end: tuple[str | None, ...] = ()  # the status and the result
-        self.position: int | None = None
-        self.invocation: int | None = None
-        self.lines: dict[int, str] = {}
-        self.replaces = False  # the row that there may be is deleted first
+    run: int
+    id: str
+    begun: tuple[str, ...] = ()
+    end: tuple[str | None, ...] = ()
+    position: int | None = None
+    invocation: int | None = None
+    lines: dict[int, str] = field(default_factory=dict)
 
     @property
-    def needs_row(self) -> bool:
-        """Whether there must be a row that changes: a deletion alone needs none."""
-        return (
-            not self.replaces
-            or bool(self.end or self.lines)
-            or (self.position, self.invocation) != (None, None)
-        )
-
-    def delete(self) -> None:
-        """Delete the row, if there is one."""
-        self.begun, self.end, self.position, self.invocation = (), (), None, None
-        self.lines, self.replaces = {}, True
+    def name(self) -> tuple[int, str]:
+        return self.run, self.id
 
     def begin(self, position: int, key: str, key_parts: str, header: str, invocation: int) -> None:
         """Create the row, in place of the one that there may be."""
-        self.begun, self.end, self.position, self.invocation = (
-            (key, key_parts),
-            ("open", None),
-            position,
-            invocation,
-        )
-        self.lines, self.replaces = {0: header}, True
+        self.begun, self.end, self.lines = (key, key_parts), ("open", None), {0: header}
+        self.position, self.invocation = position, invocation
 
     def append(self, first: int, lines: Sequence[str]) -> None:
         """Set the lines from a place on."""
@@ -93,25 +80,24 @@ class RowChanges:
 
     def followed_by(self, later: RowChanges) -> RowChanges:
         """Return these changes and later ones together."""
-        if later.replaces:
+        if later.begun:
             return later
         self.end = later.end or self.end
-        for name in ("position", "invocation"):
-            if (value := getattr(later, name)) is not None:
-                setattr(self, name, value)
+        self.position = self.position if later.position is None else later.position
+        self.invocation = self.invocation if later.invocation is None else later.invocation
         self.lines.update(later.lines)
         return self
 
 
 TransactionData: TypeAlias = tuple[
-    list[tuple[str, Values]], dict[RowKey, RowChanges], dict[str, str | None]
+    list[tuple[str, Values]], dict[RowKey, RowChanges], dict[str, str]
 ]
 """The statements, rows and replies of a transaction (see `Transaction`)."""
 
 
 class Transaction:
-    """What is written together: statements, rows and replies (None: deleted), in this order; and
-    who waits for it.
+    """What is written together: statements, rows and replies, in this order; and who waits for
+    it.
 
     `callbacks`: what is called once it is written.
     """
@@ -119,7 +105,7 @@ class Transaction:
     def __init__(self) -> None:
         self.statements: list[tuple[str, Values]] = []
         self.rows: dict[RowKey, RowChanges] = {}
-        self.replies: dict[str, str | None] = {}
+        self.replies: dict[str, str] = {}
         self.callbacks: list[Callable[[], None]] = []
         self.waiting: list[asyncio.Future[None]] = []
 
@@ -130,6 +116,19 @@ class Transaction:
         """Forget everything."""
         self.statements, self.rows, self.replies = [], {}, {}
         self.callbacks, self.waiting = [], []
+
+    def changes_of(self, key: RowKey, run: int) -> RowChanges:
+        """Return the changes of a row, to which more can be added."""
+        return self.rows.setdefault(key, RowChanges(run, text_to_json(key[1])))
+
+    def add(self, changes: TransactionData) -> None:
+        """Add what another transaction writes, after what is written so far."""
+        statements, rows, replies = changes
+        self.statements += statements
+        self.replies |= replies
+        for key, row in rows.items():
+            earlier = self.rows.get(key)
+            self.rows[key] = earlier.followed_by(row) if earlier else row
 
     @property
     def data(self) -> TransactionData:
@@ -155,16 +154,7 @@ class Transaction:
             connection.execute(sql, values)
         if self.rows:
             _write_rows(connection, self.rows)
-        _execute(
-            connection,
-            UPSERT_REPLIES,
-            [(key, text) for key, text in self.replies.items() if text is not None],
-        )
-        _execute(
-            connection,
-            DELETE_REPLIES,
-            [(key,) for key, text in self.replies.items() if text is None],
-        )
+        _execute(connection, UPSERT_REPLIES, list(self.replies.items()))
 
 
 def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges]) -> None:
@@ -176,7 +166,7 @@ def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges
     _execute(
         connection,
         DELETE_ROWS,
-        [(numbers.pop(r.name),) for r in rows.values() if r.replaces and r.name in numbers],
+        [(numbers.pop(r.name),) for r in rows.values() if r.begun and r.name in numbers],
     )
     new, old = [], []
     for key, row in rows.items():
@@ -184,7 +174,7 @@ def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges
             new.append((next(new_numbers), row))
         elif row.name in numbers:
             old.append((numbers[row.name], row))
-        elif row.needs_row:
+        else:
             raise StoreError(f"the journal has nothing to update for {key!r}: create it first")
     _execute(
         connection,

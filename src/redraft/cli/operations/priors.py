@@ -364,7 +364,7 @@ class TrainingData:
             return self._named_key(None, name)
         try:
             return PriorsKey.from_data(data)
-        except ValueError as error:
+        except StoreError as error:
             raise StoreError(f"{name}: run {run.display_name!r}: {error}") from error
 
     def _named_key(self, trace: Trace | None, where: str) -> PriorsKey | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import ChainMap
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -38,7 +39,7 @@ from ...plans import CostUnit
 from ...protocols import Reply
 from ...session.session import Session
 from ...storage.journal import Journal
-from ...storage.shard_merge import OverlayCache, SnapshotCache, open_when_released
+from ...storage.shard_merge import SnapshotCache, open_when_released
 from ..allocation import SCALE
 from ..config import BatchConfig
 from ..dataset import DatasetSummary, PendingRow
@@ -312,7 +313,7 @@ class ShardWorker:
             return journal.response_cache
         snapshot = SnapshotCache(run_journal)
         resources.callback(snapshot.close)
-        return OverlayCache(journal.response_cache, snapshot)
+        return ChainMap(journal.response_cache, cast("MutableMapping[str, Reply]", snapshot))
 
     def _executor(self) -> Executor:
         return LocalExecutor()

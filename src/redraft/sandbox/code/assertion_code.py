@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from ...answers.python.source import PARSER_ERRORS, FunctionNode, parse
+from ...answers.python_source import PARSER_ERRORS, FunctionNode, parse
 from ...errors import ConfigError
 from .arguments import checks_arguments, root
 from .asserts import (

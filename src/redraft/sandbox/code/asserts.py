@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...answers.python.source import FunctionNode
+from ...answers.python_source import FunctionNode
 from .compare import CallTest, Comparison, Tolerance, ValueComparer
 
 MAX_NUMBER_BITS = 100_000  # of a number that arithmetic in a test makes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from ...answers.python.source import PARSER_ERRORS, FunctionNode, parse
+from ...answers.python_source import PARSER_ERRORS, FunctionNode, parse
 from ..execution import Execution
 from .compare import CallTest, equal_output
 from .report import (

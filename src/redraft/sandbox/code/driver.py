@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ...answers.python.source import parse
+from ...answers.python_source import parse
 from ..execution import SandboxedProcessError
 from ..process import SandboxedProcess
 from ..tiers import Sandbox

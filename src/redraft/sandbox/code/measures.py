@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ...answers.python.source import PARSER_ERRORS, FunctionNode
+from ...answers.python_source import PARSER_ERRORS, FunctionNode
 
 # ---- complexity
 

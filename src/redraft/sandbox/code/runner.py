@@ -11,8 +11,7 @@ import re
 from dataclasses import replace
 from functools import cache, partial
 
-from ...answers.python.names import defined_names
-from ...answers.python.source import PARSER_ERRORS, parse
+from ...answers.python_source import PARSER_ERRORS, defined_names, parse
 from ...base.threads import LastingThreadPool
 from ..execution import Limits
 from ..tiers import Sandbox

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self, TypeAlias
 
-from ...answers.python.names import undefined_names
+from ...answers.python_source import undefined_names
 from ..execution import Execution, Limits, SandboxedProcessError
 from ..process import SandboxedProcess
 from ..tiers import Sandbox

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from ...answers.python.source import PARSER_ERRORS, parse
+from ...answers.python_source import PARSER_ERRORS, parse
 from ...base import checks
 from ...base.jsontext import strict_loads
 from ...errors import ConfigError

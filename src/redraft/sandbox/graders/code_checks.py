@@ -14,9 +14,9 @@ from textwrap import dedent
 from typing import Any, Literal
 
 from ...answers.code import code_blocks, plain_text
-from ...answers.code_repair import with_missing_imports
-from ...answers.python.program import defines, is_python
-from ...answers.python.source import compile_error
+from ...answers.python_imports import with_missing_imports
+from ...answers.python_program import defines, is_python
+from ...answers.python_source import compile_error
 from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread

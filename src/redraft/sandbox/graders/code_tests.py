@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ...answers.code import CodeAnswer
-from ...answers.python.program import ProgramTests, complete_program
+from ...answers.python_program import ProgramTests, complete_program
 from ...base import checks
 from ...base.own_code import fingerprint_name
 from ...base.threads import run_in_thread

@@ -1,5 +1,4 @@
-"""Repairs of Python in an answer that change none of its statements: what is left around the code,
-and imports that are missing.
+"""The one repair of the program in an answer: imports of the standard library that are missing.
 
 A mistake in the code itself is for the model to correct: whether a change of a statement is right,
 few tests can tell.
@@ -8,30 +7,18 @@ few tests can tell.
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from textwrap import dedent
 
 from ..errors import ComputeLimitError
 from ..protocols import Edit
 from ..workers.pool import run_sync
-from .python.names import undefined_names
-from .python.source import parse_tree
+from .python_source import parse_tree, undefined_names
 
 MAX_CHARS = 50_000  # longer code gets no imports
-FENCE_LINE = re.compile(r"[ \t]*(?:```|~~~)[\w+-]*[ \t]*")
 
-
-def bare_code(code: str) -> Edit:
-    """Return the code without code fences, and without the indentation that all its lines have."""
-    lines = [line for line in code.split("\n") if not FENCE_LINE.fullmatch(line)]
-    return Edit(dedent("\n".join(lines)), "removed what was left around the code")
-
-
-# ---- imports
 
 ALIASES: Mapping[str, str] = {
     "dt": "import datetime as dt",

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from .names import defined_names, undefined_names
-from .source import PARSER_ERRORS, FunctionNode, parse
+from .python_source import PARSER_ERRORS, FunctionNode, defined_names, parse, undefined_names
 
 MAX_PREFIX_CHARS = 100_000
 FUTURE_IMPORT = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
