@@ -2,12 +2,15 @@
 the matrix, and both hold up.
 """
 
+from math import inf
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from redraft.validation import paired_difference, ppi_mean
+from redraft.validation import estimators, paired_difference, ppi_mean
 from redraft.validation.clusters import (
     cluster_numbers,
     cluster_sums,
@@ -50,17 +53,20 @@ def test_the_error_of_an_estimate_includes_that_of_the_weight(rows, others):
 
     def estimate(labelled, others):
         labels, scores, clusters = labelled
-        return ppi_mean(
-            labels, scores, others[0], clusters=clusters, unlabelled_clusters=others[1]
-        ).value
+        return ppi_mean(labels, scores, others[0], clusters=clusters, unlabelled_clusters=others[1])
 
-    found = ppi_mean(labels, scores, others, clusters=clusters, unlabelled_clusters=other_clusters)
-    every, every_other = (labels, scores, clusters), (others, other_clusters)
+    with patch.object(estimators, "MAX_WIDTH", inf):  # also where the labels alone are narrower
+        check_error_of_an_estimate(estimate, (labels, scores, clusters), (others, other_clusters))
+
+
+def check_error_of_an_estimate(estimate, every, every_other):
+    clusters, other_clusters = every[2], every_other[1]
+    found = estimate(every, every_other)
     less = [without(cluster, *every, clusters=clusters) for cluster in set(clusters)]
     assume(found.judge_weight and all(len(set(each[0])) > 1 for each in less))
-    by_labels = [estimate(each, every_other) for each in less]
+    by_labels = [estimate(each, every_other).value for each in less]
     by_others = [
-        estimate(every, without(cluster, *every_other, clusters=other_clusters))
+        estimate(every, without(cluster, *every_other, clusters=other_clusters)).value
         for cluster in set(other_clusters)
     ]
     variance = sum(

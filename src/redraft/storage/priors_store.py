@@ -111,8 +111,10 @@ class StoredPriors:
         stored: Self = unpack(cls, values | named)
         try:
             datetime.fromisoformat(stored.created_at).astimezone(UTC)
-        except (OverflowError, OSError) as error:
-            raise ValueError(f"{stored.created_at!r:.80} is no date and time") from error
+        except (ValueError, OverflowError, OSError) as error:
+            raise StoreError(
+                f"created_at must be a date and time, got {stored.created_at!r:.80}"
+            ) from error
         return stored
 
 
