@@ -28,6 +28,7 @@ from redraft.middleware import BudgetTracker, EndpointLimiter, limit_endpoint
 from redraft.middleware.budget import EXCESS_TEXT
 from redraft.middleware.call_costs import (
     DEFAULT_SYSTEM_TOKENS,
+    FIRST_OVERRUN,
     LIMITS,
     MIN_ANSWER_TOKENS,
     TEMPLATE_TOKENS,
@@ -212,7 +213,7 @@ def test_prompts_of_any_tokenizer_keep_within_the_budget(
         TEMPLATE_TOKENS * 2
         + DEFAULT_SYSTEM_TOKENS
         + len(str({"type": "object"}))
-        + (limit == "tokens") * MIN_ANSWER_TOKENS
+        + (limit == "tokens") * MIN_ANSWER_TOKENS * FIRST_OVERRUN
     )
 
     async def ask(size, judge):

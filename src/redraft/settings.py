@@ -46,6 +46,11 @@ OnDuplicate: TypeAlias = Literal["error", "first", "last", "rename"]
 ExecutionEngine: TypeAlias = Literal["local", "ray", "provider-batch"]
 
 Function: TypeAlias = Literal["grade", "calibrate", "validate"]
+# settings that a command shows together; "" are all of a class
+GROUPS = (
+    *("", "answer", "budget", "callbacks", "calls", "cards", "code", "editor", "noise-aware"),
+    *("output", "prompts", "rates", "rows", "running", "sampling", "stopping", "work"),
+)
 """The functions that have some of the settings of `refine`."""
 
 MAX_ROWS = 10**15
@@ -223,7 +228,7 @@ class SettingInfo:
         kind: The values that are allowed, besides None if `optional`.
         help: Explains the setting in the help of commands and in the documentation.
         detail: Continues `help` in the documentation.
-        group: The settings that a command shows together; "" if all of the class are.
+        group: One of `GROUPS`.
         used_by: The functions that have this setting of `refine`, besides those that refine.
         on_command_line: Whether there is an option.
         in_files: Whether that option can also be set in configuration files and the environment.
@@ -264,6 +269,7 @@ def setting(
     allowed if it is the default, or with `optional`.
     """
     info = SettingInfo(kind=kind, help=help, optional=optional or default is None, **more)
+    checks.one_of("group", info.group, GROUPS)
     return field(default=default, metadata={"setting": info})
 
 

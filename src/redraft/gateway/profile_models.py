@@ -99,8 +99,10 @@ def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
     """Return the model of a table [models.NAME]. Raises ConfigError if its key is missing."""
     key = env.get(served.key_env, "").strip() if served.key_env else ""
     if served.key_env and not key:
-        what = f"the key of {served.model!r} (pass/{served.name})"
-        raise ConfigError(f"the environment variable {served.key_env} is not set; it holds {what}")
+        raise ConfigError(
+            f"set the environment variable {served.key_env} to the key of {served.model!r} "
+            f"(pass/{served.name})"
+        )
     if served.kind == "anthropic":
         return _anthropic_model(served, key, configured_proxy(served.url, env))
     timeouts = Timeouts(total=served.timeout, idle=served.timeout)

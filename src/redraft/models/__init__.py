@@ -9,7 +9,8 @@ To add a provider:
   `pydantic_ai.ProviderModel` is the client.
 - Otherwise write a class with `name`, `identity` and `async complete(request) -> Reply`
   (`redraft.protocols.Model`) that raises `ModelError`s and does not retry, limit or cache:
-  middleware does. Pass it to `refine` as `model`, or connect it to a prefix in `registry.connect`.
+  middleware does. Pass it to `refine` as `model`, or connect it to a prefix, in `PREFIXES` of
+  `model_names` and `_model_from_name` of `registry`.
 """
 
 from __future__ import annotations

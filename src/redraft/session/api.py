@@ -114,9 +114,8 @@ async def refine(
 
     Returns:
         The best answer with its score, the reason why the work stopped, and the trace. At the end
-        of a budget or deadline it
-            is the best so far. If nothing graded it, its score is None, and the note in `metadata`
-            says what is missing.
+        of a budget or deadline it is the best so far. If nothing graded it, its score is None, and
+        the note in `metadata` says what is missing.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.

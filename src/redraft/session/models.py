@@ -104,11 +104,11 @@ class Models:
 
         If the model that writes judges, its parameters are beneath those of the judge.
         """
-        params, judge = self.options.judge_params or {}, self.judge
+        params, judge, argument = self.options.judge_params or {}, self.judge, "judge"
         if judge is None:
             params = merge_parameters(without_sampling(self.options.model_params or {}), params)
-            judge = next(iter(alternative_models(self.writer)), None)
-        with _errors_of_argument("judge"):
+            judge, argument = next(iter(alternative_models(self.writer)), None), "model"
+        with _errors_of_argument(argument):
             return None if judge is None else with_params(self.client_for(judge), params)
 
     def client_for(self, model: Any) -> ModelClient:
