@@ -13,6 +13,8 @@ from statistics import mean
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Task
 from redraft.cli.commands.runs import runs
@@ -32,13 +34,7 @@ from redraft.plans.quality.simulate import (
 from redraft.plans.self_refine import SelfRefine
 from redraft.protocols import Reply
 from redraft.runs import BatchRun, api
-from redraft.runs.allocation import (
-    START_PRICE,
-    BudgetAllocator,
-    Decision,
-    DecisionLog,
-    budget_unit,
-)
+from redraft.runs.allocation import BudgetAllocator, DecisionLog, budget_unit, simulated_logs
 from redraft.runs.online_priors import OnlinePriors
 from redraft.storage.journal import Journal
 from redraft.usage import Usage
@@ -131,23 +127,19 @@ async def test_hard_rows_get_more_of_the_budget(width):
     assert mean(qualities) > mean(equal) + 0.005
 
 
-@pytest.mark.parametrize("each", [2.0, 3.3, 8.0])
+@settings(max_examples=4, deadline=None)
+@given(st.floats(2.0, 9.0))
 def test_a_larger_budget_lowers_the_price(each):
     """With too little for a draft and a grade each, no further step is worth its price."""
-    allocators = [allocator_for(Tasks(1), 100 * calls, 100) for calls in (each, each + 1)]
-    for allocator in allocators:
-        for _ in range(20):
-            allocator.add_finished(DecisionLog("calls", 2.0, [Decision(0.1, 4.0), Decision(0, 0)]))
-    less, more = (allocator.price_for(allocator.start_row()).price for allocator in allocators)
-    assert less > more >= PLAN.min_expected_gain
-    short = allocator_for(Tasks(1), 150, 100)
-    assert short.price_for(short.start_row()) == (1, "calls")
+    tasks = Tasks(1)
+    less, more = (allocator_for(tasks, 100 * calls, 100).price.price for calls in (each, each + 1))
+    assert less >= more >= PLAN.min_expected_gain
+    assert allocator_for(tasks, 150, 100).price.price == pytest.approx(1, rel=0.01)
 
 
 def test_with_enough_budget_the_price_is_the_plans_own():
-    """The plan's least expected gain for a call remains the price of a row."""
-    allocator = allocator_for(Tasks(1), 100_000, 100)
-    assert allocator.price_for(allocator.start_row()) == (PLAN.min_expected_gain, "calls")
+    """The plan's least expected gain for a call remains the price."""
+    assert allocator_for(Tasks(1), 100_000, 100).price == (PLAN.min_expected_gain, "calls")
 
 
 def test_the_price_is_in_the_unit_of_the_budget():
@@ -237,14 +229,25 @@ async def finish_rows(allocator, tasks, n):
         row.finish(await tasks.work(i, partial(row.next_steps, PLAN)))
 
 
-async def test_new_priors_leave_the_price():
-    """Rows that start from now on decide by them, at the price of what rows have cost."""
+async def test_new_priors_reset_the_price():
+    """Decisions under the old priors are dropped, also of rows that end later, so the price is that
+    of a new run.
+    """
     tasks, priors = Tasks(40), Priors(draft_mean=0.7, noise_sd=0.05)
     allocator = allocator_for(tasks, 640, 160)
+    late = allocator.start_row()
     await finish_rows(allocator, tasks, 39)
-    before = allocator.price
     allocator.set_priors(priors)
-    assert (allocator.price, allocator.plan.priors) == (before, priors)
+    late.finish(await tasks.work(39, partial(late.next_steps, PLAN)))
+    fresh = BudgetAllocator(
+        replace(PLAN, priors=priors), "calls", lambda: 640 - tasks.calls, dict, 120
+    )
+    assert allocator.estimate.base == fresh.estimate.base
+    assert allocator.price == fresh.price
+    assert (
+        allocator.price
+        != BudgetAllocator(PLAN, "calls", lambda: 640 - tasks.calls, dict, 120).price
+    )
 
 
 class RowsWithoutIteration(set):
@@ -259,14 +262,15 @@ async def test_the_sum_owed_to_rows_needs_no_iteration():
     tasks = Tasks(64)
     allocator = allocator_for(tasks, 256, 64)
     rows = [allocator.start_row() for _ in range(32)]
-    asked = allocator.price_for(rows[0])
+    asked = allocator.price
     allocator.under_way = RowsWithoutIteration(allocator.under_way)
     assert {allocator.price_for(row) for row in rows} == {asked}
     allocator.under_way = {*rows}
     for i, row in enumerate(rows[:20]):
         row.finish(await tasks.work(i, partial(row.next_steps, PLAN)))
-        needs = zip(*(row.need for row in allocator.under_way), strict=True)
-        assert allocator._need == pytest.approx(tuple(map(sum, needs)))
+        assert allocator._reserved == pytest.approx(
+            sum(row.reserved for row in allocator.under_way)
+        )
 
 
 WITH_COMPARISON = (PanelGrader("judge"), PanelGrader("final", compares=True))
@@ -287,6 +291,9 @@ def test_simulated_tasks_end_with_a_comparison_and_the_posterior():
     assert 0 < len(compared) < len(ended)
     assert all(r.usage.calls == 2 for t in compared for r in t.records if isinstance(r, Comparison))
     assert all(dict(t.outcome.estimates)[t.outcome.best] == t.outcome.score for t in ended)
+    assert {
+        log.comparison for log in simulated_logs(plan, WITH_COMPARISON, with_response=False)
+    } == {0.0, 2.0}
 
 
 def test_a_comparison_ends_a_task():
@@ -364,7 +371,7 @@ def test_a_row_of_unknown_cost_is_no_decision():
     allocator.start_row().finish(None)
     assert (row.log.base, row.log.decisions) == (None, [])
     # that of a new run: the cost of a call is unknown
-    assert allocator.price == (START_PRICE, "calls")
+    assert allocator.price == (PLAN.min_expected_gain, "calls")
     assert (allocator.waiting, allocator.under_way, allocator.commitment) == (0, set(), 0.0)
 
 
@@ -619,7 +626,7 @@ async def test_a_larger_budget_reaches_all_rows(tmp_path, rows):
     await go(rows, output, model, budget=Budget(calls=180), learn=False)
     took = [row["calls"] for row in lines(output)]
     assert 150 <= model.calls <= 180
-    assert sum(took[20::2]) > 0.5 * sum(took[:20:2])
+    assert sum(took[20::2]) > 0.6 * sum(took[:20:2])
 
 
 @pytest.mark.slow
@@ -762,7 +769,7 @@ async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
         row["best_score"] is not None for row in told
     )
     assert 110 <= model.calls <= 160
-    assert sum(row["calls"] for row in told[::2]) > 1.1 * sum(row["calls"] for row in told[1::2])
+    assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 
 
 async def test_provider_batches_share_the_price(tmp_path, provider):

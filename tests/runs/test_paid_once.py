@@ -19,8 +19,8 @@ from redraft.plans.quality.priors import Priors
 from redraft.plans.quality.simulate import SimulatedTask, simulated_record
 from redraft.plans.self_refine import SelfRefine
 from redraft.protocols import Reply
-from redraft.runs import BatchRun
-from redraft.runs.allocation import SCALE, BudgetAllocator, DecisionLog
+from redraft.runs import BatchRun, allocation
+from redraft.runs.allocation import SCALE, BudgetAllocator, Decision, DecisionLog
 from redraft.storage.journal import Journal
 from redraft.usage import Usage
 
@@ -86,7 +86,7 @@ async def runs_until_the_end(folder, budget, stops):
         with closing(Journal(folder / "out.jsonl.journal", read_only=True)) as journal:
             spent = journal.run("out-jsonl").metadata["spent"]
             results = {info.id: info.result for info, _ in journal.traces("out-jsonl")}
-        allocator, need = run._job.budget.allocator, run._job.budget.allocator._base
+        allocator, need = run._job.budget.allocator, run._job.budget.allocator.estimate.base
         unit = SCALE[allocator.unit]
         figures = {
             "tracker": run._job.session.models.budget_tracker.spent[allocator.unit],
@@ -194,11 +194,11 @@ class Interrupted:
         allocator = self.allocator
         self.decide()
         needs = [
-            (account.log.committed if account.log.decisions else allocator._base)
+            (account.log.committed if account.log.decisions else allocator.estimate.base)
             - sum(record.usage.calls for record in self.traces[i].records)
             for i, account in self.accounts.items()
         ]
-        expected = self.spent + sum(needs) + allocator.waiting * allocator._base
+        expected = self.spent + sum(needs) + allocator.waiting * allocator.estimate.base
         return allocator.commitment, expected, allocator.price.price, allocator.waiting
 
 
@@ -220,10 +220,17 @@ def course_of(interruptions):
     raise AssertionError("it does not end")
 
 
-def test_the_price_does_not_depend_on_interruptions():
+def test_the_price_does_not_depend_on_interruptions(monkeypatch):
     """After each step it is that of a run without one, and so is what rows need; a row never needs
     what it has spent before.
     """
+    simulated = [
+        DecisionLog(
+            "calls", 3.0, [Decision(rate, 3.0), Decision(rate / 2, 3.0), Decision(0.0, 0.0)]
+        )
+        for rate in (0.02, 0.2)
+    ]
+    monkeypatch.setattr(allocation, "simulated_logs", lambda *_, **__: simulated)
     whole = course_of(())
     assert len({price for _, _, price, _ in whole}) > 5
     for interruptions in ((9,), (4, 21), (7, 8, 24), (3, 14, 15)):

@@ -1,17 +1,13 @@
-"""Budget allocation: one price for all rows of a run, so that the budget is spent where it gains
-most.
+"""Budget allocation: one marginal price for all rows of a run, so that the budget is spent where it
+gains most.
 
-A row with a noise-aware plan continues while a step is expected to gain at least its price for each
-unit of cost, so easy rows take a call or two, and hard ones more. The price keeps the pace of the
-run: a share is what is left for the rows that have not ended, divided by their number, and each
-share that n ended rows have cost beyond n raises the price by a tenth, each one below lowers it:
-
-    price = START_PRICE * exp(PACE * (cost of ended rows / share - n))
-
-Balseiro and Gur (2019), "Learning in repeated auctions with budgets", Management Science 65:3952,
-pace bids in this way. Rows that are at work at the same time end too late to teach it. So a row
-pays the price times the shares that it will have spent after one more answer, but at least the
-plan's own price. Plans are pure, and this module uses no journal and no network:
+A row with a noise-aware plan continues while a step is expected to gain at least the price for each
+unit of its cost, so easy rows take a call or two, and hard ones more. The price is the shadow price
+of the budget: the lowest one at which the remaining rows are expected to cost no more than what is
+left. It is updated while rows proceed. The expected cost is estimated from the decisions of rows so
+far, that is from what each next step would have gained and cost; before there are any, from
+simulated tasks (see `quality.simulate`). Plans are pure, and this module uses no journal and no
+network:
 
     allocator = BudgetAllocator(plan, "calls", left=lambda: 1000 - calls, spent=lambda: {"calls": calls}, rows=len(tasks))
     for task in tasks:  # one after the other, or concurrently
@@ -22,10 +18,15 @@ plan's own price. Plans are pure, and this module uses no journal and no network
 
 from __future__ import annotations
 
+import math
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import exp
-from typing import Any, NamedTuple, Self
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from random import Random
+from statistics import fmean
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from ..loop.records import Comparison, Failure, Outcome, Record
 from ..loop.steps import Step
@@ -34,15 +35,18 @@ from ..middleware import Budget
 from ..plans import CostUnit, NoiseAwarePlan, PlanDecision
 from ..plans.limits import answer_cost
 from ..plans.quality.priors import Priors
-from ..plans.quality.simulate import COMPARISON, JUDGE
+from ..plans.quality.simulate import COMPARISON, JUDGE, run_to_end, simulate_tasks
 from ..usage import Usage
 
-PACE = 0.1  # by how much one share changes the logarithm of the price
-MOST_STEPS = 20.0  # the largest logarithm of the price
-START_PRICE = 0.02  # for a call, if the plan's own price is lower
-FIRST_WEIGHT = 16.0  # what is expected of a row's first cost counts as this many rows
+SIMULATED_WEIGHT = 16.0  # all simulated tasks together count as this many rows
+MAX_LOGS = 384  # the latest logs of finished rows from which the expected cost is estimated
+MAX_DEPTH = 24  # decisions of a row that the estimate distinguishes
+PRICE_UPDATES, LAST_PRICE_UPDATES = 16, 64  # see BudgetAllocator.update
+HALVINGS = 10  # bisection steps in the search for the price, on a logarithmic scale
 # of a budget's limit in one cost unit
 SCALE: Mapping[CostUnit, int] = {"usd": 1, "tokens": 1000, "calls": 1}
+# the price of a call for simulated tasks, and the lowest price that is tried
+SIMULATED_PRICE, MIN_PRICE = (0.005, 1e-4)
 FREE_RATE = 1e9  # the rate of gain of a free step, higher than any price
 
 
@@ -51,6 +55,12 @@ class MarginalPrice(NamedTuple):
 
     price: float
     unit: CostUnit
+
+
+StoppedRow: TypeAlias = tuple[int, float, float]
+"""The number of decisions on a row that the price has stopped, and the rate and cost of its last
+offer, rounded.
+"""
 
 
 class Decision(NamedTuple):
@@ -147,33 +157,30 @@ class DecisionLog:
         return self.decisions[-1] if self.decisions and not self.comparison else None
 
     @property
-    def cost(self) -> float:
-        """What the row has cost, with the comparison."""
-        steps = sum(decision.cost for decision in self.decisions[:-1])  # the last one was not done
-        return (self.base or 0.0) + steps + self.comparison
+    def stopped_row(self) -> StoppedRow:
+        """The key under which the allocator counts the finished row."""
+        rate, cost = self.last_offer or Decision(0.0, 0.0)
+        return min(len(self.decisions), MAX_DEPTH), float(f"{rate:.2g}"), float(f"{cost:.2g}")
 
-
-class Need(NamedTuple):
-    """What rows need in any case: the cost of rows before their first decision so many times, that
-    of a comparison so many times, and an amount.
-    """
-
-    firsts: int = 0
-    comparisons: int = 0
-    amount: float = 0.0
+    @property
+    def lowest_rate(self) -> float:
+        """The highest price at which the row would not have stopped."""
+        return min((decision.rate for decision in self.decisions), default=FREE_RATE)
 
 
 @dataclass(eq=False)
 class RowAccount:
-    """A row under way. `spent_before`: its cost in earlier runs, which made the first
-    `records_before` records; `need`: what it needs in any case.
+    """A row under way. `priors`: those with which it has started; `spent_before`: its cost in
+    earlier runs, which made the first `records_before` records; `reserved`: what is reserved for
+    it.
     """
 
     allocator: BudgetAllocator
     log: DecisionLog
+    priors: Priors
     spent_before: float = 0.0
     records_before: int = 0
-    need: Need = Need()
+    reserved: float = 0.0
 
     def price(self, plan: NoiseAwarePlan, trace: Trace) -> NoiseAwarePlan:
         """Return the plan with the present price."""
@@ -199,7 +206,6 @@ class RowAccount:
         self.spent_before = (cost_of_answers(others, self.log.unit) or 0.0) + amount_paid(
             comparisons, self.log.unit
         )
-        self.allocator.spent_before += self.spent_before
         replayed = Trace(trace.task, trace.panel)
         for record in trace.records:
             if not isinstance(record, Outcome):
@@ -212,6 +218,17 @@ class RowAccount:
         if trace and trace.graded_candidates:
             self.log.finish(trace)
         self.allocator.finish(self, trace)
+
+
+class Estimate(NamedTuple):
+    """What the allocator uses until its next update: the price, the price at which a call would
+    have to gain 1, the cost of a row before its first decision, and the cost of a comparison.
+    """
+
+    price: MarginalPrice
+    highest: float
+    base: float
+    comparison: float
 
 
 class BudgetAllocator:
@@ -236,67 +253,70 @@ class BudgetAllocator:
         self.unit: CostUnit = unit
         self.waiting = rows
         self.under_way: set[RowAccount] = set()
-        panel = tuple(panel)
-        self._comparison_calls = sum(COMPARISON.calls * g.repeats for g in panel if g.compares)
-        grades = sum(grader.repeats for grader in panel if not grader.model_free)
-        self._first_calls = max(1, plan.drafts) * (grades + (0 if with_response else 1))
+        self._panel, self._with_response = tuple(panel), with_response
+        self._comparison = sum(
+            COMPARISON.calls * grader.repeats for grader in self._panel if grader.compares
+        )
         # Whether a row has two answers to compare from the start.
-        self._rivals_at_start = plan.drafts > 1 or any(grader.editable for grader in panel)
+        self._rivals_at_start = plan.drafts > 1 or any(grader.editable for grader in self._panel)
         self._spent_at_start, self._paid = self._spent_so_far, 0.0
+        self._finished: deque[DecisionLog] = deque(maxlen=MAX_LOGS)
         self._totals: dict[CostUnit, float | None] = dict.fromkeys(SCALE, 0.0)
-        self._bases = Sum()  # costs of rows before their first decision
-        self._comparisons = Sum()  # costs of comparisons
-        self.spent_before = 0.0  # what the rows under way have cost in earlier runs
-        self._stopped = Sum()  # costs of rows that the price has stopped and may reopen
-        self._finished = Sum()  # costs of rows that have ended
-        self._need = Need()  # of the rows under way
+        self._simulated = simulated_logs(plan, self._panel, with_response=with_response)
+        self._stopped: Counter[StoppedRow] = Counter()
+        self.last_price: MarginalPrice | None = None
+        self._estimate: Estimate | None = None
+        self._reserved = 0.0
+        self._updates = 0
 
     def start_row(self) -> RowAccount:
         """Open the account of a row that starts."""
-        account = RowAccount(self, DecisionLog(self.unit, has_rivals=self._rivals_at_start))
+        account = RowAccount(
+            self, DecisionLog(self.unit, has_rivals=self._rivals_at_start), self.plan.priors
+        )
         self.waiting = max(0, self.waiting - 1)
         self.under_way.add(account)
-        self.update(account)
+        self._reserve(account, self.estimate)
         return account
 
     def update(self, account: RowAccount) -> None:
-        """Update what a row needs in any case: its next step, and a comparison at its end."""
-        log, before = account.log, account.need
-        firsts, amount = (0, log.committed) if log.decisions else (1, 0.0)
-        account.need = Need(firsts, int(log.has_rivals), amount - account.spent_before)
-        self._add_need(account.need, before)
+        """Update the reserve of a row.
 
-    def _add_need(self, added: Need, removed: Need) -> None:
-        total = self._need
-        self._need = Need(
-            total.firsts + added.firsts - removed.firsts,
-            total.comparisons + added.comparisons - removed.comparisons,
-            total.amount + added.amount - removed.amount,
-        )
+        The price is recomputed after (rows so far / 16) updates, or after (remaining rows / 64) if
+        these are fewer.
+        """
+        self._reserve(account, self.estimate)
+        self._updates += 1
+        rows_so_far = len(self._finished) + len(self.under_way)
+        remaining = self.waiting + len(self.under_way) + self._stopped.total()
+        if self._updates > min(rows_so_far / PRICE_UPDATES, remaining / LAST_PRICE_UPDATES):
+            self._estimate = None
 
     def finish(self, account: RowAccount, trace: Trace | None) -> None:
         """Close the account of a row that has ended."""
+        self.update(account)
         self.under_way.discard(account)
-        self.spent_before -= account.spent_before
-        self._add_need(Need(), account.need)
+        self._reserved -= account.reserved
+        if account.log.base is not None:
+            self._finished.append(
+                account.log
+                if account.priors == self.plan.priors
+                else replace(account.log, decisions=[])
+            )
         if trace is not None:
             self._paid += amount_paid(trace.records[account.records_before :], self.unit)
             for unit, total in self._totals.items():
                 self._totals[unit] = _sum(total, cost_of_answers(trace.records, unit))
-        self.add_finished(account.log)
 
     def add_finished(self, log: DecisionLog) -> None:
-        """Add a row that has ended, also in an earlier run: it changes the price."""
-        if log.unit != self.unit or log.base is None:
-            return
-        self._bases.add(log.base)
-        if log.comparison:
-            self._comparisons.add(log.comparison)
-        self._finished.add(log.cost)
+        """Add a row that an earlier run finished."""
+        if log.unit == self.unit and log.base is not None:
+            self._finished.append(log)
 
     def add_stopped(self, log: DecisionLog) -> None:
         """Add a row that the price stopped in an earlier run; `reopen` decides on it later."""
-        self._stopped.add(self._cost_of(log))
+        self._stopped[log.stopped_row] += 1
+        self._estimate = None
 
     def reopen(self, log: DecisionLog) -> bool:
         """Return whether a row from `add_stopped` is worth the present price. If so, it counts as
@@ -304,33 +324,44 @@ class BudgetAllocator:
 
         A row with a log in another unit is always reopened.
         """
-        price, unit = self._price_at(self._cost_of(log))
-        self._stopped.remove(self._cost_of(log))
+        price, unit = self.price
+        self._stopped[log.stopped_row] -= 1
         offer = log.last_offer
         if offer is None or (unit == log.unit and offer.rate < price):
-            self.add_finished(log)
             return False
+        with suppress(ValueError):
+            self._finished.remove(log)
         self.waiting += 1
         return True
 
-    def _cost_of(self, log: DecisionLog) -> float:
-        return log.cost if log.unit == self.unit else 0.0
-
     def set_priors(self, priors: Priors) -> None:
-        """Set the priors of rows that start from now on."""
+        """Set the priors of rows that start from now on. Decisions by other priors are dropped;
+        their costs still count.
+        """
         if priors != self.plan.priors:
             self.plan = self.plan.with_priors(priors)
+            self._simulated = simulated_logs(
+                self.plan, self._panel, with_response=self._with_response
+            )
+            self._finished = deque((replace(log, decisions=[]) for log in self._finished), MAX_LOGS)
+            self._estimate = None
 
     @property
     def price(self) -> MarginalPrice:
-        """The present price of a row that has spent its share: for each call until the cost of a
-        call is known, then for each unit.
+        """The present price: for each call until the cost of a call is known, then for each
+        unit.
         """
-        unit = self.unit if self._per_call else "calls"
-        start = max(self._lowest_price(unit), START_PRICE / (self._per_call or 1.0))
-        excess = self._finished.total / self._share - self._finished.count if self._share else 0.0
-        price = start * exp(min(PACE * excess, MOST_STEPS))
-        return MarginalPrice(max(self._lowest_price(unit), price), unit)
+        return self.estimate.price
+
+    @property
+    def estimate(self) -> Estimate:
+        """The current estimate."""
+        if self._estimate is None or (
+            self._estimate.price.unit != self.unit and self._ratio("calls", self.unit)
+        ):
+            self._estimate, self._updates = self._new_estimate(), 0
+            self.last_price = self._estimate.price
+        return self._estimate
 
     def price_for(self, account: RowAccount, *, compared: bool = False) -> MarginalPrice:
         """Return the price for a row.
@@ -338,61 +369,35 @@ class BudgetAllocator:
         It is prohibitive if another answer costs more than what is not reserved for other rows, and
         if the best answers were `compared`, which is done once, at the end.
         """
-        log = account.log
-        price = self._price_at(log.committed if log.decisions else 0.0)
+        price, highest, base, comparison = self.estimate
         if price.unit != self.unit:
             return price
         spare = self._available - self._open_rows_need
-        needed = self._base + self._comparison * (not log.has_rivals)
-        if spare >= needed * (1 - 1e-9) and not compared:
-            return price
-        return MarginalPrice(max(price.price, 1 / (self._per_call or 1.0)), self.unit)
+        affordable = spare >= (base + comparison * (not account.log.has_rivals)) * (1 - 1e-9)
+        return (
+            price
+            if affordable and not compared
+            else MarginalPrice(max(price.price, highest), self.unit)
+        )
 
     @property
     def commitment(self) -> float:
         """What was spent, and what the rows that have not ended need in any case."""
         return self._spent_at_start + self._paid + self._open_rows_need
 
-    def _price_at(self, spent: float) -> MarginalPrice:
-        """Return the price for a row that has spent so much, before another answer."""
-        price, unit = self.price
-        if unit != self.unit or not self._share:
-            return MarginalPrice(self._lowest_price(unit), unit)
-        shares = (spent + self._base) / self._share
-        return MarginalPrice(max(self._lowest_price(unit), price * shares), unit)
-
-    @property
-    def _share(self) -> float:
-        """What is left for the rows that have not ended, including what they have spent, divided by
-        their number; 0 if nothing is left, or there is none.
-        """
-        rows = self.waiting + len(self.under_way) + self._stopped.count
-        left = self._available + self.spent_before + self._stopped.total
-        return max(0.0, left) / rows if rows else 0.0
-
     @property
     def _open_rows_need(self) -> float:
         """What the rows that have not ended need in any case, including what they have spent."""
-        firsts = self._need.firsts + self.waiting
-        comparisons = self._need.comparisons + self.waiting * self._rivals_at_start
-        return firsts * self._base + comparisons * self._comparison + self._need.amount
+        _, _, base, comparison = self.estimate
+        return self._reserved + self.waiting * (base + comparison * self._rivals_at_start)
 
-    @property
-    def _base(self) -> float:
-        """The expected cost of a row before its first decision; 0 while the cost of a call is
-        unknown.
-        """
-        if self._per_call is None:
-            return 0.0
-        expected = FIRST_WEIGHT * self._first_calls * self._per_call
-        return (expected + self._bases.total) / (FIRST_WEIGHT + self._bases.count)
-
-    @property
-    def _comparison(self) -> float:
-        """The expected cost of a comparison."""
-        if self._comparisons.count:
-            return self._comparisons.total / self._comparisons.count
-        return self._comparison_calls * (self._per_call or 0.0)
+    def _reserve(self, account: RowAccount, estimate: Estimate) -> None:
+        """Reserve what a row needs in any case: its next step, and a comparison at its end."""
+        log = account.log
+        needed = (log.committed if log.decisions else estimate.base) - account.spent_before
+        reserved = needed + estimate.comparison * log.has_rivals
+        self._reserved += reserved - account.reserved
+        account.reserved = reserved
 
     @property
     def _available(self) -> float:
@@ -402,11 +407,6 @@ class BudgetAllocator:
     @property
     def _spent_so_far(self) -> float:
         return self.spent().get(self.unit, 0.0) / SCALE[self.unit]
-
-    @property
-    def _per_call(self) -> float | None:
-        """What a call costs; None if unknown."""
-        return self._ratio("calls", self.unit)
 
     def _ratio(self, of: CostUnit, unit: CostUnit) -> float | None:
         """Return how many `unit` one `of` costs, by finished rows, or else by what was spent; None
@@ -426,19 +426,136 @@ class BudgetAllocator:
         ratio = self._ratio(self.plan.cost_unit, unit)
         return self.plan.min_expected_gain / ratio if ratio else 0.0
 
+    def _new_estimate(self) -> Estimate:
+        per_call = self._ratio("calls", self.unit)
+        if per_call is None:
+            return Estimate(MarginalPrice(self._lowest_price("calls"), "calls"), 1.0, 0.0, 0.0)
+        comparisons = [log.comparison for log in self._finished if log.comparison]
+        comparison = fmean(comparisons) if comparisons else self._comparison * per_call
+        estimate = Estimate(
+            MarginalPrice(0.0, self.unit), 1 / per_call, self._base(per_call), comparison
+        )
+        for account in self.under_way:
+            self._reserve(account, estimate)
+        self._reserved = sum(account.reserved for account in self.under_way)
+        return estimate._replace(
+            price=MarginalPrice(self._search_price(per_call, estimate), self.unit)
+        )
 
-@dataclass
-class Sum:
-    """A sum, and of how many numbers."""
+    def _search_price(self, per_call: float, estimate: Estimate) -> float:
+        """Return the lowest price at which the expected cost does not exceed the available
+        budget.
+        """
+        logs = [
+            *self._finished,
+            *(account.log for account in self.under_way if account.priors == self.plan.priors),
+        ]
+        available, comparison = self._available, estimate.comparison * self._comparison_share()
 
-    total: float = 0.0
-    count: int = 0
+        def is_affordable(price: float) -> bool:
+            further = self._expected_costs(
+                logs, price, per_call, comparison * (not self._rivals_at_start)
+            )
+            need = self.waiting * (estimate.base + further[0] + comparison * self._rivals_at_start)
+            for account in self.under_way:
+                log = account.log
+                need += account.reserved - (estimate.comparison - comparison) * log.has_rivals
+                need += (
+                    further[min(len(log.decisions), MAX_DEPTH)] if log.lowest_rate >= price else 0.0
+                )
+            for (depth, rate, cost), rows in self._stopped.items():
+                need += rows * (cost + further[depth] + comparison) if rate >= price else 0.0
+            return need <= available
 
-    def add(self, number: float) -> None:
-        self.total, self.count = self.total + number, self.count + 1
+        least, most = self._lowest_price(self.unit), estimate.highest
+        low, most = max(least, most * MIN_PRICE), max(least, most)
+        if is_affordable(low):
+            return least
+        a, b = math.log(low), math.log(most)
+        for _ in range(HALVINGS):
+            a, b = (a, (a + b) / 2) if is_affordable(math.exp((a + b) / 2)) else ((a + b) / 2, b)
+        return math.exp(b)
 
-    def remove(self, number: float) -> None:
-        self.total, self.count = self.total - number, self.count - 1
+    def _base(self, per_call: float) -> float:
+        """Return the expected cost of a row before its first decision."""
+        simulated = fmean(log.base or 0.0 for log in self._simulated) * per_call
+        known = [log.base or 0.0 for log in self._finished]
+        return (SIMULATED_WEIGHT * simulated + sum(known)) / (SIMULATED_WEIGHT + len(known))
+
+    def _comparison_share(self) -> float:
+        """Return the share of rows that end with a comparison, among those that have two answers to
+        compare.
+        """
+        simulated_weight = SIMULATED_WEIGHT / len(self._simulated)
+        weighted = [
+            *((log, 1.0) for log in self._finished),
+            *((log, simulated_weight) for log in self._simulated),
+        ]
+        with_rivals = [
+            (log, weight)
+            for log, weight in weighted
+            if len(log.decisions) > 1 or self._rivals_at_start
+        ]
+        total = sum(weight for _, weight in with_rivals)
+        return (
+            sum(weight for log, weight in with_rivals if log.comparison) / total if total else 1.0
+        )
+
+    def _expected_costs(
+        self, logs: Iterable[DecisionLog], price: float, per_call: float, comparison: float
+    ) -> list[float]:
+        """Return the expected further cost of a row after 0, 1, 2 ... decisions at a price.
+        `comparison`: added once it continues.
+
+        The probability of continuing is estimated for each decision among the rows that have
+        reached it, finished or not (Kaplan & Meier 1958, Journal of the American Statistical
+        Association 53:457): finished rows alone are mostly those that ended early.
+        """
+        reached, continued, costs = ([0.0] * MAX_DEPTH for _ in range(3))
+        weight = SIMULATED_WEIGHT / len(self._simulated)
+        simulated = (self._simulated, price * per_call, weight, weight * per_call)
+        for group, group_price, row_weight, cost_weight in ((logs, price, 1.0, 1.0), simulated):
+            for log in group:
+                for k, decision in zip(range(MAX_DEPTH), log.decisions, strict=False):
+                    reached[k] += row_weight
+                    if decision.rate < group_price:
+                        break
+                    continued[k] += row_weight
+                    costs[k] += decision.cost * cost_weight
+        costs[0] += continued[0] * comparison
+        further = [0.0]
+        for k in reversed(range(MAX_DEPTH)):
+            further.append(
+                (costs[k] + continued[k] * further[-1]) / reached[k] if reached[k] else 0.0
+            )
+        return further[::-1]
+
+
+def simulated_logs(
+    plan: NoiseAwarePlan, panel: Iterable[PanelGrader], *, with_response: bool
+) -> Sequence[DecisionLog]:
+    """Return the logs of simulated tasks, in calls. It takes about a second; the logs are cached by
+    plan and panel.
+    """
+    plan, panel = plan.with_price(SIMULATED_PRICE, "calls"), tuple(panel)
+    try:
+        return _simulate_logs(plan, panel, with_response)
+    except TypeError:  # a plan of the user's own that cannot be hashed
+        return _simulate_logs.__wrapped__(plan, panel, with_response)
+
+
+@lru_cache(maxsize=16)
+def _simulate_logs(
+    plan: NoiseAwarePlan,
+    panel: tuple[PanelGrader, ...],
+    with_response: bool,  # noqa: FBT001
+) -> Sequence[DecisionLog]:
+    logs: list[DecisionLog] = []
+    for task, trace in simulate_tasks(plan.priors, panel, Random(0), with_response=with_response):
+        log = DecisionLog("calls")
+        log.finish(run_to_end(trace, partial(log.next_steps, plan), task))
+        logs.append(log)
+    return tuple(logs)
 
 
 def budget_unit(budget: Budget | None, *, free: bool = False) -> CostUnit | None:

@@ -138,10 +138,9 @@ class BudgetPolicy:
         async with aclosing(rows):
             async for row in rows:
                 if decisions := saved_decisions(row):
+                    self.allocator.add_finished(decisions)
                     if row.stopped_for_value:
                         self.allocator.add_stopped(decisions)
-                    else:
-                        self.allocator.add_finished(decisions)
                 if is_over():
                     return
 

@@ -209,8 +209,8 @@ class BatchJob:
 
     def show_price(self) -> None:
         """Copy the latest price into the progress."""
-        if allocator := self.budget.allocator:
-            self.progress.price, self.progress.price_unit = allocator.price
+        if (allocator := self.budget.allocator) and allocator.last_price:
+            self.progress.price, self.progress.price_unit = allocator.last_price
 
     def note(self, **metadata: Any) -> None:
         """Update the metadata of the run in the journal."""
