@@ -174,7 +174,7 @@ class Reply:
         """Return the reply with what earlier attempts for the same answer spent; itself if there
         were none.
         """
-        if spent is NO_USAGE:
+        if spent == NO_USAGE:
             return self
         return self.with_usage((spent + self.usage).as_single_answer())
 

@@ -31,13 +31,16 @@ from hmac import compare_digest
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    import uvicorn
 
 HOST = "127.0.0.1"
 SHUTDOWN_SECONDS = 2
@@ -186,6 +189,8 @@ class PageServer:
         self, app: ASGIApp, styles: Iterable[str] = (), on_start: Callable[[], None] = lambda: None
     ) -> None:
         """Serve an application whose paths begin with `root`. `styles`: as in `AccessControl`."""
+        import uvicorn  # not needed by those who only check access
+
         guarded = AccessControl(app, self.token, self.port, tuple(styles))
         config = uvicorn.Config(
             guarded,

@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import os
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -47,14 +47,15 @@ async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords
     deadline, the thread is abandoned, and neither the end of the event loop nor that of the program
     waits for it.
 
-    A StopIteration, which no future can hold, becomes a RuntimeError, and so does a SystemExit:
-    `sys.exit` in the code of a user ends this call, not the program.
+    A StopIteration, which no future can hold, becomes a RuntimeError, and so do a SystemExit
+    (`sys.exit` in the code of a user ends this call, not the program) and the CancelledError of a
+    future in a pool, which is not that of this task.
     """
 
     def call() -> T:
         try:
             return function(*arguments, **keywords)
-        except (StopIteration, SystemExit) as error:
+        except (StopIteration, SystemExit, CancelledError) as error:
             raise RuntimeError(f"it raised {type(error).__name__}").with_traceback(
                 error.__traceback__
             ) from error

@@ -156,7 +156,7 @@ class Reservation:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the calls of the current step take it, or draw on it, meanwhile."""
+        """While this is open, the calls of the current step take it or draw on it."""
         token = RESERVATION.set(self)
         try:
             yield

@@ -282,9 +282,9 @@ class EndpointLimiter:
         if is_server_response(error):
             self._record_response()
         is_long = self._apply_retry_after(error)
-        return self._handle_outage(slot, error, is_long) if is_outage(error) else is_long
+        return self._handle_outage(slot, error, long_pause=is_long) if is_outage(error) else is_long
 
-    def _handle_outage(self, slot: Slot, error: ModelError, long_pause: bool) -> bool:  # noqa: FBT001
+    def _handle_outage(self, slot: Slot, error: ModelError, *, long_pause: bool) -> bool:
         """Open the circuit if the endpoint is, or may be, down. Return whether the call is to be
         repeated; after a `long_pause`, even if it is up.
         """
@@ -342,7 +342,8 @@ class EndpointLimiter:
 
     def pause(self, seconds: float, cause: str = "", level: int = logging.INFO) -> None:
         """Admit no call for some seconds. A `cause` is reported, and again only if the pause
-        becomes twice as long; without one, another process was asked to pause.
+        becomes twice as long; without one nothing is reported, as the endpoint has asked another
+        process.
         """
         left = max(0.0, self.pause_left)
         if seconds <= left:

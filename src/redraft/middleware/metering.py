@@ -233,7 +233,7 @@ class MeteredCall:
         """Return the usage of all attempts, given that of the last."""
         return (
             usage
-            if self.previous_usage is NO_USAGE
+            if self.previous_usage == NO_USAGE
             else (self.previous_usage + usage).as_single_answer()
         )
 

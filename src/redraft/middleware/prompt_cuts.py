@@ -33,6 +33,7 @@ WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = (1.1, 3.5)
 WINDOW_STEP, WINDOW_SLACK = (512, 8)
 # a lower count is not that of a window: some servers count what their cache did not hold, or
 # nothing
+ASCII_SPACES = b" \t\n\r\v\f\x1c\x1d\x1e\x1f"  # of which `str.split` takes each for white space
 MIN_TOKENS = 128
 CUT = "the server cut the prompt"
 ADVICE = (
@@ -95,8 +96,8 @@ def is_cut(text: str, tokens: int) -> bool:
         (WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW) if is_window else (WORDS, PACKED_BYTES)
     )
     data = text.encode("utf-8", "surrogatepass")
-    # there is white space after each word but the last, and it is counted in a tenth of the time
-    spaces = len(data) - len(data.translate(None, b" \t\n\r\v\f"))
-    return (spaces > words * tokens - 1 and len(data.split()) > words * tokens) or (
+    # between words is white space, which is counted in a tenth of the time
+    spaces = len(data) - len(data.translate(None, ASCII_SPACES)) if text.isascii() else len(text)
+    return (spaces + 1 > words * tokens and len(text.split()) > words * tokens) or (
         len(data) > packed * tokens and len(zlib.compress(data)) > packed * tokens
     )

@@ -307,11 +307,10 @@ async def _fetch_model_names(
             hint = path_hint(target.url, "/models")
             raise client.error_from_response(status, headers, body, hint=hint)
         data = parse_body(body, headers.get("content-type", ""))
+        if (names := model_names(data)) is None:
+            raise ModelError(f"the server there is not a model server ({shorten(repr(data), 60)})")
     except ModelError as error:
         raise client.with_proxy_hint(error) from None
-    names = model_names(data)
-    if names is None:
-        raise ModelError(f"the server there is not a model server ({shorten(repr(data), 60)})")
     return names, "x-redraft" in headers or any(
         entry.get("owned_by") == "redraft" for entry in data["data"]
     )

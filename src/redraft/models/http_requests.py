@@ -149,8 +149,7 @@ NOT_TRUSTED = frozenset({2, 18, 19, 20, 21})
 
 
 OTHER_HOST = frozenset({62, 64})
-"""Those for the name and for the address of another host."""
-
+"""OpenSSL's numbers for the name and for the address of another host."""
 
 NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"})
 """OpenSSL's reasons if what arrives is not TLS, such as a response over plain HTTP."""
@@ -162,12 +161,13 @@ def tls_error_text(error: ssl.SSLError) -> str:
         return _certificate_error_text(
             getattr(error, "verify_code", 0), getattr(error, "verify_message", "") or str(error)
         )
-    if error.reason in NO_TLS:
+    reason = getattr(error, "reason", None)  # which errors lack that Python code has raised
+    if reason in NO_TLS:
         return (
             "the server speaks no TLS at this port; if it speaks plain HTTP, its address begins "
             "with http://"
         )
-    return error.reason.lower().replace("_", " ") if error.reason else error.strerror or str(error)
+    return reason.lower().replace("_", " ") if reason else error.strerror or str(error)
 
 
 def _certificate_error_text(code: int, message: str) -> str:

@@ -298,7 +298,7 @@ def _to_reply(answer: Any) -> Reply:
     more = answer.additional_kwargs
     message = {
         "content": _content(answer.content),
-        "reasoning_content": more.get("reasoning_content"),
+        "reasoning_content": more.get("reasoning_content") or _reasoning(answer.content),
         "refusal": more.get("refusal"),
         "tool_calls": _tool_calls(answer),
     }
@@ -309,10 +309,24 @@ def _to_reply(answer: Any) -> Reply:
 
 
 def _content(content: Any) -> Any:
-    """Return a content in OpenAI's form: in LangChain's, texts may be among the parts."""
+    """Return the text parts of a content in OpenAI's form."""
     if isinstance(content, str):
         return content
-    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+    return [
+        part
+        for part in parts
+        if isinstance(part, dict) and part.get("type") in {"text", "output_text", None}
+    ]
+
+
+def _reasoning(content: Any) -> str:
+    """Return the reasoning in the parts of a content: `thinking` of Anthropic, `reasoning` of
+    others.
+    """
+    parts = [p for p in content if isinstance(p, dict)] if isinstance(content, list) else []
+    texts = (p.get(p["type"]) for p in parts if p.get("type") in {"thinking", "reasoning"})
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _tool_calls(answer: Any) -> Sequence[Mapping[str, Any]]:

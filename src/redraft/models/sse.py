@@ -120,7 +120,7 @@ class StreamAssembler:
         self._logprobs: list[Any] = []
         self._finish: str | None = None
         self._usage: Any = None
-        self._first_event: Mapping[str, Any] = {}
+        self._first_event: Mapping[str, Any] | None = None
         self._remaining_bytes = MAX_BODY_BYTES
 
     def add(self, event: Any) -> str:
@@ -128,7 +128,8 @@ class StreamAssembler:
             raise malformed_response(f"sent {json_type_name(event)} in a stream")
         if error := stated_error(event):
             raise answer_error("broke off with an error", error)
-        self._first_event = self._first_event or event
+        if self._first_event is None:
+            self._first_event = event
         self._usage = event.get("usage") or object_in(event, "x_groq").get("usage") or self._usage
         choice = next(iter(list_in(event, "choices")), None)
         return self._add_choice(choice) if isinstance(choice, dict) else ""
@@ -172,7 +173,7 @@ class StreamAssembler:
             "refusal": "".join(self._refusal),
             "tool_calls": [call.as_message() for call in self._calls.calls],
         }
-        fields = answer_fields(self._first_event, self._usage, self._logprobs)
+        fields = answer_fields(self._first_event or {}, self._usage, self._logprobs)
         return reply_from_message(message, self._finish, read_usage(self._usage), fields)
 
 

@@ -1,4 +1,4 @@
-"""What a model says of itself, read once.
+"""What a model says of itself.
 
 A model has a name, an identity and a method `complete`; whatever else it says of itself is
 optional. `traits_of_model` reads all of it, of Redraft's models and of users' objects alike, and

@@ -421,7 +421,7 @@ class RowStore:
             )
             self.saved += len(records)
             for record in records:
-                if record.usage is not NO_USAGE:
+                if record.usage != NO_USAGE:
                     self.paid = self.saved
                     self.progress.add_usage(record.usage)
 

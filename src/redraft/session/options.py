@@ -238,9 +238,10 @@ def _load_priors(given: Any) -> Priors | str | None:
         from ..storage.priors_store import read_priors  # most runs have the shipped priors
 
         return read_priors(str(given))
-    if given is None or isinstance(given, Priors) or given in ("shipped", "learned"):
-        known: Priors | str | None = given
-        return known
+    if given is None or isinstance(given, Priors):
+        return given
+    if isinstance(given, str) and given in {"shipped", "learned"}:
+        return given
     raise checks.invalid_argument(
         "priors", "'shipped', 'learned', Priors, the path of a .json file or None", given
     )

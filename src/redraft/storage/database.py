@@ -368,16 +368,19 @@ class Database:
             self._writer.flush()
 
     @contextmanager
-    def connection(self) -> Iterator[sqlite3.Connection]:
+    def connection(self, *, counts_rows: bool = False) -> Iterator[sqlite3.Connection]:
         """Commit what is queued, and open a connection for statements of another kind. May be
-        called from any thread. Raises StoreError; writing goes on then.
+        called from any thread. Raises StoreError, which says with `counts_rows` how many finished
+        rows are safe; writing goes on then.
         """
         self.flush()
         try:
             with closing(open_connection(self.path, "mode=rw")) as connection:
                 yield connection
         except sqlite3.Error as error:
-            raise self._to_store_error(error) from error
+            if counts_rows:
+                raise self._to_store_error(error) from error
+            raise to_store_error(self.path, error, action="written") from error
 
     def compact(self) -> None:
         """Write the file again, without the space and the remains of what was deleted. May be
@@ -388,7 +391,7 @@ class Database:
         The write-ahead log keeps remains as long as another process reads the journal. Raises
         StoreError; writing goes on then.
         """
-        with self.connection() as connection, self._write_lock:
+        with self.connection(counts_rows=True) as connection, self._write_lock:
             connection.execute("VACUUM")
             empty_log(connection)
 

@@ -619,6 +619,11 @@ class ResponseCache(MutableMapping[str, Reply]):
         self._journal.writer.execute("DELETE FROM calls WHERE key = ?", key)
         self._journal.flush()
 
+    def clear(self) -> None:
+        """Delete all replies at once."""
+        self._journal.writer.execute("DELETE FROM calls")
+        self._journal.flush()
+
     def __iter__(self) -> Iterator[str]:
         self._journal.flush()
         last = 0

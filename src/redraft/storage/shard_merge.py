@@ -116,7 +116,7 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
             if journal.run(name) is None:
                 journal.update_run(name)
         journal.response_cache.expect_any()
-        with journal.connection() as connection:
+        with journal.connection(counts_rows=True) as connection:
             connection.execute(
                 "ATTACH DATABASE ? AS part", (f"{path.absolute().as_uri()}?mode=ro",)
             )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from http import HTTPMethod
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -345,10 +344,15 @@ def outcome_error(trace: Trace) -> str | None:
 # ---- requests to a server
 
 
+HTTP_METHODS = frozenset(
+    {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+)
+
+
 def http_attributes(method: str, path: str, *, is_route: bool) -> Attributes:
     """Return what is known of a request to a server before it is answered."""
     values = {
-        "http.request.method": method if method in set(HTTPMethod) else "_OTHER",
+        "http.request.method": method if method in HTTP_METHODS else "_OTHER",
         "url.path": clean(path, 200),
         "http.route": path if is_route else None,
     }

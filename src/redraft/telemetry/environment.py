@@ -72,11 +72,15 @@ def telemetry_from_environment(say: Say) -> Iterator[None]:
     complaints = ExportComplaints()
     with complaints.collect():
         providers = _configure(exporters, complaints, say)
+    if not providers:
+        yield
+        return
+    with complaints.collect():
         try:
             yield
         finally:
             in_time = _shut_down(providers)
-            if providers and (complaints.count or not in_time):
+            if complaints.count or not in_time:
                 say(f"telemetry: not everything could be sent to {collector(os.environ)}")
 
 

@@ -285,7 +285,8 @@ class Recorder:
         status of the reply.
         """
         attributes = say.http_attributes(method, path, is_route=is_route)
-        name = str(attributes["http.request.method"]) + f" {path}" * is_route
+        verb = attributes["http.request.method"]
+        name = f"{verb} {path}" if is_route else str(verb)
         with self._work(name, attributes, SpanKind.SERVER) as span:
 
             def set_status(status: int) -> None:

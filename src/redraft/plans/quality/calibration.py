@@ -145,7 +145,8 @@ class Calibration:
 
         The interval is conformal (Vovk et al. 2005; Lei et al. 2018): over answers like the
         labelled ones it covers at least `confidence` of the labels. It contains 0, or 1, if it ends
-        within 0.02 of it. With too few labels, it is (0, 1). Raises ConfigError for values out of range.
+        within 0.02 of it. With too few labels, it is (0, 1). Raises ConfigError for values out of
+        range.
         """
         _check_score(score, sd)
         checks.whole_number("candidates", candidates, 1)
