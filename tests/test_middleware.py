@@ -26,7 +26,7 @@ from redraft.middleware.observe import observe
 from redraft.middleware.retry import retry
 from redraft.middleware.timeout import enforce_deadline, timeout
 from redraft.protocols import Reply, Request
-from redraft.usage import Usage
+from redraft.usage import NO_USAGE, Usage
 
 ASK = Request(({"role": "user", "content": "x" * 300},), max_tokens=50)
 ONE = Usage(1, 100, 10, cost=None)
@@ -457,3 +457,12 @@ def test_invalid_budgets_are_refused(limits):
         Budget(**limits)
     assert next(iter(limits)) in str(caught.value)
     assert repr(next(iter(limits.values()))) in str(caught.value)
+
+
+def test_a_reply_after_attempts_that_cost_nothing_is_as_it_was():
+    """Sums of nothing are nothing: the calls of an agent are none of earlier attempts."""
+    reply = Reply("x", Usage(calls=2, cost=0.1))
+    assert reply.after(NO_USAGE + NO_USAGE) is reply
+    after = reply.after(NO_USAGE + Usage(calls=1, cost=0.2)).usage
+    assert (after.calls, after.cost) == (3, pytest.approx(0.3))
+    assert after.retried_calls == 2  # it is one answer: all but its first call were made again

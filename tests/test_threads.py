@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import weakref
+from concurrent import futures
 from threading import Event, current_thread
 
 import pytest
@@ -41,6 +42,17 @@ async def test_functions_at_the_same_time_have_threads_of_their_own():
     assert not first.done()
     may_end.set()
     assert await first
+
+
+@pytest.mark.parametrize("kind", [futures.CancelledError, SystemExit, StopIteration])
+async def test_what_a_function_raises_does_not_end_its_caller(kind):
+    """Neither the program, nor a generator, nor the task, which nobody has cancelled."""
+
+    def fail():
+        raise kind
+
+    with pytest.raises(RuntimeError, match=f"it raised {kind.__name__}"):
+        await run_in_thread(fail)
 
 
 async def test_an_abandoned_thread_is_used_again_only_when_its_function_has_ended():

@@ -87,6 +87,30 @@ async def test_rejected_key_is_reported(faults):
     assert "status 401: wrong key ***" in str(found)
 
 
+def escaped(text):
+    return "".join(f"\\u{ord(c):04x}" for c in text).encode()
+
+
+ECHOES = {
+    "an error": lambda key: fs.error(401, f"wrong key {key}"),
+    "other JSON": lambda key: fs.http({"got": key}),
+    "other JSON, escaped": lambda key: fs.http(b'{"got": "' + escaped(key) + b'"}'),
+    "a text": lambda key: fs.http({"data": f"key {key}"}),
+    "a page": lambda key: fs.http(f"<html>{key}</html>".encode(), content_type="text/html"),
+    "a redirect": lambda key: fs.http(b"", 302, Location=f"http://elsewhere.example/?key={key}"),
+}
+
+
+@pytest.mark.parametrize("key", [KEY, "pw12"], ids=["a key", "a short key"])
+@pytest.mark.parametrize("what", ECHOES)
+async def test_what_an_endpoint_says_is_shown_without_its_key(faults, what, key):
+    faults.says(ECHOES[what](key))
+    env = {"OPENAI_BASE_URL": faults.url, "OPENAI_API_KEY": key}
+    found = await find_model(env, servers=[])
+    assert found.model is None
+    assert key not in str(found)
+
+
 async def test_local_server_is_found(real, faults, closed_address, ask):
     """The first server in the list with a chat model is used, and no other server's key is sent to
     it.
