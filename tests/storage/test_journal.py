@@ -425,6 +425,60 @@ def test_rows_that_are_postponed_later_do_not_postpone_an_earlier_one(monkeypatc
     writer.close()
 
 
+WRITES = {  # each by itself, and what is committed
+    "a statement": (lambda writer: writer.execute("INSERT", 1), ([("INSERT", (1,))], {}, [])),
+    "a statement at once": (
+        lambda writer: writer.execute("INSERT", 1, at_once=True),
+        ([("INSERT", (1,))], {}, []),
+    ),
+    "a row": (
+        lambda writer: writer.change_row(("r", "a"), 1, RowChanges.see, 1),
+        ([], {}, [("r", "a")]),
+    ),
+    "a reply": (lambda writer: writer.set_reply("key", "text"), ([], {"key": "text"}, [])),
+    "the deletion of a reply": (
+        lambda writer: writer.set_reply("key", None),
+        ([], {"key": None}, []),
+    ),
+    "of another process: a statement": (
+        lambda writer: writer.add(([("INSERT", (1,))], {}, {})),
+        ([("INSERT", (1,))], {}, []),
+    ),
+    "of another process: a row": (
+        lambda writer: writer.add(([], {("r", "a"): RowChanges(1, "a")}, {})),
+        ([], {}, [("r", "a")]),
+    ),
+    "of another process: a reply": (
+        lambda writer: writer.add(([], {}, {"key": "text"})),
+        ([], {"key": "text"}, []),
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "content"), WRITES.values(), ids=WRITES)
+def test_each_write_is_committed_without_another_one(write, content):
+    """Whatever is written while the thread of the writer sleeps wakes it, the first and the second
+    time.
+    """
+    asleep, committed = SimpleQueue(), SimpleQueue()
+
+    class ObservedWriter(Writer):
+        def _pause(self, seconds):
+            asleep.put(seconds)
+            super()._pause(seconds)
+
+    def commit(transaction):
+        committed.put((transaction.statements[:], {**transaction.replies}, [*transaction.rows]))
+
+    writer = ObservedWriter(commit, StoreError)
+    for _ in range(2):
+        while asleep.get(timeout=30) is not None:  # until it sleeps without an end
+            pass
+        write(writer)
+        assert committed.get(timeout=30) == content
+    writer.close()
+
+
 class HeldUp:
     """Commits what a writer gives it, each transaction when the test says so, and notes what
     happened.
