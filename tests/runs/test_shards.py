@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback
-from redraft.errors import BudgetExhaustedError, ConfigError, StoreError
+from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, StoreError
 from redraft.middleware import EndpointLimiter
 from redraft.middleware.call_costs import ZERO_AMOUNTS
 from redraft.protocols import Reply
@@ -67,6 +67,25 @@ class HeldModel(RecordingModel):
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.3)
         return reply
+
+
+class RefusingModel(RecordingModel):
+    """Refuses requests with a system role or a temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.refused = []
+
+    async def complete(self, request):
+        if any(message["role"] == "system" for message in request.messages):
+            self.refuse("System role not supported")
+        if request.temperature is not None and "temperature" not in request.unsupported_parameters:
+            self.refuse("Unsupported parameter: 'temperature' is not supported with this model.")
+        return await super().complete(request)
+
+    def refuse(self, words):
+        self.refused.append(words)
+        raise ModelError(words, status=400, usage=Usage(1, 0, 0, cost=0.0))
 
 
 def length(text):
@@ -378,6 +397,32 @@ def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
     assert (report.failed, report.end_reason) == (3, "")
     report = go(rows, tmp_path / "a.jsonl", working, retry=["failed"])
     assert (report.failed, report.done, report.reused) == (0, ROWS, ROWS - 3)
+
+
+@pytest.mark.parametrize(
+    "first", [dict(engine="local", shards=None), dict(shards=1), dict(shards=4)]
+)
+def test_shards_know_what_endpoints_have_refused(tmp_path, local_shards, first):
+    """Neither a system role nor a temperature is tried again in a later start of the run, however
+    it ran before.
+    """
+    rows = [
+        {
+            "id": f"r{n}",
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": f"Task {n}"},
+            ],
+        }
+        for n in range(12)
+    ]
+    model, output = RefusingModel(), tmp_path / "a.jsonl"
+    given = dict(temperature=0.5, max_iterations=0)
+    assert go(rows[:6], output, model, **first, **given).done == 6
+    assert {words[:11] for words in model.refused} == {"System role", "Unsupported"}
+    model.refused.clear()
+    report = go(rows, output, model, shards=3, **given)
+    assert (report.done, report.reused, model.refused) == (12, 6, [])
 
 
 def test_unreadable_rows_are_reported_once(tmp_path, rows, local_shards):
