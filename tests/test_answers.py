@@ -914,6 +914,68 @@ def test_what_feedback_names_may_change(advice, changes):
     assert [change.partition(": was")[0] for change in result.metadata["changed_fields"]] == changes
 
 
+WORDS = "The total is wrong."
+NAMING_THE_TOTAL, NAMING_NOTHING = ["number", "items[0].name"], []  # fields that are reported
+CRITERION = redraft.CriterionScore
+FAULTS = {
+    "reason": (redraft.Feedback(0.5, WORDS), NAMING_THE_TOTAL),
+    "action": (redraft.Feedback(0.5, actions=[WORDS]), NAMING_THE_TOTAL),
+    "action of a criterion": (
+        redraft.Feedback(0.5, criteria=[CRITERION("sums", 0.5, action=WORDS)]),
+        NAMING_THE_TOTAL,
+    ),
+    "evidence of a criterion": (
+        redraft.Feedback(0.5, criteria=[CRITERION("sums", 0.5, WORDS)]),
+        NAMING_THE_TOTAL,
+    ),
+    "two criteria": (
+        redraft.Feedback(
+            0.5,
+            criteria=[
+                CRITERION("sums", 0.5, WORDS),
+                CRITERION("names", 0.5, action="Correct the number."),
+            ],
+        ),
+        ["items[0].name"],
+    ),
+    "a criterion of an answer that is right": (
+        redraft.Feedback(1.0, WORDS, criteria=[CRITERION("sums", 0.5, action="The items.")]),
+        ["number", "total"],
+    ),
+    "a criterion that is met": (
+        redraft.Feedback(0.5, "Not yet.", criteria=[CRITERION("sums", 1.0, WORDS, WORDS)]),
+        NAMING_NOTHING,
+    ),
+    "name of a criterion": (
+        redraft.Feedback(0.5, criteria=[CRITERION("the total", 0.5)]),
+        NAMING_NOTHING,
+    ),
+    "an answer that is right": (redraft.Feedback(1.0, WORDS, [WORDS]), NAMING_NOTHING),
+}
+
+
+@pytest.mark.parametrize(("feedback", "changes"), FAULTS.values(), ids=FAULTS)
+def test_fields_are_named_wherever_feedback_finds_fault(feedback, changes):
+    """In its reason, its actions, and the evidence and the action of each criterion; not where all
+    is right.
+    """
+    first = Invoice(number="A7", items=[Item(name="pen", price=2)], total=2)
+    second = Invoice(number="B8", items=[Item(name="cup", price=2)], total=3)
+
+    def grader(answer: Invoice) -> redraft.Feedback:
+        return feedback if answer == first else redraft.Feedback(1.0)
+
+    def asks_for_more(answer: Invoice) -> redraft.Feedback:
+        return redraft.Feedback(0.5 if answer == first else 1.0)
+
+    result, _ = refined(
+        [first.model_dump_json(), second.model_dump_json()],
+        [grader, asks_for_more],
+        answer=Invoice,
+    )
+    assert [change.partition(": was")[0] for change in result.metadata["changed_fields"]] == changes
+
+
 @pytest.mark.parametrize(
     ("advice", "changes"),
     [

@@ -494,6 +494,57 @@ async def check_all_calls_end(jobs, limit, most):
     )
 
 
+async def sent_while_budgets_change(*budgets):
+    """Make three calls with the first budget and five more with the second; return the `max_tokens`
+    of those that were sent under each of the later budgets and in the end, and what they took. No
+    call is answered before the last budget.
+    """
+    tracker, answer, sent = BudgetTracker(budgets[0]), asyncio.Event(), []
+
+    async def call(request):
+        sent.append(request.max_tokens)
+        await answer.wait()
+        return Reply("a", Usage(1, 10, request.max_tokens, cost=None))
+
+    price = Price(1.0, 2.0)
+    metered, seen = meter(with_cost(call, price), tracker, price), []
+    request = Request(({"role": "user", "content": "x" * 40},), max_tokens=70)
+
+    async def ask(count):
+        asked = [asyncio.ensure_future(metered(request)) for _ in range(count)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return asked
+
+    calls = await ask(3)
+    for n, budget in enumerate(budgets[1:]):
+        tracker.set_budget(budget)
+        calls += await ask(0 if n else 5)
+        seen.append(sent[:])
+    takes = {name: amount / len(sent) for name, amount in tracker.spent_and_reserved.items()}
+    answer.set()
+    await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
+    return [*seen, sent, tracker.spent], takes
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_a_changed_budget_counts_calls_in_flight(limit):
+    """Whether there was none, a higher or another one when they were sent, what is sent afterwards
+    is what would be sent if it had been there before. Calls that wait are sent when it is raised.
+    """
+    _, takes = await sent_while_budgets_change(None, Budget())
+
+    def of_calls(count, name=limit):
+        return Budget(**{name: (float if name == "usd" else int)(count * takes[name])})
+
+    tight, higher, none = of_calls(4.9), of_calls(6.9), Budget()
+    other = of_calls(100, LIMITS[LIMITS.index(limit) - 1])
+    expected, _ = await sent_while_budgets_change(tight, tight, higher)
+    assert [len(each) for each in expected[:2]] == [4, 6]
+    for before in (none, higher, other):
+        assert (await sent_while_budgets_change(before, tight, higher))[0] == expected, before
+
+
 async def test_waiting_calls_are_served_in_order():
     """Short calls do not overtake a long one for ever."""
     tracker, order, gates = BudgetTracker(Budget(output_tokens=1000)), [], asyncio.Event()

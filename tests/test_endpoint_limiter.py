@@ -173,6 +173,24 @@ def test_the_limit_doubles_until_the_first_refusal_and_then_rises_slowly(clock):
     assert seen == [128, 129, 130, 132, 136]
 
 
+@pytest.mark.parametrize("held", [0, 1, HOLD_WINDOWS - 1, HOLD_WINDOWS, HOLD_WINDOWS + 1])
+def test_after_each_refusal_the_limit_is_held_equally_long(held):
+    """However long it was held after an earlier one, and whether it had risen above that."""
+    window = AIMDWindow(64, 1, 512)
+    for windows in (held, None, None):
+        refused = window.limit
+        window.record_congestion(window.epoch, refused)
+        while window.limit < refused - 1:
+            fill_windows(window)
+        if windows is not None:  # the next refusal comes then
+            fill_windows(window, windows)
+            continue
+        fill_windows(window, HOLD_WINDOWS)
+        assert window.limit == refused - 1
+        fill_windows(window)
+        assert window.limit == refused
+
+
 @pytest.mark.parametrize(
     ("seconds", "seen"),
     [

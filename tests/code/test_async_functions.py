@@ -28,7 +28,17 @@ FAIL = """
 async def f(n):
     raise ValueError('bad')
 """
+LOGGED = """
+log = []
+async def f(n):
+    log.append(n)
+    return n
+
+def seen():
+    return log
+"""
 RIGHT = {
+    "cancelled after it has begun": (LOGGED, "import asyncio\nasync def test_a():\n    t = asyncio.ensure_future(f(1))\n    await asyncio.sleep(0)\n    t.cancel()\n    await asyncio.sleep(0)\n    await asyncio.sleep(0)\n    assert seen() == [1]"),
     "a list of asserts": (ECHO, ["assert asyncio.run(f(1)) == 1"]),
     "asyncio.run": (ECHO, ["import asyncio\nassert asyncio.run(f(1)) == 1", "assert asyncio.run(f(2)) == 2"]),
     "await alone": (ECHO, ["assert await f(1) == 1", "assert await f(2) == 2"]),

@@ -6,7 +6,7 @@ import pytest
 
 from redraft.errors import SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox
-from redraft.sandbox.code import parse_tests, run_tests
+from redraft.sandbox.code import exchange, parse_tests, run_tests
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 POINT = "from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\n"
@@ -23,6 +23,7 @@ CASES = {  # a program, its tests, and their score or why there is none
     "a named tuple": (POINT + "def f(n): return Point(n, 2)\n", "def test_a():\n    p = f(1)\n    assert p.x == 1 and p.y == 2 and p == (1, 2)\n    assert p._asdict() == {'x': 1, 'y': 2}", 1.0),
     "named tuples in a list": (POINT + "def f(n): return [Point(n, 2)]\n", "def test_a():\n    p = f(1)\n    assert p[0].x == 1", 1.0),
     "a wrong named tuple": (POINT + "def f(n): return [Point(7, 2)]\n", "def test_a():\n    p = f(1)\n    assert p[0].x == 1", 0.0),
+    "a function with a name of ours": ("def read_attribute(x): return x + 1\n", "import solution\ndef test_a():\n    assert solution.read_attribute(1) == 2", 1.0),
     "a method of a named tuple": ("from typing import NamedTuple\nclass P(NamedTuple):\n    x: int\n    def area(self): return 5\ndef f(n): return P(n)\n", "def test_a():\n    assert f(1).x == 1\n    assert f(1).area() == 5", "they read area of a named tuple (P)"),
     "a field with the name of a method": ("from collections import namedtuple\nR = namedtuple('R', 'count')\ndef f(n): return R(n)\n", "def test_a():\n    assert f(1).count == 1", 1.0),
     "a named tuple as an argument": ("def f(p): return p.x + p.y\n", "from collections import namedtuple\nP = namedtuple('P', 'x y')\nassert sorted([f(P(1, 2))]) == [3]", 1.0),
@@ -176,3 +177,19 @@ def test_what_is_refused_otherwise_fails_as_ever(program):
         limits=Limits(cpu_seconds=2),
     )
     assert report.score == 0
+
+
+def test_what_stands_for_the_program_has_no_public_name_of_its_own():
+    """Whatever a test reads is the program's."""
+    kinds = [exchange.StandIn]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert len(kinds) > 3
+    for kind in kinds:
+        own = {
+            name
+            for base in kind.__mro__
+            if base.__module__ == exchange.__name__
+            for name in vars(base)
+        }
+        assert [name for name in own if not name.startswith("_")] == [], kind

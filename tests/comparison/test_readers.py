@@ -11,6 +11,7 @@ import redraft
 from places import changed_at
 from redraft.comparison import foreign_results, read_results, readers, results
 from redraft.errors import ConfigError
+from redraft.protocols import Reply
 
 PROMPTFOO = {
     "evalId": "eval-1",
@@ -243,6 +244,78 @@ def test_outputs_and_journals_of_batches(tmp_path):
         assert all(row.text and row.task.prompt.startswith("Task") for row in each.rows)
     # a journal does not keep the other columns
     assert all(row.values["topic"] == "t" for row in found[1].rows)
+
+
+class Answers:
+    """Answers with the prompt, unless that says how it fails."""
+
+    name, identity, formats = "m", "m", ("text",)
+
+    async def complete(self, request):
+        prompt = request.messages[-1]["content"]
+        if prompt == "raise":
+            raise ValueError("no answer")
+        return Reply({"blank": "", "spaces": "  "}.get(prompt, prompt))
+
+
+def grade_unless_told(text: str) -> float:
+    if text == "no grade":
+        raise ValueError("no grade")
+    return 0.5
+
+
+ASKED = {"answer": "answer", "no grade": "no grade", "raise": None, "blank": None, "spaces": None}
+GIVEN = {"answer": "answer", "no grade": "no grade", "": "", "  ": "", None: ""}
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+@pytest.mark.parametrize("is_given", [False, True])
+def test_texts_of_rows_with_errors(tmp_path, is_given, ending):
+    """Of an answer that could not be graded it is the answer, of a blank response that was given it
+    is "", of an answer that was not written None. The report, the output and the journal say the
+    same.
+    """
+    if is_given:
+        rows = [{"prompt": "q", "response": response} for response in GIVEN]
+    else:
+        rows = [{"prompt": prompt} for prompt in ASKED]
+    output = tmp_path / f"out.{ending}"
+    report = redraft.batch_sync(
+        rows,
+        output,
+        None if is_given else Answers(),
+        grade_unless_told,
+        **({"mode": "grade"} if is_given else {"max_iterations": 0}),
+    )
+    for source in (report, output, f"{output}.journal"):
+        found = read_results(source)
+        assert [(row.text, row.score) for row in found.rows] == [
+            (text, 0.5 if text == "answer" else None)
+            for text in (GIVEN if is_given else ASKED).values()
+        ]
+
+
+OWN_ROW = {"id": "1", "initial_score": None, "best_score": None, "stop": "failed"}
+OWN_TEXTS = [  # the answer and the error in a row of an output, and the text that is read of it
+    ("an answer", None, "an answer"),
+    ("an answer", "", "an answer"),
+    ("an answer", "ValueError: no grade", "an answer"),
+    ("", None, ""),
+    (None, None, None),
+    ("", "ValueError: no answer", None),
+    (None, "ValueError: no answer", None),
+    ("", "NoResponseError: blank", ""),
+    (None, "NoResponseError: blank", ""),
+]
+
+
+@pytest.mark.parametrize(("best", "error", "text"), OWN_TEXTS)
+def test_the_text_of_a_row_follows_from_its_answer_and_its_error(best, error, text):
+    """Only an error says that an answer is missing; only that of a given response, that it is
+    blank.
+    """
+    (row,) = read_results([{**OWN_ROW, "best": best, "error": error}]).rows
+    assert row.text == text
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ VALUES = st.recursive(
 ARGUMENTS = st.dictionaries(st.text(max_size=5), VALUES, max_size=3).map(
     lambda value: dumps(value).decode()
 )
-IMAGES = st.sampled_from(["https://x.example/a.png", "data:image/png;base64,aGk="]).map(
-    lambda url: {"type": "image_url", "image_url": {"url": url}}
-)
+IMAGES = st.sampled_from(
+    ["https://x.example/a.png", "data:image/png;base64,aGk=", "data:image/png;base64,aG\r\nk=\n"]
+).map(lambda url: {"type": "image_url", "image_url": {"url": url}})
 CONTENTS = TEXT | st.tuples(TEXT.map(lambda text: {"type": "text", "text": text}), IMAGES).map(list)
 
 
@@ -190,6 +190,48 @@ def test_messages_that_cannot_be_said(message, param):
     with pytest.raises(GatewayError) as caught:
         messages_body({"model": "m", "messages": [message]})
     assert (caught.value.status, caught.value.param) == (400, param)
+
+
+DATA_URLS = {  # and the media type and the data that are sent; None: the URL is refused
+    "data:{kind};base64,aGk=": ("{kind}", "aGk="),
+    "data:{kind};base64,aG\nk=": ("{kind}", "aG\nk="),
+    "data:{kind};base64,aG\r\nk=\r\n": ("{kind}", "aG\r\nk=\r\n"),
+    "data:{kind};base64,\naGk=": ("{kind}", "\naGk="),
+    "data:{kind};base64,": ("{kind}", ""),
+    "data:{kind},aGk=": None,
+    "data:{kind};charset=utf-8;base64,aGk=": None,
+    "data:;base64,aGk=": None,
+    "data:{kind}\n;base64,aGk=": None,
+    "data:{kind}é;base64,aGk=": None,
+    "data:aé/{kind};base64,aGk=": None,
+}
+
+
+@pytest.mark.parametrize("kind", ["image", "document"])
+@pytest.mark.parametrize(("url", "source"), DATA_URLS.items())
+def test_data_of_images_and_documents(kind, url, source):
+    """Base64 may have line breaks, which stay; what is not an ASCII media type and base64 is a 400
+    that names its place.
+    """
+    media = {"image": "image/png", "document": "application/pdf"}[kind]
+    url = url.replace("{kind}", media)
+    part, param = {
+        "image": ({"type": "image_url", "image_url": {"url": url}}, "image_url.url"),
+        "document": ({"type": "file", "file": {"file_data": url}}, "file"),
+    }[kind]
+    body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    if source is None:
+        with pytest.raises(GatewayError) as caught:
+            messages_body(body)
+        assert (caught.value.status, caught.value.param) == (
+            400,
+            f"messages[0].content[0].{param}",
+        )
+        return
+    data = {"type": "base64", "media_type": media, "data": source[1]}
+    assert messages_body(body)["messages"] == [
+        {"role": "user", "content": [{"type": kind, "source": data}]}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ user's line.
 
 import json
 import math
+import pickle
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from redraft import CriterionScore, Feedback, ScriptedModel, refine
 from redraft.errors import GradingError, ModelError
 from redraft.graders import FunctionGrader, Jury, Minimum
 from redraft.graders.base import as_feedback
+from redraft.graders.traits import traits_of
 from redraft.loop.serialize import record_from_json, record_to_json
 
 DRAFTS = ("aa", "bbb" * 4, "cccc" * 6, "ddddd" * 3, "e")
@@ -22,6 +24,16 @@ DRAFTS = ("aa", "bbb" * 4, "cccc" * 6, "ddddd" * 3, "e")
 
 def worth(text):
     return 0.3 + len(text) / 100
+
+
+def with_default(text, worth=lambda text: 0.5):
+    return worth(text)
+
+
+def test_a_function_whose_default_cannot_be_pickled_goes_to_other_processes():
+    jury = Jury([with_default, ignore_model])
+    traits_of(jury)
+    assert isinstance(pickle.loads(pickle.dumps(jury)), Jury)
 
 
 def ignore_model(text, llm):

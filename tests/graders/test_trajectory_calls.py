@@ -1,6 +1,8 @@
 """Precision, recall and order of the tool calls of a trajectory."""
 
 import json
+from datetime import date, datetime
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -191,3 +193,12 @@ def test_a_task_that_expects_nothing_is_an_error_before_any_call(grader):
     with pytest.raises(ConfigError, match="this task has neither"):
         redraft.refine_sync("Book a train.", model, grader)
     assert not model.requests
+
+
+async def test_metadata_with_dates_may_go_to_a_worker_process():
+    """As rows of Parquet have them: long answers are graded in another process."""
+    metadata = {"day": date(2020, 1, 1), "at": datetime(2020, 1, 1, 12), "id": UUID(int=7)}
+    calls = '[{"name": "f", "arguments": {}}]'
+    task = Task("x", reference=calls, metadata=metadata, response=calls + " " * 20_000)
+    report = await redraft.grade(task, ["tool_calls"])
+    assert report.score == 1

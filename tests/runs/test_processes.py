@@ -256,18 +256,40 @@ def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
 
 @pytest.mark.slow
 def test_rows_have_objects_of_the_user(tmp_path):
-    """Their classes are found as those of graders are. A row that cannot be sent is named, and ends
-    the run.
-    """
+    """Their classes are found as those of graders are."""
     rows = [row | {"extra": Extra(n)} for n, row in enumerate(graded(4))]
     assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == 4
-    rows[2]["extra"] = Lock()
-    report = go(rows, tmp_path / "b.jsonl", False, brevity, mode="grade", processes=2)
-    assert (report.end_reason, report.message.partition(" cannot")[0]) == (
+
+
+class Kept:
+    """An object that refuses to be sent."""
+
+    def __reduce__(self):
+        raise RuntimeError("this stays here")
+
+
+@pytest.mark.slow(but_each=4)
+@pytest.mark.parametrize(
+    ("extra", "what"),
+    [
+        (Lock(), "a lock cannot be sent to other processes (cannot pickle"),
+        (lambda: 1, "a function cannot be sent to other processes ("),
+        (Extra(Lock()), "a Extra cannot be sent to other processes (cannot pickle"),
+        (Kept(), "a Kept cannot be sent to other processes (this stays here)"),
+    ],
+    ids=["lock", "lambda", "lock in an object", "object that refuses"],
+)
+def test_a_row_that_cannot_be_sent_ends_the_run(tmp_path, extra, what):
+    """With the reason, and what to do; no process does its work instead."""
+    rows = graded(4)
+    rows[2]["extra"] = extra
+    report = go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2)
+    assert (report.end_reason, report.message.partition(what)[0]) == (
         "fatal",
-        "extra of row r2: a lock",
+        "extra of row r2: ",
     )
     assert "leave out processes" in report.message
+    assert report.done < 4
 
 
 @pytest.mark.slow

@@ -8,22 +8,32 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from shutil import copyfile
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback
-from redraft.errors import BudgetExhaustedError, ConfigError, StoreError
+from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, StoreError
 from redraft.middleware import EndpointLimiter
 from redraft.middleware.call_costs import ZERO_AMOUNTS
 from redraft.protocols import Reply
 from redraft.runs import BatchRun, EndpointLimits, api
-from redraft.runs.executors.shard_protocol import Quota, QuotaSplitter, QuotaUse, Refusal
+from redraft.runs.executors import sharded
+from redraft.runs.executors.shard_protocol import (
+    COUNTED,
+    Quota,
+    QuotaSplitter,
+    QuotaUse,
+    Refusal,
+    ShardStatus,
+)
 from redraft.runs.executors.shard_worker import ShardBudget, ShardWorker
-from redraft.runs.executors.sharded import merge_shards
+from redraft.runs.executors.sharded import Coordinator, RemoteEndpoints, merge_shards
+from redraft.runs.progress import BatchProgress, Mean
 from redraft.storage.journal import Journal
 from redraft.storage.shard_merge import shard_journals
 from redraft.usage import Usage
@@ -67,6 +77,25 @@ class HeldModel(RecordingModel):
                 await asyncio.sleep(0.005)
             await asyncio.sleep(0.3)
         return reply
+
+
+class RefusingModel(RecordingModel):
+    """Refuses requests with a system role or a temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.refused = []
+
+    async def complete(self, request):
+        if any(message["role"] == "system" for message in request.messages):
+            self.refuse("System role not supported")
+        if request.temperature is not None and "temperature" not in request.unsupported_parameters:
+            self.refuse("Unsupported parameter: 'temperature' is not supported with this model.")
+        return await super().complete(request)
+
+    def refuse(self, words):
+        self.refused.append(words)
+        raise ModelError(words, status=400, usage=Usage(1, 0, 0, cost=0.0))
 
 
 def length(text):
@@ -234,6 +263,38 @@ def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, lo
     assert sorted(model.asked) == sorted(whole.asked)
 
 
+def test_the_progress_of_a_run_has_what_its_shards_have_done(
+    tmp_path, rows, local_shards, monkeypatch
+):
+    """While they go on: here all calls but about twenty are held until it does."""
+    monkeypatch.setattr(sharded, "TICK", 0.001)
+    model = HeldModel()
+
+    async def watch():
+        run = BatchRun.from_arguments(
+            rows,
+            tmp_path / "a.jsonl",
+            model,
+            length,
+            engine="ray",
+            shards=3,
+            max_in_flight=3,
+            max_iterations=0,
+        )
+        going = asyncio.ensure_future(run.go())
+        async with asyncio.timeout(60):
+            while (seen := run.progress).usage.calls < 15 or not seen.done:
+                await asyncio.sleep(0.005)
+            assert (seen.ended_at, seen.done + seen.under_way <= ROWS) == (None, True)
+            # (the means of shards in this process are those of now)
+            assert min(seen.first.n, seen.best.n) >= seen.done
+            assert seen.usage.cost == seen.usage.calls * 2**-10
+            model.stopped.set()
+            assert (await going).done == ROWS
+
+    asyncio.run(watch())
+
+
 class LongAnswerModel(RecordingModel):
     """Writes as many tokens as allowed and counts them."""
 
@@ -380,6 +441,32 @@ def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
     assert (report.failed, report.end_reason) == (3, "")
     report = go(rows, tmp_path / "a.jsonl", working, retry=["failed"])
     assert (report.failed, report.done, report.reused) == (0, ROWS, ROWS - 3)
+
+
+@pytest.mark.parametrize(
+    "first", [dict(engine="local", shards=None), dict(shards=1), dict(shards=4)]
+)
+def test_shards_know_what_endpoints_have_refused(tmp_path, local_shards, first):
+    """Neither a system role nor a temperature is tried again in a later start of the run, however
+    it ran before.
+    """
+    rows = [
+        {
+            "id": f"r{n}",
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": f"Task {n}"},
+            ],
+        }
+        for n in range(12)
+    ]
+    model, output = RefusingModel(), tmp_path / "a.jsonl"
+    given = dict(temperature=0.5, max_iterations=0)
+    assert go(rows[:6], output, model, **first, **given).done == 6
+    assert {words[:11] for words in model.refused} == {"System role", "Unsupported"}
+    model.refused.clear()
+    report = go(rows, output, model, shards=3, **given)
+    assert (report.done, report.reused, model.refused) == (12, 6, [])
 
 
 def test_unreadable_rows_are_reported_once(tmp_path, rows, local_shards):
@@ -693,6 +780,83 @@ async def test_a_refusal_holds_only_for_calls_that_need_as_much():
     budget.check({**ZERO_AMOUNTS, "calls": 1})
     with pytest.raises(BudgetExhaustedError, match="used up"):
         budget.check({**ZERO_AMOUNTS, "calls": 2})
+
+
+@dataclass
+class ToldWorker:
+    """A worker that says one status after another, and then ends with the last one."""
+
+    statuses: list[ShardStatus]
+    said: int = 0
+    _has_said_all: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, shard):
+        await self._has_said_all.wait()
+        return self.statuses[-1]
+
+    async def exchange_quota(self, quota, order):
+        self.said = min(self.said + 1, len(self.statuses))
+        if self.said == len(self.statuses):
+            self._has_said_all.set()
+        return self.statuses[self.said - 1]
+
+
+NUMBERS = st.integers(0, 50)
+MEANS = st.builds(Mean, NUMBERS, NUMBERS.map(lambda n: n / 4))
+STATUSES = st.builds(
+    ShardStatus,
+    process=st.sampled_from(["p", "q", "r"]),
+    counts=st.fixed_dictionaries(dict.fromkeys(COUNTED, NUMBERS)),
+    usage=st.builds(Usage, NUMBERS, NUMBERS, NUMBERS, NUMBERS, cost=NUMBERS.map(lambda n: n / 8)),
+    cache_savings=st.none() | NUMBERS.map(lambda n: n / 8),
+    first=MEANS,
+    best=MEANS,
+)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(STATUSES, min_size=1, max_size=3), min_size=1, max_size=3),
+    st.builds(BatchProgress, total=NUMBERS, done=NUMBERS, failed=NUMBERS, reused=NUMBERS),
+    st.tuples(MEANS, MEANS),
+)
+def test_the_progress_is_that_of_all_shards(said, progress, means):
+    """Counts and means are those of earlier rows and of the present processes together; usage and
+    savings also have those of processes that have died.
+    """
+    progress.first, progress.best = means
+    before = replace(progress)
+    scheduler = SimpleNamespace(reason="", message="", end=lambda *given: None)
+    coordinator = Coordinator(
+        scheduler,
+        QuotaSplitter([1] * len(said), 8),
+        RemoteEndpoints(len(said)),
+        progress,
+        lambda line: None,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharded, "TICK", 0)
+        asyncio.run(coordinator.follow([(ToldWorker(statuses), None) for statuses in said]))
+    last = [statuses[-1] for statuses in said]
+    paid = [
+        status
+        for statuses in said
+        for status in {status.process: status for status in statuses}.values()
+    ]
+    savings = [status.cache_savings for status in paid]
+    for name in COUNTED:
+        earlier = getattr(before, name) if name in ("done", "failed") else 0
+        assert getattr(progress, name) == earlier + sum(status.counts[name] for status in last), (
+            name
+        )
+    for name in ("first", "best"):
+        parts = [getattr(part, name) for part in (before, *last)]
+        assert getattr(progress, name) == Mean(
+            sum(part.n for part in parts), sum(part.sum for part in parts)
+        )
+    assert progress.usage == sum((status.usage for status in paid), Usage(0, 0, 0, cost=0.0))
+    assert progress.cache_savings == (None if None in savings else sum(savings))
+    assert (progress.total, progress.reused) == (before.total, before.reused)
 
 
 def test_rates_and_concurrency_follow_the_work():

@@ -376,6 +376,56 @@ async def test_who_writes_much_waits_for_commits(tmp_path, monkeypatch):
             assert reader.metadata("r")["n"] == n
 
 
+WRITES = {  # each by itself, and what is committed
+    "a statement": (lambda writer: writer.execute("INSERT", 1), ([("INSERT", (1,))], {}, [])),
+    "a statement at once": (
+        lambda writer: writer.execute("INSERT", 1, at_once=True),
+        ([("INSERT", (1,))], {}, []),
+    ),
+    "a row": (
+        lambda writer: writer.change_row(("r", "a"), 1, RowChanges.see, 1),
+        ([], {}, [("r", "a")]),
+    ),
+    "a reply": (lambda writer: writer.set_reply("key", "text"), ([], {"key": "text"}, [])),
+    "of another process: a statement": (
+        lambda writer: writer.add(([("INSERT", (1,))], {}, {})),
+        ([("INSERT", (1,))], {}, []),
+    ),
+    "of another process: a row": (
+        lambda writer: writer.add(([], {("r", "a"): RowChanges(1, "a")}, {})),
+        ([], {}, [("r", "a")]),
+    ),
+    "of another process: a reply": (
+        lambda writer: writer.add(([], {}, {"key": "text"})),
+        ([], {"key": "text"}, []),
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "content"), WRITES.values(), ids=WRITES)
+def test_each_write_is_committed_without_another_one(write, content):
+    """Whatever is written while the thread of the writer sleeps wakes it, the first and the second
+    time.
+    """
+    asleep, committed = SimpleQueue(), SimpleQueue()
+
+    class ObservedWriter(Writer):
+        def _pause(self, seconds=None):
+            asleep.put(seconds)
+            super()._pause(seconds)
+
+    def commit(transaction):
+        committed.put((transaction.statements[:], {**transaction.replies}, [*transaction.rows]))
+
+    writer = ObservedWriter(commit, StoreError)
+    for _ in range(2):
+        while asleep.get(timeout=30) is not None:  # until it sleeps without an end
+            pass
+        write(writer)
+        assert committed.get(timeout=30) == content
+    writer.close()
+
+
 class HeldUp:
     """Commits what a writer gives it, each transaction when the test says so, and notes what
     happened.

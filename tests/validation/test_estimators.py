@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.validation import labels_needed, ppi_difference, ppi_mean, rogan_gladen
+from redraft.validation import (
+    labels_needed,
+    ppi_difference,
+    ppi_mean,
+    rogan_gladen,
+    rogan_gladen_difference,
+)
 from redraft.validation.statistics import t_quantile, wilson_interval
 
 NUMBERS = st.floats(-10, 10).map(lambda x: round(x, 3))
@@ -243,8 +249,40 @@ def test_labels_needed(half_width, sd, needed):
     assert 1.96 * sd * sqrt((1 - 0.49 * many / (n + many)) / n) <= half_width + 1e-9
 
 
+UNEQUAL = [  # an estimate, its columns of which one is too long or too short, and their lengths
+    (ppi_mean, {"labels": [1, 2], "scores": [1]}, (2, 1)),
+    (ppi_mean, {"labels": [], "scores": [1]}, (0, 1)),
+    (ppi_difference, {"labels": [(1, 0)], "scores": [(1, 0), (0, 1)]}, (1, 2)),
+    (rogan_gladen, {"labels": [1, 0, 1], "verdicts": [1, 0]}, (3, 2)),
+    (rogan_gladen, {"labels": [1, 0], "verdicts": [1, 0, 1]}, (2, 3)),
+    (rogan_gladen, {"labels": [1, 0], "verdicts": []}, (2, 0)),
+    (rogan_gladen_difference, {"labels": [1, 0, 1], "verdicts": [1, 0]}, (3, 2)),
+    (rogan_gladen_difference, {"labels": [1, 0], "verdicts": [1, 0, 1]}, (2, 3)),
+    (rogan_gladen_difference, {"verdicts_a": [1, 0, 1], "verdicts_b": [1, 0]}, (3, 2)),
+    (rogan_gladen_difference, {"verdicts_a": [1, 0], "verdicts_b": [1, 0, 1]}, (2, 3)),
+]
+PAIRED = {  # the other columns of an estimate
+    ppi_mean: {},
+    ppi_difference: {},
+    rogan_gladen: {"unlabelled_verdicts": [1, 0, 1]},
+    rogan_gladen_difference: {
+        "labels": [1, 0],
+        "verdicts": [1, 0],
+        "verdicts_a": [1, 1],
+        "verdicts_b": [1, 0],
+    },
+}
+
+
+@pytest.mark.parametrize(("estimate", "columns", "lengths"), UNEQUAL)
+def test_columns_of_unequal_lengths_are_refused(estimate, columns, lengths):
+    """The error names both columns, and has their lengths."""
+    names, counts = ("(,| and) ".join(map(str, both)) for both in (columns, lengths))
+    with pytest.raises(ConfigError, match=f"{names} must be equally long, got {counts}"):
+        estimate(**{**PAIRED[estimate], **columns})
+
+
 WRONG = [
-    (lambda: ppi_mean([1, 2], [1]), "equally long"),
     (lambda: ppi_mean([], []), "labels: there is none"),
     (lambda: ppi_mean([1, None], [1, 2]), r"labels\[1\] must be a finite number, got None"),
     (lambda: ppi_mean([1, 2], [1, float("nan")]), r"scores\[1\].*nan"),

@@ -265,6 +265,11 @@ WHOLE = {  # usage that says that the prompt was read whole, or does not say wha
     },
     "first as Anthropic": {"tokens": 2048, "cache_creation_input_tokens": 18_000},
     "with details": {"tokens": 2048, "prompt_tokens_details": {"cached_tokens": 18_000}},
+    "most of it from a cache": {
+        "tokens": 9000,
+        "prompt_tokens_details": {"cached_tokens": 8000},
+    },
+    "half of it from a cache": {"tokens": 6000, "prompt_tokens_details": {"cached_tokens": 5000}},
     "as DeepSeek": {
         "tokens": 20_010,
         "prompt_cache_hit_tokens": 19_968,

@@ -143,7 +143,7 @@ class FunctionGrader:
             )
         return EXTRA_ARGUMENTS.get(list(signature.parameters)[1], WITH_TASK)
 
-    @cached_property
+    @property  # not cached: it holds default values, which may not be picklable
     def _signature(self) -> inspect.Signature | None:
         """The signature of the function; None for a builtin without one."""
         try:

@@ -24,6 +24,8 @@ from threading import Lock, RLock, Timer
 from typing import Any
 from weakref import WeakSet
 
+import orjson
+
 from ..base.threads import LastingThreadPool, run_in_thread
 from ..errors import (
     ComputeLimitError,
@@ -156,7 +158,7 @@ class _Worker:
             )
             _workers.add(self)
         path = [*filter(None, sys.path), str(Path(__file__).parents[2])]
-        self._send(encode({"path": path, "memory": MEMORY_BYTES, **_restrictions()}))
+        self._send(_encode({"path": path, "memory": MEMORY_BYTES, **_restrictions()}))
 
     def load(self, function: str) -> dict[str, Any]:
         """Import a function. Return {}, or the answer with the error of the import. Raises
@@ -164,7 +166,7 @@ class _Worker:
         """
         if function in self.loaded_functions:
             return {}
-        answer = self.execute(encode({"function": function}), START_TIMEOUT)
+        answer = self.execute(_encode({"function": function}), START_TIMEOUT)
         if "error" in answer:
             return answer
         self.loaded_functions.add(function)
@@ -226,6 +228,14 @@ class _WorkerExitedError(Exception):
     """A worker ended before it answered."""
 
 
+def _encode(message: dict[str, Any]) -> bytes:
+    """Encode as JSON. orjson also writes the dates and UUIDs that metadata of a task may hold."""
+    try:
+        return orjson.dumps(message)
+    except TypeError:  # half a surrogate pair, or a number beyond 64 bits
+        return encode(message)
+
+
 @dataclass(eq=False)
 class _Job:
     """One call of a function in a worker."""
@@ -245,7 +255,7 @@ class _Job:
 
     def run(self) -> Any:
         """Return the value. Raises what `run` raises."""
-        job = encode({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
+        job = _encode({"function": self.name, "arguments": self.arguments, "seconds": self.seconds})
         idle = _idle_worker(self.name)
         answer = self._run_on(idle, job) if idle else None
         if answer is None and not self.cancelled:

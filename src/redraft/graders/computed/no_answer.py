@@ -151,6 +151,8 @@ async def find_no_answer_reason(text: str, task: Task) -> str | None:
 
     It does not block the event loop, however long the text and the task are.
     """
+    if len(text) > MAX_CHARS and text[0].isalnum():  # as most answers begin
+        return None
     reason = await run_in_thread_if_large(len(text), _emptiness_reason, text)
     if reason is None or _is_reference(text, task):
         return None

@@ -120,8 +120,14 @@ def _mask(items: Sequence[tuple[Fraction, int]], low: Fraction, high: Fraction) 
     """Return a bit mask of the positions of the values from `low` to `high` among sorted pairs of
     value and position.
     """
-    first = bisect_left(items, low, key=itemgetter(0))
-    return sum(1 << n for _, n in items[first : bisect_right(items, high, key=itemgetter(0))])
+    first, end = (
+        bisect_left(items, low, key=itemgetter(0)),
+        bisect_right(items, high, key=itemgetter(0)),
+    )
+    bits = bytearray(max((n for _, n in items[first:end]), default=-1) // 8 + 1)
+    for _, n in items[first:end]:
+        bits[n // 8] |= 1 << n % 8
+    return int.from_bytes(bits, "little")
 
 
 def longest_common_subsequence(masks: Sequence[int]) -> int:

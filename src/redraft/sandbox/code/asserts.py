@@ -313,10 +313,12 @@ class _AssertionReader(_LiteralReader):
 
     def _is_call(self, node: ast.expr) -> bool:
         """Return whether an expression is a call, and no literal such as `set()`."""
+        if not isinstance(node, ast.Call):
+            return False
         try:
             self.literal(node)
         except NotSimpleError:
-            return isinstance(node, ast.Call)
+            return True
         return False
 
     def _absolute_difference(

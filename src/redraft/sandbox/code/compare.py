@@ -131,7 +131,7 @@ class CallTest:
         """Return whether a value that was returned is right. Raises what `==` raises."""
         match self.comparison:
             case "identical":  # expected is None, True, False
-                return value is self.expected
+                return any(value is right for right in (self.expected, *self.alternatives))
             case "true":
                 return bool(value)
             case "false":

@@ -212,10 +212,12 @@ class Exchange:
         import asyncio
 
         self.awaited.append(number)
-        await asyncio.sleep(0)  # until all that is awaited now is known
-        if number in self.awaited:
-            numbers, self.awaited = self.awaited, []
-            self.ask({"await": numbers})
+        try:
+            await asyncio.sleep(0)  # until all that is awaited now is known
+        finally:  # what is cancelled here has begun, too
+            if number in self.awaited:
+                numbers, self.awaited = self.awaited, []
+                self.ask({"await": numbers})
         answer = self.ask({"awaited": number})
         value = self.decode(answer["value"])
         return self.update_arguments(value, answer, self.arguments.pop(number, []))
@@ -383,16 +385,16 @@ def update(before: Any, now: Any) -> None:
 
 
 class StandIn:
-    """Has no special attributes; `read_attribute` says what the others are."""
+    """Has no special attributes; `__read__` says what the others are."""
 
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.read_attribute(name)
+        return self.__read__(name)
 
-    def read_attribute(self, name: str) -> Any:
+    def __read__(self, name: str) -> Any:
         raise AttributeError(name)
 
 
@@ -407,7 +409,7 @@ class ProgramFunction(StandIn):
             return self._exchange.solution()
         return self._exchange.call(self.__name__, self._request, args, kwargs)
 
-    def read_attribute(self, name: str) -> Any:
+    def __read__(self, name: str) -> Any:
         return self._exchange.look_up(f"{self.__name__}.{name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -437,7 +439,7 @@ class ProgramSolution(StandIn):
     def __init__(self, exchange: Exchange, number: int) -> None:
         vars(self).update(_exchange=exchange, _number=number)
 
-    def read_attribute(self, name: str) -> Any:
+    def __read__(self, name: str) -> Any:
         return self._exchange.look_up(name, self._number)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -451,7 +453,7 @@ class ProgramModule(StandIn, ModuleType):
         super().__init__(name)
         self._exchange = exchange
 
-    def read_attribute(self, name: str) -> Any:
+    def __read__(self, name: str) -> Any:
         try:
             return self._exchange.exceptions.get(name) or self._exchange.look_up(name)
         except NameError as error:
@@ -471,7 +473,7 @@ class ProgramObject(StandIn):
         self._kind = kind
         self._awaited = awaited
 
-    def read_attribute(self, name: str) -> Any:
+    def __read__(self, name: str) -> Any:
         if name in VALUE_METHODS:
             self._refuse(name)
         self._need(name)
@@ -555,7 +557,7 @@ def named_tuple(exchange: Exchange, name: str, fields: list[str]) -> Callable[[l
             f"they read {attribute} of a named tuple ({name}), of which only the fields are passed"
         )
 
-    with_fields = type(name, (kind, StandIn), {"read_attribute": missing, "__slots__": ()})
+    with_fields = type(name, (kind, StandIn), {"__read__": missing, "__slots__": ()})
     return lambda items: with_fields(*items)
 
 
@@ -570,7 +572,7 @@ def exception_of_program(
     def missing(_: Any, attribute: str) -> Any:
         exchange.give_up(f"they read {attribute} of its exception {name!r}")
 
-    methods = {"__str__": lambda _: message, "read_attribute": missing}
+    methods = {"__str__": lambda _: message, "__read__": missing}
     try:
         return make_exception(type(name, (*kinds, StandIn), methods), message, args)
     except TypeError:  # these classes have no order

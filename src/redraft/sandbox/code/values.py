@@ -530,8 +530,13 @@ def _from_text(make: Callable[[str], Any], limit: int) -> Decode:
     return lambda _decoder, content, _depth: make(_checked_text(content, limit))
 
 
-def _from_attributes(make: Callable[..., Any], read: Callable[[Any], Any]) -> Decode:
-    return lambda _decoder, content, _depth: make(*map(read, content))
+def _from_attributes(make: Callable[..., Any], read: Callable[[Any], Any], count: int) -> Decode:
+    def decode(_decoder: Any, content: Any, _depth: int) -> Any:
+        if not isinstance(content, list) or len(content) != count:
+            raise ValueError(f"it has not {count} parts")
+        return make(*map(read, content))
+
+    return decode
 
 
 def _from_list(make: Callable[[list[Any]], Any]) -> Decode:
@@ -549,16 +554,16 @@ _DECODERS: dict[str, Decode] = {
     "frozenset": _from_list(lambda items: frozenset(_checked_keys(items))),
     "bytes": _from_text(bytes.fromhex, 2**26),
     "bytearray": _from_text(bytearray.fromhex, 2**26),
-    "complex": _from_attributes(complex, _hex_float),
+    "complex": _from_attributes(complex, _hex_float, 2),
     "fraction": _from_attributes(
-        _library("fractions", "Fraction"), lambda part: _hex_number(part, MAX_FRACTION_DIGITS)
+        _library("fractions", "Fraction"), lambda part: _hex_number(part, MAX_FRACTION_DIGITS), 2
     ),
     "decimal": _from_text(_library("decimal", "Decimal"), MAX_DECIMAL_CHARS),
     "datetime": _from_text(_library("datetime", "datetime"), 64),
     "date": _from_text(_library("datetime", "date"), 64),
     "time": _from_text(_library("datetime", "time"), 64),
-    "timedelta": _from_attributes(_library("datetime", "timedelta"), _hex_number),
-    "range": _from_attributes(range, _hex_number),
+    "timedelta": _from_attributes(_library("datetime", "timedelta"), _hex_number, 3),
+    "range": _from_attributes(range, _hex_number, 3),
     "deque": _from_list(_library("collections", "deque")),
     "iterator": _from_list(iter),
     "array": _decode_array,
