@@ -229,7 +229,7 @@ MISTAKES = {
     "a model without its key": (
         lambda port: ["--model", "anthropic:claude"],
         2,
-        "ANTHROPIC_API_KEY is not set",
+        "set the environment variable ANTHROPIC_API_KEY to the key of",
     ),
     "a model with a configuration": (
         lambda port: ["--config", __file__],

@@ -84,9 +84,9 @@ def test_a_killed_run_makes_the_calls_of_an_undisturbed_one(tmp_path, serve, opt
         True,
     ), figures
     assert figures.kills > 2, figures
-    assert server.counts()["refused"] <= (1 + (not options)) * 2 * 2 * 4 + figures.kills, (
-        server.counts()
-    )
+    # at the start, and what the four calls in flight have learned in vain before each kill
+    most = (1 + (not options)) * 2 * 2 * 4 + 4 * figures.kills
+    assert server.counts()["refused"] <= most, server.counts()
 
 
 def test_an_undisturbed_run_makes_every_call_once(tmp_path, rows, serve):

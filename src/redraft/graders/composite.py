@@ -1,5 +1,5 @@
-"""Graders made of graders: cascades, gates, means, minima, juries, and routers, which let the one
-grade that suits the task.
+"""Graders made of graders: cascades, gates, means, minima, juries, and routers, which choose one
+grader for each task.
 
 `Feedback.votes` holds the vote of every part. Each part asks the model that it names, or the judge
 of the call, and the calls of all parts are accounted for together. A part that fails is tried once
