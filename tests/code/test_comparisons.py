@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.sandbox.code.compare import Tolerance, ValueComparer, equal_output
+from redraft.sandbox.code.compare import CallTest, Tolerance, ValueComparer, equal_output
 
 PLAIN, JSON, CLOSE = ValueComparer(), ValueComparer(json=True), ValueComparer(Tolerance(1e-6, 1e-6))
 WIDE = ValueComparer(Tolerance(1, 1))
@@ -117,3 +117,8 @@ def test_options_of_a_comparison(comparer, expected, got, equal):
 def test_outputs(comparison, expected, printed, equal):
     """How the output of a program is compared."""
     assert equal_output(expected, printed, comparison) is equal
+
+
+def test_each_alternative_of_an_identical_value_is_right():
+    test = CallTest("f", expected=None, comparison="identical", alternatives=(True,))
+    assert [test.accepts(value) for value in (None, True, False, 1)] == [True, True, False, False]

@@ -402,6 +402,21 @@ async def test_answers_of_langchain(ask):
 
 
 @pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "code_interpreter_output", "text": "LOG"},
+        {"type": "search_result", "text": "found"},
+        {"type": "image", "text": "a caption"},
+        {"type": "reasoning", "reasoning": {"summary": []}},
+    ],
+    ids=lambda part: part["type"],
+)
+async def test_other_parts_of_langchain_are_no_text_of_the_answer(ask, part):
+    reply = await langchain_model([part, {"type": "text", "text": "fine"}])[0].complete(ask())
+    assert (reply.text, reply.reasoning) == ("fine", None)
+
+
+@pytest.mark.parametrize(
     ("content", "fields", "kind"),
     [
         ("", {}, BadResponseError),

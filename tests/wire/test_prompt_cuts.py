@@ -297,3 +297,10 @@ async def test_a_cut_prompt_whose_beginning_was_cached_is_noticed(faults):
     faults.says(reply(tokens=2048, prompt_tokens_details={"cached_tokens": 512}))
     with pytest.warns(UserWarning, match="cut"):
         await redraft.refine(LONG, Chat("m", faults.url), "words:1-50", max_iterations=0)
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\x1f", "\xa0", "\u2028", "\u3000"], ids=ascii)
+def test_words_are_separated_by_any_white_space(space):
+    """450 words are more than 200 tokens, whatever is between them."""
+    assert is_cut(f"a{space}" * 450, 200)
+    assert not is_cut(f"a{space}" * 450, 2_000)
