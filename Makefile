@@ -13,7 +13,7 @@ demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
 
 test: $(VENV)/.ready-test   ## run the tests except those marked slow; SLOW=SEED/SHARE adds a share of these, chosen by the seed
-	@echo "The tests take about five minutes on two cores; a percentage ends each line." >&2
+	@echo "The tests take about six minutes on two cores; a percentage ends each line." >&2
 	@$(PYTEST) --slow $(SLOW)
 
 test-all: $(VENV)/.ready-test ## run all tests

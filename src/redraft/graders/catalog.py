@@ -88,7 +88,7 @@ def option_values(
     ConfigError.
 
     What is no setting is a parameter of its calls, such as `max_tokens=8192` or
-    `reasoning_effort=low`; a name that is almost that of a setting is taken for a slip.
+    `reasoning_effort=low`; a name that is almost that of a setting is an error.
     """
     own = [f.name for f in fields(settings)]
     keys = list(map(option_key, options))

@@ -59,8 +59,8 @@ def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
 
 @contextmanager
 def telemetry_from_environment(say: Say) -> Iterator[None]:
-    """Send telemetry meanwhile, if the environment asks for it and the program has configured
-    nothing itself, and at the end what is left, for two seconds at most.
+    """While this is open, send telemetry, if the environment asks for it and the program has
+    configured nothing itself. At the end, send what is left, for two seconds at most.
 
     `say` gets one line for what is ignored, such as a missing extra (these variables may be meant
     for other programs), and one if something could not be sent.
@@ -132,7 +132,7 @@ class ExportComplaints(logging.Handler):
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Take the log records of OpenTelemetry meanwhile, so that no other handler writes them."""
+        """While this is open, take the log records of OpenTelemetry from all other handlers."""
         logger = logging.getLogger("opentelemetry")
         before, logger.propagate = logger.propagate, False
         logger.addHandler(self)

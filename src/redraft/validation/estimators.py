@@ -29,7 +29,7 @@ from .clusters import (
 )
 from .differences import paired_difference
 
-# an interval that is wider than so many times that of the labels alone is replaced by that one
+# how wide an interval with a judge's scores may be, relative to that of the labels alone
 MAX_WIDTH = 1.01
 RARE_LABELS = 5  # with fewer labels of one kind, the interval of a share is widened to Wilson's
 

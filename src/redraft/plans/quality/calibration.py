@@ -28,8 +28,8 @@ MIN_SCALE = (
 )
 
 
-# An interval that ends closer to an end of the scale contains that end: most labels are there, so
-# that a hair decides whether an interval covers nearly all of them or hardly half
+# An interval that ends closer than this to 0 or 1 contains it: where labels are 0 and 1, one that
+# ends at 0.99 leaves out all labels of 1
 END_WIDTH = 0.02
 
 
