@@ -515,7 +515,7 @@ class SchemaAnswer(JsonAnswer[Any]):
         return value
 
     def accepts(self, annotation: Any) -> bool:
-        """Return whether the annotation is that of plain data."""
+        """Return whether the annotation describes plain data."""
         base = get_origin(annotation) or annotation
         return base in (
             {dict, Mapping}

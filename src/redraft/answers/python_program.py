@@ -38,8 +38,8 @@ class ProgramTests(Protocol):
 
 @dataclass(frozen=True)
 class _Piece:
-    """A piece of code: the names that it defines, those of its functions and classes, and the names
-    that others must define.
+    """A piece of code: the names that it defines, the names of its functions and classes, and
+    the names that others must define.
 
     `runs`: whether it does something when it starts, beside defining names.
     """

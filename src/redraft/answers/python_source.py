@@ -110,7 +110,7 @@ def undefined_names(code: str) -> dict[str, None]:
     """Return the names that are read and never defined, in order; none for code that does not
     compile.
 
-    The scopes are those of the compiler (`symtable`), so a name counts as undefined only if no
+    The scopes come from the compiler (`symtable`), so a name counts as undefined only if no
     scope that is visible defines it.
     """
     try:

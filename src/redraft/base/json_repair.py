@@ -285,7 +285,7 @@ def _single_backslashes(content: str) -> Iterator[int]:
 
 
 def _in_formulas(content: str, escapes: list[re.Match[str]]) -> Iterator[int]:
-    """Yield where those of COMMON_COMMANDS begin that stand in a formula between dollars."""
+    """Yield where COMMON_COMMANDS begin that stand in a formula between dollars."""
     last_formula = max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
     dollars = after = 0
     for escape in escapes:

@@ -44,8 +44,8 @@ _RANDOM_KEY = re.compile(
     r"(?=.{16})([\w+/=~%]*[.-])*((?=[^.-]*\d)(?=[^.-]*[a-z])[\w+/=~%]{12}|[0-9a-f]{8}-[0-9a-f]{4}-)[\w+/=.~%-]*",
     re.ASCII | re.IGNORECASE,
 )
-"""Matches what looks like a random key; not a date, nor a name of words and numbers such as that of
-a model.
+"""Matches what looks like a random key; not a date, nor a name of words and numbers such as a
+model's.
 """
 _ENVIRONMENT = re.compile(
     r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN"
@@ -237,8 +237,8 @@ def answer_mask(secrets: Iterable[str | None]) -> Mask:
 
 
 def without_cause(error: T) -> T:
-    """Return an exception without its cause and context: those of HTTP clients hold requests, and
-    these hold keys.
+    """Return an exception without its cause and context: in HTTP clients these hold requests,
+    and requests hold keys.
     """
     if isinstance(error, BaseException):
         error.__cause__ = error.__context__ = None
@@ -309,8 +309,8 @@ def secrets_in_proxy(proxy: str | None) -> Iterator[str]:
 
 
 def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of environment variables whose names are those of secrets, and the secrets
-    in headers and URLs of others.
+    """Yield the values of environment variables whose names say that they are secrets, and
+    the secrets in headers and URLs of others.
     """
     for name, value in environment.items():
         if _ENVIRONMENT.search(name.upper()):

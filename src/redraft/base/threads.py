@@ -44,12 +44,12 @@ async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords
     """Call a function, such as one of the user's, in a thread that does nothing else meanwhile.
 
     A function that never returns holds up nothing else: if the caller is cancelled, as by a
-    deadline, the thread is abandoned, and neither the end of the event loop nor that of the program
-    waits for it.
+    deadline, the thread is abandoned, and neither the event loop nor the program waits for it at
+    its end.
 
     A StopIteration, which no future can hold, becomes a RuntimeError, and so do a SystemExit
     (`sys.exit` in the code of a user ends this call, not the program) and the CancelledError of a
-    future in a pool, which is not that of this task.
+    future in a pool, which does not cancel this task.
     """
 
     def call() -> T:
@@ -131,9 +131,9 @@ _submitted: set[Future[Any]] = set()
 class LastingThreadPool:
     """At most `count` threads, which run functions and live as long as the process.
 
-    Those of `concurrent.futures` end with the main thread, even if Python then waits for others:
-    new work would be refused, and the kernel would kill processes that it ends with the thread that
-    started them. Python waits at its end for what was submitted.
+    The threads of `concurrent.futures` end with the main thread, even if Python then waits for
+    others: new work would be refused, and the kernel would kill processes that it ends with the
+    thread that started them. Python waits at its end for what was submitted.
     """
 
     def __init__(self, count: int, name: str) -> None:

@@ -48,8 +48,8 @@ def _compare(before: str, after: str) -> tuple[list[str], list[str], Iterable[Op
     """Return the parts of both texts, and the operations that turn the first into the second, as
     difflib writes them.
 
-    difflib's result is easier to read, and its time grows with the cube of the length; that of the
-    longest common subsequence is a 64th of the square.
+    difflib's result is easier to read, and its time grows with the cube of the length; the longest
+    common subsequence takes a 64th of the square.
     """
     is_long = len(before) + len(after) > MAX_CHARACTERS
     if not is_long:

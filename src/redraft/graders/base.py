@@ -573,7 +573,7 @@ def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[
     """Return a ranking and its ties from several comparisons (Copeland 1951).
 
     In each pair, the candidate that most comparisons place higher gets a point; in a tie both get
-    half. Candidates with equal points tie, and so do those of a cycle (a beats b beats c beats a).
+    half. Candidates with equal points tie, and so do all in a cycle (a beats b beats c beats a).
     """
     ranks = [vote.ranks for vote in votes]
     ids = sorted(set().union(*ranks))

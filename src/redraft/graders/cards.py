@@ -60,8 +60,8 @@ class Measure:
 
     @property
     def beats_chance(self) -> bool:
-        """Whether the whole interval lies above chance, on enough rows; those of one cluster count
-        as one.
+        """Whether the whole interval lies above chance, on enough rows; the rows of one cluster
+        count as one.
         """
         return (
             (self.n if self.clusters is None else self.clusters) >= MIN_ROWS
@@ -103,7 +103,7 @@ class Card:
     `unjudged` counts the cases without a verdict (an outage, the budget, no recorded output),
     `skipped_rows` the rows of `data` that could not be understood, `repeated_rows` those that were
     equal to another one and do not count. `source` is "live", or the format in which recorded
-    outputs were read. `sha256` is that of the labelled file. `calibration` maps scores to people's
+    outputs were read. `sha256` belongs to the labelled file. `calibration` maps scores to people's
     labels (kinds score and pass, 100 labels or more).
     """
 

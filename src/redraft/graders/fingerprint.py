@@ -54,8 +54,8 @@ def grader_fingerprint(
 ) -> str:
     """Return 16 hex digits for a grader, a plan or an editor.
 
-    `identity_of(model)` returns the identity of a model that a grader names; for None, that of the
-    judge. `no_limit` stands for the `max_tokens` of a grader that sets none.
+    `identity_of(model)` returns the identity of a model that a grader names; for None, the
+    judge's. `no_limit` stands for the `max_tokens` of a grader that sets none.
     """
     try:
         return Hasher(identity_of, no_limit=no_limit).digest(grader)[:16]
@@ -341,7 +341,7 @@ def _class_source(cls: type) -> str:
 
 
 def _qualified_name(target: Any) -> str:
-    """Return the name of a class or function. That of user code has no module: its source
+    """Return the name of a class or function. The name of user code has no module: its source
     identifies it.
     """
     if is_own(target):

@@ -3,7 +3,7 @@
 The names come from `catalog` (judges, rubric files in `gallery/`, computed graders), from the kinds
 of requirements, and from other packages' entry points in the group `redraft.graders`. An entry
 point never replaces one of Redraft's names. Listing the entries loads no grader. Names that are
-none of these may be those of other libraries (`aliases`).
+none of these may come from other libraries (`aliases`).
 
 A name may be foreign: someone chose it who may choose no file, no code and no host, such as a
 client of a server, or an agent with a tool. Then it stands for a requirement without a file, a

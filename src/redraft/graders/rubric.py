@@ -457,7 +457,7 @@ def aliased_rubric(name: str) -> str | None:
     """Return the rubric of the gallery by which the grader of another library judges; None for any
     other name.
 
-    A name in the gallery is not that of another library. Raises ConfigError for a grader that
+    A name in the gallery is no name of another library. Raises ConfigError for a grader that
     Redraft does not have, and for one that has no rubric.
     """
     if is_gallery_rubric(name):

@@ -5,7 +5,7 @@ A grader has a name and a method `grade` or `compare`; whatever else it says of 
 does. The session does so once for each panel; everyone else reads `GraderTraits`.
 
 A trace cannot store the graders, so it stores for each a `PanelGrader`: its name, its weight, and
-those of its traits by which a plan decides.
+the traits by which a plan decides.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ class EndpointCapabilities:
         self._models: dict[str, ModelCapabilities] = {}
 
     def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
-        """Return those of the model with this identity. `name` is used in the log."""
+        """Return the capabilities of the model with this identity. `name` is used in the log."""
         # an identity may contain an address that is private
         known = self._model(sha256(identity.encode()).hexdigest()[:16])
         known.name = known.name or name
@@ -385,7 +385,7 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
     """Make requests in the form that a model accepts, and learn from refusals.
 
     `capabilities` is what is known of the model, `formats` are the response formats to try,
-    strictest first. The usage of a reply or an error includes that of the requests that were
+    strictest first. The usage of a reply or an error includes the requests that were
     refused before.
     """
     call = fall_back_formats(call, capabilities, formats)

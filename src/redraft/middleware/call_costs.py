@@ -181,7 +181,7 @@ def _kinds(size: PromptSize) -> tuple[int, int, int, int, int]:
 class TokenRates:
     """The reported tokens per byte of one kind of text, by the size of the prompts.
 
-    The ratio of a short prompt is mostly that of its template, and says little of a long one. A
+    The ratio of a short prompt is mostly its template's, and says little of a long one. A
     text is therefore estimated by the highest ratio among those that were not short, or at least
     half its size.
     """
@@ -193,7 +193,7 @@ class TokenRates:
         self._count = 0
 
     def record(self, size_bytes: int, ratio: float) -> None:
-        """Record the tokens per byte of a text, in a prompt with those of the chat template."""
+        """Record the tokens per byte of a text, in a prompt together with the chat template's."""
         self._count += 1
         self._reports = _highest([*self._reports, (size_bytes, ratio)])
 
@@ -322,14 +322,14 @@ class TokenEstimator:
                 rates.record(count, tokens / count)
 
     def note_overrun(self, tokens: int, max_tokens: int) -> None:
-        """Learn how many tokens the endpoint counts in an answer that is cut off; that of one that
-        ignores `max_tokens` is not.
+        """Learn how many tokens the endpoint counts in an answer that is cut off; an answer that
+        ignores `max_tokens` is not one.
         """
         if max_tokens <= tokens <= MAX_OVERRUN * max_tokens:
             self._overrun = max(self._overrun or 1.0, tokens / max_tokens)
 
     def _note_image(self, tokens: float) -> None:
-        """Learn the tokens of an image from those of a prompt, its text included."""
+        """Learn the tokens of an image from the tokens of a prompt, its text included."""
         self._largest_image = max(self._largest_image, tokens)
         likely = max(LARGE_IMAGE_TOKENS, FEW_MARGIN * self._largest_image)
         self.image_tokens = max(self._largest_image, min(self.max_image_tokens, likely))

@@ -2,7 +2,7 @@
 this request?
 
 Servers have no common code for what they refuse: the status says that it is a refusal, their
-message says of what. The words here are those of OpenAI, Azure, Anthropic, Gemini, Mistral, Groq,
+message says of what. The words here come from OpenAI, Azure, Anthropic, Gemini, Mistral, Groq,
 Together, DeepSeek, Bedrock, OpenRouter, vLLM, SGLang, llama.cpp (which passes on the errors of chat
 templates), LM Studio and Ollama. An error that names nothing is no refusal here.
 """

@@ -433,7 +433,7 @@ def _bucket(name: str, per_minute: float | None, clock: Callable[[], float]) -> 
 def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
     """Hold each call until the limiter admits it, and report to the limiter how it ended.
 
-    The reply's usage includes that of attempts that the limiter repeated, as retries; each attempt
+    The reply's usage includes the attempts that the limiter repeated, as retries; each attempt
     is reserved in the budget.
     """
     answered_formats: set[Format] = set()
@@ -449,7 +449,7 @@ class LimitedCall:
     """One call to an endpoint, with the attempts that the limiter repeats and the probes sent for
     it.
 
-    `reserve_again` is that of the open ledger, and `spent` the usage of earlier attempts that it
+    `reserve_again` belongs to the open ledger, and `spent` the usage of earlier attempts that it
     has not settled. `timeout` is the error of the last attempt if it timed out, while the limiter
     finds out whether the endpoint answers.
     """
@@ -559,7 +559,7 @@ class LimitedCall:
         return self.timeout
 
     def _total_usage(self, usage: Usage) -> Usage:
-        """Return the usage of all attempts, given that of the last."""
+        """Return the usage of all attempts, given the usage of the last."""
         return (self.spent + usage).as_single_answer()
 
 

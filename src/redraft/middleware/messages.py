@@ -65,7 +65,7 @@ def _merge(messages: Sequence[Message]) -> Message:
 
 
 def _join(messages: Sequence[Message]) -> Message:
-    """Return one message for several. Its fields are those of the first that has them."""
+    """Return one message for several. It has each field of the first that has it."""
     contents = [message.get("content") or "" for message in messages]
     texts = list(takewhile(lambda content: isinstance(content, str), contents))
     content: Any = "\n\n".join(filter(None, texts))

@@ -230,7 +230,7 @@ class MeteredCall:
         return await self.reserve()
 
     def total_usage(self, usage: Usage) -> Usage:
-        """Return the usage of all attempts, given that of the last."""
+        """Return the usage of all attempts, given the usage of the last."""
         return (
             usage
             if self.previous_usage == NO_USAGE

@@ -27,11 +27,11 @@ from ..loop.task import message_text
 from ..protocols import Call, Reply, Request
 
 WORDS, PACKED_BYTES = 2.0, 7.0  # for each token: no text has more
-# no usual text has more; enough if the count is that of a window
+# no usual text has more; enough if the count is a window's
 WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = (1.1, 3.5)
 # windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
 WINDOW_STEP, WINDOW_SLACK = (512, 8)
-# a lower count is not that of a window: some servers count what their cache did not hold, or
+# a lower count is no window's: some servers count what their cache did not hold, or
 # nothing
 ASCII_SPACES = b" \t\n\r\v\f\x1c\x1d\x1e\x1f"  # of which `str.split` takes each for white space
 MIN_TOKENS = 128

@@ -117,7 +117,7 @@ def json_type_name(value: object) -> str:
 
 
 def read_finish(choice: Mapping[str, Any], usage: Usage = UNKNOWN_USAGE) -> str | None:
-    """Return OpenAI's reason to finish for that of a choice, whole or in a stream; None if it
+    """Return a choice's reason to finish, by OpenAI's names, whole or in a stream; None if it
     states none.
 
     Raises ModelError if the choice states an error, or did not end as a whole answer does.

@@ -46,7 +46,7 @@ LOGGERS = frozenset(
         *("huggingface_hub", "pydantic_ai"),
     )
 )
-"""Those of vendors' packages and their HTTP clients."""
+"""The names of vendors' packages and of their HTTP clients."""
 
 MAX_DEPTH, MAX_OBJECTS = 6, 2000  # limits of the search for clients and keys below a model
 

@@ -162,7 +162,7 @@ def path_hint(url: str, suffix: str = CHAT_PATH) -> str:
 
 
 def redacted_model_name(spec: str) -> str:
-    """Return a name that may contain an address, such as that of a model, without secrets.
+    """Return a name that may contain an address, such as a model's, without secrets.
 
     `embedding:http://u:pw@host/v1?key=K#m` becomes `embedding:http://host/v1#m`.
     """

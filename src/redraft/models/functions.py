@@ -25,7 +25,7 @@ class CallableModel:
     """A function `(messages) -> text` as a model. It may be async, or else runs in a thread; it may
     also return a `Reply`.
 
-    Parameters named `tools` and `tool_choice` are passed those of the task by keyword; without
+    Parameters named `tools` and `tool_choice` receive the task's, by keyword; without
     them, a task with tools is a ConfigError. Its usage is unknown. Only with a `name`, or if the
     function is an object with an attribute `identity`, can later runs find its answers in a cache
     and its rows in a journal. An attribute `name` is the name to show.

@@ -251,8 +251,8 @@ class HttpExchange:
 
 
 def proxy_for(proxy: str | None, url: str) -> str | None:
-    """Return the proxy for requests to a URL: the configured one, or that of the environment if it
-    is "env".
+    """Return the proxy for requests to a URL: the configured one, or the environment's if it is
+    "env".
     """
     if proxy != "env":
         return proxy

@@ -99,8 +99,8 @@ def check_server(url: str, name: str) -> None:
 
 
 def port_of(parts: SplitResult) -> int:
-    """Return the port of a URL, or that of its scheme. Raises ValueError for port 0, and KeyError
-    for a scheme that is not HTTP.
+    """Return the port of a URL, or the default of its scheme. Raises ValueError for port 0, and
+    KeyError for a scheme that is not HTTP.
     """
     default = {"http": 80, "https": 443}[parts.scheme]
     if parts.port == 0:

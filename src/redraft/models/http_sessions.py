@@ -1,8 +1,8 @@
 """The sessions of aiohttp: one for each event loop, the wait for room in this process, and what a
 failure means.
 
-Only this module knows aiohttp; the first request imports it, because the import takes as long as
-that of all of Redraft that refines. How long a request may take, how large its answer may be and
+Only this module knows aiohttp; the first request imports it, because its import takes as long as
+all the code of Redraft that refines. How long a request may take, how large its answer may be and
 what a status means is decided in `http_client`.
 """
 
@@ -161,7 +161,7 @@ class HttpSession:
                 headers=request.headers,
                 data=None if request.body is None else _Body(request.body, on_send),
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(  # (all others are those of `http_client`)
+                timeout=aiohttp.ClientTimeout(  # (`http_client` has all others)
                     total=None, connect=seconds, ceil_threshold=seconds
                 ),
                 proxy=request.proxy,

@@ -449,7 +449,7 @@ def request_body(name: str, request: Request, **parameters: Any) -> dict[str, An
 def complete_body(
     body: dict[str, Any], request: Request, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a body with a model's own parameters and those of the request, which win; what is None
+    """Return a body with the parameters of a model and of the request, which win; what is None
     is left out.
     """
     own = extra_parameters(request, extra) if extra else {}

@@ -1,7 +1,7 @@
 """A client of the openai package (`OpenAI`, `AsyncOpenAI`, `AzureOpenAI`, ...) as a model.
 
-The client sends the request with its own key, address, headers and HTTP client; what it sends and
-receives is otherwise that of `openai_chat`. Its retries are switched off, because middleware
+The client sends the request with its own key, address, headers and HTTP client; otherwise it
+sends and receives what `openai_chat` does. Its retries are switched off, because middleware
 retries. A synchronous client runs in a thread of its own for each call, which ends with the call
 or, after a cancellation, with the next part of the response.
 """

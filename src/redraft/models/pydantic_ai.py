@@ -306,7 +306,7 @@ class _EnteredModel:
 
 
 def _to_messages(request: Request, model: Any) -> list[Any]:
-    """Convert messages: those of the assistant become responses, all others parts of requests."""
+    """Convert messages: the assistant's become responses, all others parts of requests."""
     from pydantic_ai.messages import (
         ModelRequest,
         ModelResponse,
@@ -477,7 +477,7 @@ def _raised_in_pydantic_ai(error: Exception) -> bool:
 
 
 def _call_error(error: Any, message: str, mask: Mask) -> ModelError:
-    """Return what a failed call means. That of which nothing more is known may be repeated."""
+    """Return what a failed call means. A failure of which nothing more is known may be repeated."""
     failure = model_error(error, mask)
     if failure.retryable and failure.retry_after is None:
         failure.retry_after = getattr(error, "retry_after", None)

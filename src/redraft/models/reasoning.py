@@ -83,7 +83,7 @@ def split_reasoning(text: str, *more_tags: str) -> SplitText:
     """Return the answer and the reasoning in a text. Tokens that end a turn, at the end of the
     answer, belong to neither.
 
-    `more_tags`: names of further tags for reasoning, besides those of the model families.
+    `more_tags`: names of further tags for reasoning, besides the model families' own.
     """
     if not ("<" in text or "THINK]" in text or "\u25c1" in text or _BARE_ANALYSIS.match(text)):
         return SplitText(text, "", None)

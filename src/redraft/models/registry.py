@@ -65,9 +65,9 @@ def connect(
         base_url: The address of an OpenAI-compatible server with a model of this name, such as
             "https://host/v1"; for a vendor such as "anthropic:NAME", the address of its API. Keys
             of the environment are not sent to it unless they belong to it.
-        env: Environment in which keys are looked up. None means that of the process.
+        env: Environment in which keys are looked up. None means the process's.
         params: Parameters that the model with this name needs in every call of a run, whatever its
-            role, such as `{"enable_thinking": False}`; those of the call win.
+            role, such as `{"enable_thinking": False}`; the parameters of the call win.
         **options: Passed to the client that is made, such as `headers` or `extra_body`.
 
     Returns:
@@ -348,7 +348,7 @@ def _origin(url: str) -> tuple[str, str | None, int]:
 
 def server_url(server: str, env: Mapping[str, str]) -> str:
     """Return the base URL of a local server. OLLAMA_HOST, in any form that Ollama accepts, changes
-    that of Ollama.
+    Ollama's.
     """
     ollama_host = env.get("OLLAMA_HOST", "").strip() if server == "ollama" else ""
     if not ollama_host:

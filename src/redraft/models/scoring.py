@@ -2,7 +2,7 @@
 embeddings, moderation.
 
 `ScoringModel` is a `Model`, so that its calls get the same retries, timeouts, limits, budgets and
-cache as those of a chat model. The last message of a request is the text to be scored, the messages
+cache as a chat model's. The last message of a request is the text to be scored, the messages
 before it are the task. The reply is JSON: {"score": NUMBER} or, from a moderation endpoint,
 {"flagged": BOOL, "category_scores": {...}, "categories": {...}}.
 
@@ -185,8 +185,8 @@ def connect_embeddings(model_name: str) -> ScoringModel:
 
 
 def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> ScoringModel:
-    """Return the client of an API beside that of chat models. A URL may include its path, as those
-    of reward models do.
+    """Return the client of an API beside the one for chat models. A URL may include its path, as
+    the URLs of reward models do.
     """
     address, hash_sign, name = model_name.partition("#")
     model_name = (
@@ -315,7 +315,7 @@ def _read_classify(data: Any, label: str) -> dict[str, Any]:
 
 
 def _read_pooling(data: Any, label: str) -> dict[str, Any]:
-    """Return the only number, or that of the last token."""
+    """Return the only number, or the last token's."""
     values = _only_item(data, "data").get("data")
     last = values[-1] if isinstance(values, list) and values else None
     if isinstance(last, list):

@@ -2,7 +2,7 @@
 
 A wrong key is a 400 at Gemini and xAI, an account without money a 429 at Zhipu and Moonshot, an
 unknown model a 400 at DeepSeek and litellm, and a content filter has another code at each. The
-words here are those of their documents and of public reports. An error may quote the request, so
+words here come from their documents and from public reports. An error may quote the request, so
 that words show less than a code or a status: `ModelError.inferred` says that there were only words.
 `waits` reads how long a server asks to wait.
 """

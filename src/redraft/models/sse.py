@@ -231,7 +231,7 @@ class ToolCallAssembler:
     """Assembles tool calls from the parts in a stream, in the order in which they began.
 
     A part belongs to the call with its `index`; without one, to that with its `id`, or else to the
-    last call. A part with a name and an ID that differs from that of the call at its index begins a
+    last call. A part with a name and an ID other than the ID of the call at its index begins a
     new call, because some servers number every call 0.
     """
 

@@ -24,8 +24,8 @@ class ModelTraits(NamedTuple):
       attribute, the schema is described in words.
     - `tools`, `tool_choice`: what its own parameters offer to requests with `is_generation`.
       `may_offer_tools`: it does not say what it offers, and may offer tools of its own.
-    - `params`: parameters that it needs in every call. `parameters`: those of OpenAI's chat
-      protocol that it is known to take.
+    - `params`: parameters that it needs in every call. `parameters`: the parameters of
+      OpenAI's chat protocol that it is known to take.
     - `takes_probes`: it is a chat model, with one prompt, to which a batch may send short requests
       to see whether its endpoint answers.
     - `writes_text`: its answers have tokens. `operation`: what its calls are in telemetry.

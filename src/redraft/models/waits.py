@@ -25,7 +25,7 @@ BUSY_STATUSES = frozenset({429, 503, 529})
 MAX_FIELDS = 200  # of a body
 MAX_TEXT = 8000  # characters of its texts
 MAX_SECONDS = 366 * 86_400.0  # of a wait that is believed, but for Retry-After
-# seconds after which a call may succeed although its quota is that of a day: some are refilled all
+# seconds after which a call may succeed although its quota is for a day: some are refilled all
 # the time
 SHORT_WAIT = 60.0
 # from these on, a number is a time in seconds, or in milliseconds, since 1970
@@ -72,7 +72,7 @@ _NO_QUOTA = (
     r"\blimit:? ?0(?= ?(?:$|[,;/)\n*]|\.(?!\d)))"
     r"|quota_?(?:id|limit)\W{1,8}\w{0,80}?PerDay|quota_?(?:limit_?)?value\W{1,8}0(?![\d.])"
 )
-_PERIOD = (  # the first one in a text is that of the limit; a later one may belong to an offer
+_PERIOD = (  # the first one in a text belongs to the limit; a later one may belong to an offer
     r"(?:per|by|/)[ _-]?(?:sec|min|hour)|\b[RTI]P[MS]\b"
     r"|(?P<long>(?:per|by|/)[ _-]?(?:day|month)|\b(?:daily|monthly)\b|\b[RTI]PD\b)"
 )

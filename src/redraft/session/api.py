@@ -147,7 +147,7 @@ async def stream(
 ) -> AsyncGenerator[Trace, None]:
     """Refine, and yield the trace after each new record.
 
-    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that what
+    The last trace has an `outcome`. Arguments and errors are as in `refine`, except that what
     ends the run, such as a budget, or a model or grader that fails, raises no error: it is the
     reason in the outcome. If the generator is cancelled or closed early, it makes no further call.
 

@@ -102,7 +102,7 @@ class Models:
         """The client of the model that graders ask who name none; None if there is none. Raises
         ConfigError.
 
-        If the model that writes judges, its parameters are beneath those of the judge.
+        If the model that writes judges, its parameters are beneath the judge's.
         """
         params, judge, argument = self.options.judge_params or {}, self.judge, "judge"
         if judge is None:

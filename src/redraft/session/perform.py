@@ -58,7 +58,7 @@ class ModelClient:
 
     `price` is the price of its tokens (None: unknown), `costs` estimates the cost of its calls
     (None: there is no budget), `endpoint` names the model and its address, for messages.
-    `max_tokens` is that of requests that set none (None: no limit).
+    `max_tokens` applies to requests that set none (None: no limit).
     """
 
     name: str
@@ -78,7 +78,7 @@ class Roles:
     `request` is what each request that writes has besides its messages: how it samples, the tools
     of the task, the schema of the answer's form. `connect_client` returns the clients of models
     that graders name themselves. `answer` is the form of the answer (None: text).
-    `known_fingerprints` are those of graders, by name.
+    `known_fingerprints` has the graders' fingerprints, by name.
     """
 
     writer: ModelClient | None = None
@@ -145,8 +145,8 @@ class StepClient:
     cancelled ones.
 
     `repeat`: the response cache keeps repeats apart. `answer` is the form of the answer, for
-    functions that grade its value. `calls` are those of the step, which the clients that
-    `with_options` makes share.
+    functions that grade its value. `calls` belong to the step, and the clients that
+    `with_options` makes share them.
     """
 
     client: ModelClient | None
@@ -309,7 +309,7 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
 
 
 def _client_for(step: Work, roles: Roles) -> StepClient:
-    """Return the client of a step: that of its grader, or of the writer."""
+    """Return the client of a step: its grader's, or the writer's."""
     match step:
         case Grade() | Compare():
             return StepClient(

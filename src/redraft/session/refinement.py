@@ -182,7 +182,7 @@ def make_refinement(
 
     `owns_session`: it is the only one there, so it may spend all that is left, and closes the
     session. `model_searched`: a model was searched for, which the message says if there is none.
-    `plan` replaces that of the session; `settings` are its `plan_settings`, if they are known.
+    `plan` replaces the session's; `settings` are its `plan_settings`, if they are known.
     """
     start = _start_of(given)
     task, options = start.task, session.options

@@ -151,7 +151,7 @@ class Reservations:
                 return await self._grade(perform, step, max(c.id for c in step.candidates))
         record = await perform(step)
         if isinstance(step, Repair) and step.parent.id in self._pending:
-            # the reservation of a text is also that of its repair
+            # the reservation of a text also serves its repair
             self._pending[step.id] = self._pending[step.parent.id]
         return self._with_excess_note(record) if isinstance(record, Outcome) else record
 
@@ -204,8 +204,8 @@ class Reservations:
     async def _grade_alone(
         self, perform: Perform, step: Grade | Compare, member: PanelGrader | None
     ) -> Record:
-        """Perform a grade that was not reserved with its text, as that of a given text: its first
-        call reserves the others.
+        """Perform a grade that was not reserved with its text, such as the grade of a given text:
+        its first call reserves the others.
         """
         if member is None or isinstance(step, Compare) or not self._further_calls(member, step):
             return await perform(step)

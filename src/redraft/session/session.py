@@ -90,7 +90,7 @@ class Session:
 
     @property
     def knowledge(self) -> PriorKnowledge:
-        """What is known of the model and the graders before the run. It is that of any task: the
+        """What is known of the model and the graders before the run. It holds for any task: the
         requirements of tasks do not count.
         """
         if self._knowledge is None or not self._knowledge.panel:

@@ -154,14 +154,14 @@ class RunInfo:
 
     @property
     def display_name(self) -> str:
-        """The name for people: that of the file that the run writes, unless the run was given a
+        """The name for people: the name of the file that the run writes, unless the run was given a
         name of its own.
         """
         return display_name(self.name, self.metadata.get("output"))
 
 
 def display_name(run: str, output: str | None) -> str:
-    """Return the name of a run for people: that of the file that it writes, unless it was given a
+    """Return the name of a run for people: its output file's, unless it was given a
     name of its own.
     """
     file = PurePath(output or "-").name
@@ -174,7 +174,7 @@ def run_name(file: str) -> str:
 
 
 def is_file_of_run(noted: str, file: str, journal: Path) -> bool:
-    """Return whether a file is that which a run has noted: that of its path, or of its name in the
+    """Return whether a file is the one that a run has noted, by its path, or by its name in the
     folder of the journal.
 
     A relative path is noted as it was typed, in a folder that may be another one now, or have moved

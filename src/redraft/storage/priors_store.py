@@ -32,7 +32,7 @@ class PriorsKey:
     """A model and the graders of its score.
 
     `key` (16 hex digits) is a digest of everything that decides the scores. `model` and `graders`
-    are names for people; `fingerprints` are those of the graders, in the same order.
+    are names for people; `fingerprints` has the graders' fingerprints, in the same order.
     """
 
     key: str

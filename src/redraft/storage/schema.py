@@ -69,7 +69,7 @@ MAX_SQL_BYTES = 2**14
 PROGRESS_STEPS = 100_000
 """Steps of SQLite's virtual machine between two checks of the time."""
 CACHED_STATEMENTS = 300
-"""Statements that a connection keeps prepared: those of a journal for up to 32 rows at a time."""
+"""Statements that a connection keeps prepared: enough for writing up to 32 rows at a time."""
 LOG_MILLISECONDS = 500
 """How long `empty_log` waits for those who read."""
 CHECK_TIMEOUT = 30.0
@@ -172,8 +172,8 @@ def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[
 
 
 def check_file(path: Path) -> None:
-    """Raise StoreError unless a file is new or its first bytes are those of a journal of this
-    schema, or of an earlier one that can be read.
+    """Raise StoreError unless a file is new or begins as a journal of this schema does, or of an
+    earlier one that can be read.
     """
     try:
         resolve_path(path)

@@ -315,7 +315,7 @@ def write_atomic(
     """Write a text file so that a reader sees all of the old or all of the new text. Raises
     OSError.
 
-    `private` and `follow` are those of `AtomicFile`. A device or a pipe is written to directly.
+    `private` and `follow` are as in `AtomicFile`. A device or a pipe is written to directly.
     """
     data = text.encode("utf-8", "replace")
     if follow and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():

@@ -183,7 +183,7 @@ def _mount(libc: Any, setup: dict[str, Any]) -> None:
         MS_NOSUID | MS_NODEV,
         setup["mount"].encode(),
     )
-    # those of this machine: their owner could change their rights and times
+    # this machine's own: their owner could change their rights and times
     for device in setup["devices"]:
         flags = os.statvfs(device).f_flag & (MS_NOSUID | MS_NOEXEC)
         _call(

@@ -2,10 +2,10 @@
 needs, and refuses the rest.
 
 A call that is not listed fails with EPERM, so most programs see an ordinary error. A call by the
-numbers of another architecture (32-bit calls, x32) ends the process. The numbers are those of
+numbers of another architecture (32-bit calls, x32) ends the process. The numbers stand in
 `asm/unistd_64.h` and `asm-generic/unistd.h` of Linux.
 
-The instructions are those of classic BPF; see `Documentation/userspace-api/seccomp_filter.rst` of
+The instructions are classic BPF; see `Documentation/userspace-api/seccomp_filter.rst` of
 Linux.
 """
 
@@ -123,7 +123,7 @@ def filter_program(*, is_tool: bool, writing: Writing = "files", machine: str = 
     `writing` says what the program may do to files that another part of the sandbox lets it see:
     everything ("files"), nothing but open them and write ("existing files"), or that without
     cutting them when it opens them ("untruncated files"). Without "files" it cannot read extended
-    attributes, either, since Landlock does not hide those of other files.
+    attributes, either, since Landlock does not hide the attributes of other files.
 
     Raises SandboxUnavailableError for another machine than x86_64 and aarch64.
     """

@@ -5,7 +5,7 @@ It starts as a bare interpreter and imports the function of a job on first use. 
 limits the CPU time of each job, so code that holds the interpreter's lock cannot escape it; memory
 is limited if the system supports it. On Linux the kernel kills the worker when its parent ends, and
 a worker starts no process and opens no connection: the limits and the filter of system calls are
-those of the sandbox, set by the functions of its bootstrap. Elsewhere it ends when it next reads a
+the sandbox's, set by the functions of its bootstrap. Elsewhere it ends when it next reads a
 job, at the latest after the CPU limit or the watchdog. The module itself imports nothing of
 Redraft.
 """

@@ -44,7 +44,7 @@ class ComputedGrader:
     composed form of Unicode.
 
     It is called at once for short texts, in a thread for longer ones, and in a worker process for
-    long ones; that of a user's subclass never in a worker, and so without a limit.
+    long ones; a user's subclass never in a worker, and so without a limit.
     """
 
     name: str

@@ -28,7 +28,7 @@ class NumberAccuracy(ComputedGrader):
     Each number of the answer counts for one number of the reference at most. With `order`, they
     must come in the order of the reference (the longest common subsequence counts); without it, in
     any order. Numbers of the answer that fit none cost nothing, so an answer that lists many
-    numbers scores high; without `extra`, the share is that of the longer list, and they cost as
+    numbers scores high; without `extra`, the share refers to the longer list, and they cost as
     much as missing ones.
 
     The difference may be at most `absolute` or `relative` times the reference's size, whichever is

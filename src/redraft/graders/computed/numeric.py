@@ -142,7 +142,7 @@ def final_numbers(text: str, pick: str) -> list[Number]:
 
 
 def reference_numbers(text: str) -> list[Number]:
-    """Return the final number of a reference, or those of its list; none if it marks several
+    """Return the final number of a reference, or the numbers of its list; none if it marks several
     different answers.
     """
     text = standing_text(text)

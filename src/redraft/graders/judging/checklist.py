@@ -146,9 +146,9 @@ class Checklist(LlmJudge):
 
     `questions` are texts or (text, weight) pairs, or a file that holds `questions`. With None, the
     model generates at most `n` (1-40) from each task, with one more call per task. The grader
-    caches those of the last 1024 tasks; another process generates them again, unless the response
-    cache holds them. `model`, `max_tokens`, `max_eval_chars`, `images` and `params` are as in
-    `Judge`. Raises ConfigError.
+    caches the criteria of the last 1024 tasks; another process generates them again, unless the
+    response cache holds them. `model`, `max_tokens`, `max_eval_chars`, `images` and `params` are as
+    in `Judge`. Raises ConfigError.
     """
 
     questions: QuestionsInput | None = None

@@ -1,5 +1,5 @@
 """Judges whose prompt and whose form of reply may be a user's own: a template, and JSON whose keys
-the user names (see `template`), or that of a pydantic model, which validates the replies.
+the user names (see `template`), or a pydantic model, which validates the replies.
 
 Reading is as strict as with the judges' own form: one JSON object, numbers on the scale, nothing
 that has to be guessed. The schema that is sent asks for every key of the form, in the order of the
@@ -87,8 +87,8 @@ def form_schema(form: Paths, template: str, **parts: Any) -> dict[str, Any]:
     """Return the JSON schema of a reply in a form, whose keys stand in the order in which the
     template writes them.
 
-    `parts` are the schemas of further parts. A key that the template writes beside those of the
-    form is asked for, too.
+    `parts` are the schemas of further parts. A key that the template writes beside the form's
+    own is asked for, too.
     """
     schemas = {**PART_SCHEMAS, **parts}
     leaves: dict[KeyPath, Any] = {}
@@ -297,8 +297,8 @@ class TypedForm:
 
     @classmethod
     def of(cls, value: Any) -> TypedForm | None:
-        """Return the form that a value is, or that of a model; None for any other value. Pydantic
-        is not imported.
+        """Return the form that a value is, or the form of a model; None for any other value.
+        Pydantic is not imported.
         """
         is_model = isinstance(value, type) and hasattr(value, "model_validate_json")
         form = cls(value) if is_model else value
@@ -315,8 +315,8 @@ class TypedForm:
         return f"{self.name} {self.answer.fingerprint}"
 
     def schema(self, score: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON schema of a reply; `score` is that of a score whose bounds the model does
-        not state.
+        """Return the JSON schema of a reply; `score` is the schema of a score whose bounds the
+        model does not state.
         """
         schema, bounds = self.answer.schema, {} if self.scale else score
         properties = schema["properties"].items()
@@ -345,8 +345,8 @@ class TypedForm:
 def _with_bounds(
     name: str, schema: Mapping[str, Any], score: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the schema of a field with the bounds that it does not state itself: those of a score,
-    and those of texts.
+    """Return the schema of a field with the bounds that it does not state itself, of a score and of
+    texts.
     """
     if name == "score" and score:
         if "anyOf" in schema:  # numbers of several types
@@ -369,7 +369,7 @@ def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _types_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
-    """Return the types of what follows a schema: those of JSON, lists as "list of string"."""
+    """Return the JSON types of what follows a schema, lists as "list of string"."""
     schema = _target(schema, root)
     if "anyOf" in schema:
         return {name for each in schema["anyOf"] for name in _types_of(each, root)}

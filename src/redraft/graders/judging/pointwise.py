@@ -263,7 +263,7 @@ class Judge(TemplateJudge):
 
     @property
     def score_step(self) -> float | None:
-        """The distance between two neighbouring scores: that of the scale, divided by the criteria.
+        """The distance between two neighbouring scores: the scale's, divided by the criteria.
 
         None if decimals occur, or if criteria have different weights: then the distances differ.
         """

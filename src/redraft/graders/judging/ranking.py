@@ -145,8 +145,8 @@ class Ranker(TemplateJudge):
         self._set_form()
 
     def _set_form(self) -> None:
-        """Check and set the template and the reply form; without one of its own, those of the
-        rubric if it compares answers.
+        """Check and set the template and the reply form; without one of its own, the
+        rubric's if it compares answers.
         """
         template, read, rubric = self._load_template(), self.read, self._rubric
         if (
@@ -287,7 +287,7 @@ def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
 
 
 def parse_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
-    """Return the comparison in a reply, whose keys are those of a form. Raises UnreadableOutput
+    """Return the comparison in a reply, whose keys a form names. Raises UnreadableOutput
     unless each answer is ranked exactly once.
     """
     own = OwnReply(read_object(reply.text), form)
@@ -443,7 +443,7 @@ class Pairwise(Ranker):
     """Ranks candidates by comparing pairs, each in both orders; a verdict that changes with the
     order is a tie.
 
-    The fields are those of `Ranker`; a template shows `{response_a}` and `{response_b}` (or
+    It has the fields of `Ranker`; a template shows `{response_a}` and `{response_b}` (or
     `{answer_1}` and `{answer_2}`). Up to `max_group_size` candidates (>= 2) are all compared with
     each other and ranked by their wins; a tie counts half. Of more, pairs are compared and winners
     advance until at most `max_group_size` are left; the others tie by the round they reached.
@@ -508,8 +508,8 @@ class Pairwise(Ranker):
 def parse_pair_reply(
     reply: Reply, form: Paths | None, first: Candidate, second: Candidate
 ) -> Comparison:
-    """Return the comparison of two answers in a reply: in a template's own form, or in that of
-    Redraft, which names the winner in fewer ways. Raises UnreadableOutput.
+    """Return the comparison of two answers in a reply: in a template's own form, or in
+    Redraft's, which names the winner in fewer ways. Raises UnreadableOutput.
     """
     own = OwnReply(read_object(reply.text), form or PAIR_PATHS)
     winner = own.winner if form else own.word("winner", WINNERS)
@@ -543,7 +543,7 @@ def merge_orders(forward: Comparison, backward: Comparison) -> Comparison:
 
 
 def rank_by_wins(comparisons: Sequence[Comparison]) -> Comparison:
-    """Return one ranking from the comparisons of all pairs. Reasons and changes are those of the
+    """Return one ranking from the comparisons of all pairs. Reasons and changes come from the
     pairs that the best one won.
     """
     if len(comparisons) == 1:

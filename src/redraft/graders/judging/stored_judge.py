@@ -78,7 +78,7 @@ async def judge_prompts(
     """Return the prompts that a judge sends about an answer, one for each call; [] if it judges
     without a call.
 
-    They are those of the first attempt: an unreadable reply is followed by a second one. The digits
+    They belong to the first attempt: an unreadable reply is followed by a second one. The digits
     in the delimiters are drawn anew each time. Raises ConfigError for a task that lacks what the
     judge shows, and for prompts that are too long.
     """
