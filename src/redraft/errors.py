@@ -234,8 +234,8 @@ def attachment(error: BaseException, name: str = "result") -> Any:
 
 
 def error_name(error: BaseException) -> str:
-    """Return the name under which an error is recorded: that of its nearest base class here, or of
-    its own class.
+    """Return the name under which an error is recorded: its nearest base class here, or its own
+    class.
     """
     return next(
         (kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()),

@@ -324,7 +324,7 @@ class Observer(Protocol):
     """Records what happens, and changes nothing of it: `redraft.telemetry` does."""
 
     def record_calls(self, call: Call, model: str, address: object, operation: str) -> Call:
-        """Return what makes the calls of a model and records them. `address`: that of its server,
+        """Return what makes the calls of a model and records them. `address`: where its server is,
         if it has one; `operation`: such as "chat".
         """
         ...
@@ -339,7 +339,7 @@ class Observer(Protocol):
         steps.
 
         `latest` returns the trace so far, `writer` is the name of the model that writes, and
-        `fingerprint` returns that of a grader by its name on the panel.
+        `fingerprint` returns a grader's by its name on the panel.
         """
         ...
 

@@ -84,7 +84,7 @@ class Engine:
         return self.trace
 
     def _start(self, steps: Iterable[Step]) -> None:
-        """Perform those of the steps that are not running yet, each in its own task."""
+        """Perform the steps that are not running yet, each in its own task."""
         for step in steps:
             if (slot := step.slot) not in self._running:
                 self._running[slot] = task = asyncio.ensure_future(
@@ -145,7 +145,7 @@ async def advance(
     *,
     by_rounds: bool = False,
 ) -> AsyncGenerator[Trace, None]:
-    """Yield the trace after every new record; the arguments are those of `Engine`. Closing the
+    """Yield the trace after every new record; the arguments are as in `Engine`. Closing the
     iterator ends the running steps.
     """
     async with Engine(trace, plan, perform, on_late_records, by_rounds=by_rounds) as engine:

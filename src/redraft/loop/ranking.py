@@ -47,7 +47,7 @@ def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
     """Return the answers, best first, and then those that were not graded. Tied and ungraded
     answers are sorted by age.
 
-    The criteria are those of `Trace.best`, which comes first. Copies of their parents, and ungraded
+    The criteria are as in `Trace.best`, which comes first. Copies of their parents, and ungraded
     answers that an editor's repair replaced, are left out.
     """
     rows: list[RankedAnswer] = []

@@ -642,7 +642,7 @@ class Outcome:
         p_target: Probability that the quality of the best candidate reaches the target, or None.
         labels: How many labels of people stand behind the score, the interval, the estimates, the
             forecast and the probability, which are then in people's points; None if they are in
-            those of the graders.
+            the graders' points.
 
     Raises:
         ValueError: A score or an interval is out of range.

@@ -47,7 +47,7 @@ RECORD_TYPES: dict[str, type] = {
     "failure": Failure,
     "outcome": Outcome,
 }
-# those of most values, which JSON has as they are
+# the types of most values, which JSON has as they are
 PLAIN_TYPES = frozenset((str, int, float, bool, type(None)))
 DECODER = json.JSONDecoder()
 RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}

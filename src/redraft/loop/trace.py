@@ -555,7 +555,7 @@ class Trace:
         return self.must_pass_rate(candidate.id), met, candidate.role == "given", candidate.id
 
     def top_candidates(self, ids: Sequence[int]) -> list[int]:
-        """Return those of these graded candidates that tie for best: only their age distinguishes
+        """Return which of these graded candidates tie for best: only their age distinguishes
         them (see `best`).
         """
         contenders, scores = list(ids), self.scores

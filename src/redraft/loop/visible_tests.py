@@ -1,7 +1,7 @@
 """The part of a task's tests that may be shown. Hidden tests, and their results, stay out of
 everything that a model reads.
 
-The forms of tests are those of `redraft.sandbox.code.parse_tests`; here only what marks a test as
+`redraft.sandbox.code.parse_tests` describes the forms of tests; here only what marks a test as
 hidden matters.
 """
 

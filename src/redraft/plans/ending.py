@@ -1,7 +1,7 @@
 """How a noise-aware plan ends: when its rules are met by the estimates, whether the two best are
 compared, and what a stop says.
 
-The estimates are those of `quality.posterior`, or what people would say of the texts if labels
+The estimates come from `quality.posterior`, or are what people would say of the texts if labels
 stand behind the judge.
 """
 

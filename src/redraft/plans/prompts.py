@@ -154,7 +154,7 @@ class Prompts:
         return _messages(trace, content)
 
     def _after_own_draft(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:
-        """Return the default messages after those of the user's draft prompt."""
+        """Return the default messages that follow the user's draft prompt."""
         return refinement_messages(trace, parent, self.draft_messages(trace))
 
     def drafts(self, trace: Trace, ids: Iterable[int]) -> list[Generate]:
@@ -220,7 +220,7 @@ class PromptTemplate:
 def prompt_fields(trace: Trace, parent: Candidate | None = None) -> dict[str, str]:
     """Return the fields of a template with their texts, for prompt functions that build on them.
 
-    The fields about an answer are those of `parent`. A field without content holds "(none)".
+    The fields about an answer describe `parent`. A field without content holds "(none)".
     """
     task = trace.task
     last = max(

@@ -55,7 +55,7 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
     folder = _working_folder([*shown, *program.packages.search_path])
     view = [
         *_view(added),
-        # that of a tool is writable in any case
+        # a tool's folder is writable in any case
         "--tmpfs" if program.is_tool and not has_capabilities else "--dir",
         folder,
         "--remount-ro",

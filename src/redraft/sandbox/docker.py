@@ -175,7 +175,7 @@ def _find_client() -> str:
 
 
 def _setup(image: str, program: Program) -> dict[str, Any]:
-    """Return the first frame: tools are those of the image, and so are the packages."""
+    """Return the first frame: tools and packages come from the image."""
     setup = restricted_setup(program) if sys.platform == "linux" else base_setup(program)
     content: dict[str, Any] = {"packages": []}
     if names := program.packages.search_path:

@@ -67,7 +67,7 @@ class Interpreter:
     """The interpreter: its executable, the files that it needs outside the system's folders, and
     its environment.
 
-    `hidden` are the folders below these and the system's that no program sees: those of packages.
+    `hidden` are the folders below these and the system's that no program sees (of packages).
     `libraries` are the folders of the standard library.
     """
 

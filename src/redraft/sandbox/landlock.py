@@ -35,7 +35,7 @@ DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 
 
 def launch(program: Program, *, version: int | None = None) -> Launch:
-    """Return how to start a program under Landlock; `version` lowers that of the interface. Raises
+    """Return how to start a program under Landlock; `version` lowers the interface's. Raises
     SandboxUnavailableError.
     """
     enforced = min(_kernel_version(), version or 1_000)

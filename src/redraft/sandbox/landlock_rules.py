@@ -100,7 +100,7 @@ def _keep_listings(hidden: list[str], package_files: list[str]) -> None:
         if real in names or any(path.startswith(f"{real}/") for path in hidden):
             finders[folder] = make_finder(folder)
             listed = names.get(real) or {*os.listdir(folder)}  # noqa: PTH208
-            # those of FileFinder, since Python 3.3
+            # attributes of FileFinder, since Python 3.3
             vars(finders[folder]).update(_path_cache=listed, _fill_cache=lambda: None)
 
     def find(folder: str) -> Any:

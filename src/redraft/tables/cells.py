@@ -103,7 +103,7 @@ class _Literal:
         return self._constant_or_array(token, depth)
 
     def _items(self, closing: str, depth: int) -> Any:
-        """Return the values up to a bracket. Between those of an array are spaces in place of
+        """Return the values up to a bracket. The values of an array are separated by spaces, not
         commas.
         """
         values: list[Any] = []

@@ -74,7 +74,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         "expected_output",
     ),
     "context": ("context", "document", "passage", "retrieved_contexts", "retrieval_context"),
-    # also those of MBPP, HumanEval and APPS
+    # also names of MBPP, HumanEval and APPS
     "tests": ("tests", "test_list", "test", "input_output"),
     "requirements": ("requirements",),
     "tools": ("tools",),
@@ -360,7 +360,7 @@ class NoResponseError(ConfigError):
 
 
 def with_one_response(task: Task) -> Task:
-    """Return the task with one response to grade, also that of a list of one.
+    """Return the task with one response to grade, also from a list of one.
 
     Raises ConfigError if there are several, and NoResponseError if there is none; then it names a
     column that would hold it if it were text.
@@ -480,7 +480,7 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
 def _find_responses(
     table: SampleColumns, columns: TaskColumns, excluded: set[str | None]
 ) -> tuple[str | None, str | None]:
-    """Return the column of the response, or that of a list of responses. Raises ConfigError if
+    """Return the column of the response, or of a list of responses. Raises ConfigError if
     there are both.
     """
     if columns.response and columns.responses:

@@ -32,7 +32,7 @@ SEPARATOR = re.compile(r"(?<!\\),")  # between the items of a list
 
 
 def is_promptfoo(columns: Iterable[str]) -> bool:
-    """Return whether columns are those of test cases of promptfoo."""
+    """Return whether columns belong to test cases of promptfoo."""
     return any(name.startswith((EXPECTED, METADATA, "__providerOutput")) for name in columns)
 
 

@@ -58,8 +58,8 @@ VALUE_SCANNER = json.JSONDecoder(parse_int=len, parse_float=len)  # finds where 
 
 
 class Row(NamedTuple):
-    """A row and its location, "file:line". For JSON documents and Parquet the number is that of the
-    row, from 1.
+    """A row and its location, "file:line". For JSON documents and Parquet the number counts rows,
+    from 1.
     """
 
     location: str
@@ -88,7 +88,7 @@ def iter_rows(
     one such list, or JSON Lines), .csv, .tsv (the first line names the columns, all values are
     texts; if the last column is "redraft_spreadsheet_safe", the apostrophes that Redraft put before
     texts are removed), .parquet (extra `parquet`); .gz and .zst (extra `zstd`) may follow, but not
-    after .parquet. The encoding of texts (None: that of `ENCODING`) and the separator of .csv and
+    after .parquet. The encoding of texts (None: as `ENCODING` says) and the separator of .csv and
     .tsv are recognised (see `text_format`). `on_error` is called with every row that cannot be
     read; without it the first one raises ConfigError. A file that cannot be read to its end raises
     ConfigError in any case.
@@ -190,7 +190,7 @@ def _open_unpacked(name: str, compression: str) -> Iterator[IO[bytes]]:
 
 
 def _read_error_types() -> tuple[type[Exception], ...]:
-    """Return the errors of reading and decompressing, with that of Zstandard if it is imported."""
+    """Return the errors of reading and decompressing, with Zstandard's if it is imported."""
     loaded = [library.ZstdError for name in ZSTD if (library := sys.modules.get(name))]
     return (OSError, EOFError, zlib.error, *loaded)
 

@@ -319,7 +319,7 @@ def _read_stdin() -> Iterator[bytes]:
 
 def _read_available(file: Any) -> bytes:
     """Read what is available. Wait without the lock of the file: Python crashes at exit if a thread
-    holds that of stdin.
+    holds the lock of stdin.
     """
     with suppress(OSError):  # `select` does not support it
         select.select([file], [], [])
@@ -410,7 +410,7 @@ def _check_ambiguous(name: str) -> None:
 def _check_name(name: str) -> None:
     """Raise ConfigError for loading scripts, and for names that the library takes for file formats.
 
-    Given a format without files, it reads those of the current folder.
+    Given a format without files, it reads the files of the current folder.
     """
     path = Path(name)
     if name.endswith(".py") or (path / f"{path.resolve().name}.py").is_file():

@@ -22,7 +22,7 @@ from ..base.checks import format_value
 from ..base.log import log
 
 ENCODING: ContextVar[str] = ContextVar("ENCODING", default="")
-"""The encoding of all tables that are text; "" recognises that of each."""
+"""The encoding of all tables that are text; "" recognises each table's."""
 BEGINNING_BYTES = 2**20  # of a file, by which it is recognised
 SAMPLE_RECORDS = 100  # by which the separator is recognised
 BYTE_ORDER_MARKS = (

@@ -384,7 +384,7 @@ class Output:
         self.close(complete=kind is None)
 
 
-# --- result columns beside those of the input
+# --- result columns beside the columns of the input
 # ----------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """OpenTelemetry: spans, evaluation events and metrics by the semantic conventions for generative
 AI.
 
-The rest of Redraft uses only the functions here, and the core only those of an `Observer`, which
+The rest of Redraft uses only the functions here, and the core only an `Observer`'s, which
 this module is. They do nothing, and import nothing, until the program has configured OpenTelemetry:
 `attributes` has what is said of a call, a step, a grade and a refinement, `recorder` says it,
 `environment` configures the SDK for the command line, and `requests` records what the gateway is
@@ -125,7 +125,7 @@ def record_refinement(
     record its steps.
 
     `latest` returns the trace so far, `writer` is the name of the model that writes, and
-    `fingerprint` returns that of a grader by its name on the panel.
+    `fingerprint` returns a grader's by its name on the panel.
     """
     recorder = active_recorder()
     return (

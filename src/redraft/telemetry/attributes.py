@@ -1,7 +1,7 @@
 """What is said of a call, a step, a grade and a refinement: names and values, by the conventions
 for generative AI.
 
-Pure: this module does not know OpenTelemetry. The conventions are those of the OpenTelemetry GenAI
+Pure: this module does not know OpenTelemetry. The conventions come from the OpenTelemetry GenAI
 repository, version 0.1.0; what they have no name for begins with `redraft.`. Tokens are
 `gen_ai.usage.*` on the span of a call only, and `redraft.usage.*` on the spans around it, so that a
 sum over all spans counts each token once. A value that is unknown has no attribute.
@@ -222,8 +222,8 @@ def step_name(step: Step) -> str:
 
 
 def step_attributes(step: Step, fingerprint: str | None) -> Attributes:
-    """Return what is known of a step before it is performed; `fingerprint` is that of its
-    grader.
+    """Return what is known of a step before it is performed; `fingerprint` is its
+    grader's.
     """
     values: dict[str, Any] = {"redraft.step": step.role}
     match step:

@@ -108,8 +108,8 @@ def _shut_down(providers: Iterable[Any]) -> bool:
 
 
 class ExportComplaints(logging.Handler):
-    """Counts the warnings of OpenTelemetry's own loggers. Those of its configuration are kept, too:
-    they quote variables.
+    """Counts the warnings of OpenTelemetry's own loggers. Warnings about its configuration are
+    kept, too: they quote variables.
     """
 
     def __init__(self) -> None:

@@ -289,7 +289,7 @@ def mapped_label(knots: Sequence[tuple[float, float]], score: float) -> float:
 
 
 def label_spread(expected: float, label_mean: float) -> float:
-    """Return the relative size of errors at an expected label: that of 0/1 labels, sqrt(p (1 - p)),
+    """Return the relative size of errors at an expected label: as of 0/1 labels, sqrt(p (1 - p)),
     with a lower limit.
     """
     return sqrt(max(label_mean * (1 - label_mean) / 3, 0.01) + expected * (1 - expected))

@@ -1,7 +1,7 @@
 """Diagnose a finished trace: one word for how it went, and the figures behind it (formulas:
 README.md).
 
-A pure function of the trace. Estimates and the prior noise are those of the trace's outcome; the
+A pure function of the trace. Estimates and the prior noise come from the trace's outcome; the
 noise is updated by repeated scores of the same text.
 """
 
@@ -53,7 +53,7 @@ def diagnose(trace: Trace) -> Diagnosis | None:
       that calls no model.
     - regression: refinements lowered the score, on average by more than the graders' noise
       explains, and the best answer is not a refinement.
-    - noise: the gain of the best answer over the first (if the first is the best: that of the best
+    - noise: the gain of the best answer over the first (if the first is the best: of the best
       other answer) is below 0.1 with 95 % confidence, and may be zero. Graders that call no model
       have no noise.
     - too few repeats: noise explains the difference, but would also hide a gain of 0.1 or more.

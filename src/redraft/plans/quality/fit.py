@@ -46,7 +46,7 @@ MAX_SHARED_TEXTS = (
     16  # of a tree that extends another one: few long ones begin alike, and each copy takes memory
 )
 SEARCH_TOLERANCE = 0.01  # shortest steps of the search, as shares of tau
-# tau: standard deviation of each coordinate around its previous value, for spreads that of the
+# tau: standard deviation of each coordinate around its previous value, for spreads of the
 # logarithm
 HYPERPRIOR_SD = {
     "level": 0.15,
@@ -183,7 +183,7 @@ def coordinates(tasks: Iterable[Observations]) -> tuple[str, ...]:
 
 
 def by_shape(tasks: Iterable[Observations]) -> Groups:
-    """Return tasks by the shape of their trees: those of one shape have the same covariances."""
+    """Return tasks by the shape of their trees: tasks of one shape have the same covariances."""
     groups: defaultdict[TreeShape, list[Observations]] = defaultdict(list)
     for task in tasks:
         groups[task.shape].append(task)
@@ -240,8 +240,8 @@ class Search:
     def standard_errors(
         self, point: Mapping[str, float], noise_error: float | None, drift_error: float
     ) -> dict[str, float]:
-        """Return the standard errors at the maximum: by the curvature there, the error of the
-        noise, and that of the drift.
+        """Return the standard errors at the maximum: by the curvature there, and the errors of
+        the noise and of the drift.
         """
         errors = self.curvature_errors(point)
         if noise_error:
@@ -261,8 +261,8 @@ class Search:
         return {**errors, "lift": hypot(errors["lift"], drift_error * has_drift)}
 
     def curvature_errors(self, point: Mapping[str, float]) -> dict[str, float]:
-        """Return the standard errors by the curvature of the log posterior, each at most that of
-        the hyperprior.
+        """Return the standard errors by the curvature of the log posterior, each at most the
+        hyperprior's.
         """
         steps = {name: HYPERPRIOR_SD[name] / 10 for name in self.names}
         top = self.height(point)

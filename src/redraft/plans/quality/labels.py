@@ -4,7 +4,7 @@ the calibration of its judge.
 The posterior estimates the quality of a text in points of the judge, from all scores of the task. A
 calibration maps one score to a label. Both meet in the *equivalent score*: the one score of a first
 draft that would lead to the same belief. With one draft that was scored once, the prediction is
-that of the calibration, whatever the priors are. README.md has the formulas.
+the calibration's, whatever the priors are. README.md has the formulas.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LabelPosterior:
         return self._label(score), self.calibration.scale_of(change)
 
     def _label_sd(self, candidate: int, sd: float) -> float:
-        """Return the standard deviation of the expected label if that of the quality is `sd`."""
+        """Return the standard deviation of the expected label, given the quality's, `sd`."""
         low, high = (
             self._label(self.equivalent(self.posterior.unlimited_mean(candidate) + step)[0])
             for step in (-sd, sd)

@@ -159,7 +159,7 @@ def update_sites(
     """Return the Gaussian observations that stand for the intervals of one text, each updated once,
     in order.
 
-    `mean` and `variance` are those of the impression given all scores, with these sites. `noise` is
+    `mean` and `variance` describe the impression given all scores, with these sites. `noise` is
     the noise variance of a score.
     """
     if len(intervals) == 1:

@@ -71,7 +71,7 @@ class ResultFacts:
             several.
         note: What its model noted on the best answer, such as that the prompt was cut.
         truncated: The best answer was cut off.
-        initial_score: The score of the first answer; of several given ones that of the best.
+        initial_score: The score of the first answer; of several given ones, the best score.
         score: The score of the best answer.
         interval: The 95 % interval of the same.
         score_basis: What stands behind both, as in `Result.score_basis`.
@@ -360,8 +360,8 @@ def _spent_on_answers(usage: Usage) -> tuple[int, int | None, float | None]:
 
 
 def _usage_of_answers(trace: Trace) -> Usage:
-    """Return the usage of the records; if no answer is graded, with that of what failed, unknown
-    where a call was not answered.
+    """Return the usage of the records; if no answer is graded, also the usage of what failed,
+    unknown where a call was not answered.
     """
     spent = sum_usage([record for record in trace.records if record.__class__ is not Failure])
     for failure in () if trace.graded_candidates else trace.failures.values():
@@ -407,7 +407,7 @@ def format_error(error: Failure) -> str:
 
 
 def _initial_score(trace: Trace) -> float | None:
-    """Return the score of the first answer; of several given ones that of the best, None while one
+    """Return the score of the first answer; of several given ones, the best score, None while one
     has no score.
     """
     if len(given := trace.task.given_responses) < 2:
@@ -430,7 +430,7 @@ def _ranks(trace: Trace, candidates: Iterable[Candidate]) -> list[tuple[float, f
 def _figures_by_iteration(
     trace: Trace, calls: int, cost: float | None
 ) -> tuple[IterationFigures, ...]:
-    """Return the figures of each iteration; calls and cost are those of the whole trace."""
+    """Return the figures of each iteration; calls and cost count the whole trace."""
     if len(trace.candidates) == 1:
         return ((trace.scores[trace.candidates[0].id], calls, cost),)
     iteration_of, best_after = dict[int, int](), dict[int, float | None]()

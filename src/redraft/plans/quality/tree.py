@@ -170,7 +170,7 @@ class GaussianTree:
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
         # L, of the score covariance
         self.cholesky: list[CholeskyRow] = [*prefix.cholesky] if prefix else []
-        # by index; those of the prefix lack the components of the new scores
+        # by index; the prefix's own lack the components of the new scores
         self.whitened_covs: dict[int, WhitenedCov] = {**prefix.whitened_covs} if prefix else {}
         self.whitened_impressions: dict[int, WhitenedCov] = (
             {**prefix.whitened_impressions} if prefix else {}
@@ -252,8 +252,8 @@ class GaussianTree:
         )
 
     def impression_covs(self, i: int, others: Sequence[int]) -> Vector:
-        """Return the prior covariances of the impression that text `i` makes with those of other
-        texts.
+        """Return the prior covariances of the impressions that text `i` and other texts
+        make.
         """
         return part_of_row(self.impression_rows, i, others)
 
@@ -264,7 +264,7 @@ class GaussianTree:
     @property
     def interval_noise(self) -> float:
         """The noise variance of a score that is an interval; at the ends of a fine scale it
-        contains that of the threshold.
+        contains the threshold's.
         """
         return self.noise_variance(1.0) + (0.0 if self.shape.threshold_sd else THRESHOLD_SD**2)
 
@@ -290,7 +290,7 @@ class GaussianTree:
     def whitened_impression(self, i: int) -> WhitenedCov:
         """Return the covariances of the impression that text `i` makes with the whitened scores.
 
-        Up to the score of the text, they are those of that score.
+        Up to the score of the text, they belong to that score.
         """
         known = self.whitened_impressions.get(i, NOT_WHITENED)
         if len(known[0]) < len(self.cholesky):
@@ -468,7 +468,7 @@ def weighted_sum(vectors: Sequence[tuple[Sequence[float], float]], size: int = 0
 
 
 def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:
-    """Return the cached tree for this shape; a new one extends that of its prefix if it is
+    """Return the cached tree for this shape; a new one extends its prefix's if that is
     cached.
     """
     tree = TREE_CACHE.get((shape, priors))

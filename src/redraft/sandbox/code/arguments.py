@@ -19,7 +19,7 @@ def checks_arguments(
     """Return whether an assertion is about an argument of a call of the candidate, whose `names`
     are given.
 
-    `parameters` are those of helpers, which may get a returned value.
+    `parameters` belong to helpers, which may get a returned value.
     """
     calls = [
         node for node in ast.walk(tree) if isinstance(node, ast.Call) and root(node.func) in names

@@ -223,7 +223,7 @@ def _nodes_of_test(tree: ast.Module, name: str) -> Iterator[ast.AST]:
 
 
 def _used_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names that code uses, those of modules and parameters included, and "async" if a
+    """Return the names that code uses, modules and parameters included, and "async" if a
     function is.
     """
     found: set[str] = set()
@@ -244,7 +244,7 @@ def _used_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:
-    """Return which names of the candidate are those of exceptions, as far as the test code catches
+    """Return which names of the candidate are exceptions, as far as the test code catches
     them.
     """
     caught = set(_caught_names(tree))

@@ -596,7 +596,7 @@ def _construct(kind: type[Exception], args: Sequence[Any]) -> Exception:
 
 
 def is_class_name(name: str) -> bool:
-    """Return whether a name is that of a class, as it is usually written; `Solution` holds
+    """Return whether a name is a class's, as it is usually written; `Solution` holds
     functions (LeetCode).
     """
     return name.lstrip("_")[:1].isupper() and name != "Solution"

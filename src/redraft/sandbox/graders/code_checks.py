@@ -115,7 +115,7 @@ class CodeSyntax(_CodeCheck):
     """1 if Python code compiles, else 0, with the first error. Every block that is labelled as
     Python must compile.
 
-    The compiler is that of the Python that runs Redraft. Code without a statement scores 0. Reads
+    The compiler belongs to the Python that runs Redraft. Code without a statement scores 0. Reads
     only the answer.
     """
 
@@ -317,8 +317,8 @@ def _as_long(old: str, new: str) -> str:
 @fingerprint_name("security")
 @dataclass(frozen=True)
 class Security(Lint):
-    """1 / (1 + number of findings of the security rules), which are those of bandit as ruff has
-    them (`S`).
+    """1 / (1 + number of findings of the security rules), which are bandit's as ruff has them
+    (`S`).
 
     Ignores S101 (`assert`) unless `ignore` says otherwise. A finding is a place to look at, and
     code without findings is not proved safe. For the rest see `Lint`.

@@ -6,7 +6,7 @@ reason. The columns are those that TRL's trainers read (see "Dataset formats and
 documentation). All other columns begin with `redraft_`, so that no trainer reads them: a column
 `margin`, for example, would change what TRL's RewardTrainer learns.
 
-Scores are those of the graders, not the estimates of a noise-aware plan, so that each example
+Scores come from the graders; they are not the estimates of a noise-aware plan, so that each example
 agrees with its feedback. If graders are noisy, the highest score is biased upwards; set
 `min_margin` well above their noise.
 """
