@@ -76,7 +76,7 @@ rate_limits = options.combine(
     epilog=EPILOG,
     sections=SECTIONS,
 )
-@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
+@click.argument("inputs", type=options.FILE, nargs=-1, required=True, metavar="IN...")
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
 @setting_options(BatchFields, group="output")
 @setting_options(BatchFields, group="rows")

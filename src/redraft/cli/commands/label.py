@@ -27,8 +27,8 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
 
 
 @click.command(short_help="Judge answers in the browser.", epilog=EPILOG)
-@click.argument("source")
-@click.argument("against", required=False)
+@click.argument("source", type=options.FILE)
+@click.argument("against", required=False, type=options.FILE)
 @options.journal
 @click.option(
     "--kind",
@@ -47,6 +47,7 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
 @click.option("--question", metavar="TEXT", help="The question, shown above each item.")
 @click.option(
     "--rubric",
+    type=options.FILE,
     metavar="NAME",
     help="Show the criteria of a rubric: a name that `redraft graders` lists, or a file.",
 )

@@ -35,7 +35,7 @@ from is written.
     cls=ConfiguredCommand,
     epilog=EPILOG,
 )
-@click.argument("source", required=False, metavar="[FILE|DESCRIPTION]")
+@click.argument("source", required=False, type=options.FILE, metavar="[FILE|DESCRIPTION]")
 @click.option(
     "--from",
     "data",

@@ -31,7 +31,7 @@ measures; `--require-validated` reads it. Exit codes: 0 better than chance, 1 fa
 
 
 def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
-    if on:
+    if on and not ctx.resilient_parsing:
         from ..operations.validate import list_formats
 
         list_formats()

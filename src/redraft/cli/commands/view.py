@@ -22,7 +22,7 @@ The page is served on 127.0.0.1, at an address that contains a secret. Ctrl-C en
 
 
 @click.command(short_help="Show runs in the browser.", epilog=EPILOG)
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("run", required=False, type=options.FILE, metavar="[RUN]")
 @options.journal
 @click.option(
     "--html",
