@@ -64,7 +64,7 @@ class JudgingArguments(SettingArguments):
     """The arguments that `validate` and `rubric` share, named after their options."""
 
     data: str
-    columns: tuple[str, ...]
+    columns: dict[str, str]
     kind: Literal["score", "pass", "pair", "ranking"] | None
     limit: int | None
     model: str | None
@@ -77,24 +77,11 @@ class JudgingArguments(SettingArguments):
     price: tuple[str, ...]
     as_json: bool
 
-    @property
-    def column_names(self) -> dict[str, str]:
-        """The columns that -c names, by our names. Raises UsageError."""
-        names = {}
-        for text in self.columns:
-            ours, equals, theirs = text.partition("=")
-            if not equals or not ours:
-                raise click.UsageError(
-                    f"-c {text}: a column is given as OURS=THEIRS, such as -c prompt=question"
-                )
-            names[ours.strip()] = theirs.strip()
-        return names
-
     def read_cases(self) -> LabelledCases:
         """Read the labelled data and report how its columns were understood and which rows were
         skipped.
         """
-        labelled = read_cases(self.data, self.column_names, kind=self.kind, limit=self.limit)
+        labelled = read_cases(self.data, self.columns, kind=self.kind, limit=self.limit)
         for text in labelled.column_notes:
             notice(text)
         for row in labelled.skipped_rows[:MAX_LISTED]:
@@ -199,7 +186,7 @@ def _check(arguments: ValidateArguments) -> None:
             "name what to measure: --grader NAME, --rubric FILE or --template FILE, or --recorded "
             "FORMAT for outputs of another system"
         )
-    _ = arguments.column_names, arguments.label_range  # raise for a wrong syntax
+    _ = arguments.columns, arguments.label_range  # raise for a wrong syntax
     if arguments.recorded:
         find_format(arguments.recorded)
     elif arguments.grader:
@@ -251,7 +238,7 @@ def _measure_recorded(
     if arguments.attacks:
         raise ConfigError("--attacks need a live grader: recorded outputs cannot be asked again")
     path = arguments.outputs or arguments.data
-    columns, ignored = arguments.column_names, labelled.ignored_filters
+    columns, ignored = arguments.columns, labelled.ignored_filters
     beside = arguments.outputs is None
     verdicts = read_verdicts(
         path,
