@@ -151,7 +151,7 @@ def usage_line(usd):
 
 
 def facts_of_a_request(usd):
-    from redraft.cli.operations.show import _fact_lines
+    from redraft.cli.commands.show import _fact_lines
     from redraft.gateway.request_table import RequestFacts
 
     return _fact_lines(RequestFacts("t", cost=usd))["cost"]
