@@ -10,7 +10,7 @@ from statistics import NormalDist, mean, stdev
 import pytest
 
 from redraft import Feedback, Task, batch_sync
-from redraft.cli.operations.batch_view import show_report
+from redraft.cli.commands.batch import show_report
 from redraft.errors import BadResponseError, ContextLengthError
 from redraft.loop.records import Candidate, Comparison, Failure, Outcome
 from redraft.loop.trace import PanelGrader, Trace

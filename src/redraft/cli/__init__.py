@@ -1,9 +1,11 @@
-"""The command line: a module for each command.
+"""The command line: a file for each command.
 
-`commands` declares each command in a module of its own: its arguments, options and help. These
-modules are imported one at a time, when a command runs or shows its help, and import nothing slow.
-A command with little to do does it itself; the others import their module of `operations`, which
-imports all that it needs at its top. `redraft.session` and `redraft.runs` do the work.
+`commands/NAME.py` has all of one command: its options and help, a typed function, what it does and
+how it shows it. It is imported when that command runs or shows its help. Beside `commands` is what
+they share: the options (`options`, generated from `redraft.settings`), the conversion of their
+values to arguments of the library (`request`, `refinement`), files with defaults (`config`) and the
+consent to them (`consent`), code of users (`user_code`), and the output (`output`, `progress`,
+`terminal`).
 """
 
 from __future__ import annotations

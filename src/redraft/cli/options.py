@@ -1,7 +1,7 @@
 """The options that commands share. The options of settings are generated from the declarations in
 `redraft.settings`.
 
-Every module in `commands` imports this one, also to show help, so it imports nothing slow.
+Every module in `commands` imports this one.
 """
 
 from __future__ import annotations
@@ -121,6 +121,11 @@ class SettingOption(click.Option):
 def setting(*names: str, **attributes: Any) -> Callable[[F], F]:
     """Declare an option that can also be set in the environment and in configuration files."""
     return click.option(*names, cls=SettingOption, **attributes)
+
+
+def settings_of_command(ctx: click.Context) -> list[SettingOption]:
+    """Return the options of a command that can also be set elsewhere."""
+    return [param for param in ctx.command.params if isinstance(param, SettingOption)]
 
 
 def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:

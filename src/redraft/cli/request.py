@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
 import click
 from click.core import ParameterSource
@@ -37,7 +37,7 @@ from ..models.traits import traits_of_model
 from ..plans.quality.priors import Priors
 from ..protocols import Model, Requirement
 from ..requirements import kinds, parse
-from ..session.options import PROMPT_KEYS, Options
+from ..session.options import PROMPT_KEYS
 from ..session.panel import needs_judge
 from ..settings import OptionFields, Settings, settings_of
 from ..storage.priors_store import priors_from_data, read_priors
@@ -82,9 +82,9 @@ UNSET_IN_TRACE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettingArguments:
+class SettingArguments(Mapping[str, Any]):
     """The values of the options of a command, of which `settings` are those of
-    `redraft.session.options.Options`.
+    `redraft.session.options.Options`. It is the mapping that the functions below take.
     """
 
     settings: Settings
@@ -99,6 +99,15 @@ class SettingArguments:
         }
         own = {name: value for name, value in values.items() if name not in settings}
         return cls(**own, settings=cast("Settings", settings))
+
+    def __getitem__(self, name: str) -> Any:
+        return {**vars(self), **self.settings}[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**vars(self), **self.settings})
+
+    def __len__(self) -> int:
+        return len({**vars(self), **self.settings})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +134,6 @@ class SharedArguments(SettingArguments):
 def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those values that are settings of a declaration."""
     return {name: values[name] for name in settings_of(declaration) if name in values}
-
-
-@dataclass(frozen=True)
-class RefineRequest:
-    """One refinement that the command line requests."""
-
-    trace: Trace
-    model: Any
-    graders: list[Any] | None
-    judge: Any
-    options: Options
 
 
 def make_task(
@@ -209,76 +207,47 @@ def _parse_requirement(spec: str) -> Requirement:
         ) from error
 
 
-def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> RefineRequest:
-    """Build the request from the arguments of a command; `more` are settings without an option.
-    Raises ConfigError.
-    """
-    if arguments.model == "none" and not trace.task.given_responses and not trace.candidates:
-        raise ConfigError(
-            "--model none: there is no model to write an answer; give one to repair with "
-            "--response FILE"
-        )
-    budget = budget_of(arguments, trace.usage)
-    settings: dict[str, Any] = {
-        **build_settings(arguments),
-        "answer": answer_of(arguments),
-        "budget": budget,
-        **more,
-    }
-    graders = load_graders(arguments.grader, arguments.rubric, arguments.template)
-    return RefineRequest(
-        trace,
-        parse_model(arguments.model),
-        graders,
-        parse_model(arguments.judge),
-        Options(**settings),
-    )
-
-
-def build_settings(arguments: SharedArguments) -> Settings:
-    """Build the settings of `Options` from the arguments of a command, except the budget and the
-    form of the answer.
+def build_settings(settings: Mapping[str, Any]) -> Settings:
+    """Build the settings of `Options` from those of a command, except the budget and the form of
+    the answer.
 
     Raises ConfigError.
     """
-    settings: Settings = {
-        **arguments.settings,
-        "prices": parse_prices(arguments.price),
-        **parameter_settings(arguments),
+    declared = values_of(OptionFields, settings)
+    declared.pop("answer", None)
+    built: dict[str, Any] = {
+        **declared,
+        "prices": parse_prices(settings["price"]),
+        **parameter_settings(settings),
     }
-    warn_if_unsafe(settings.get("sandbox"), arguments.grader)
-    if "priors" in settings:
-        settings["priors"] = load_priors(settings["priors"])
-    return settings
+    warn_if_unsafe(built.get("sandbox"), settings["grader"])
+    if "priors" in built:
+        built["priors"] = load_priors(built["priors"])
+    return cast("Settings", built)
 
 
-class ParameterArguments(Protocol):
-    """The arguments of a command that name models and their parameters."""
-
-    @property
-    def judge(self) -> str | None: ...
-    @property
-    def model_param(self) -> Mapping[str, Any] | None: ...
-    @property
-    def judge_param(self) -> Mapping[str, Any] | None: ...
-
-
-def parameter_settings(a: ParameterArguments) -> Settings:
-    """Return the parameters of the models as settings; a judge that is not named is the model that
-    writes, and has its own.
+def parameter_settings(settings: Mapping[str, Any]) -> Settings:
+    """Return the parameters of the models that a command names; a judge that is not named is the
+    model that writes, and has its own.
     """
-    own = {} if a.judge else without_sampling(a.model_param or {})
+    model_param = settings["model_param"]
+    own = {} if settings["judge"] else without_sampling(model_param or {})
     return {
-        "model_params": a.model_param,
-        "judge_params": merge_parameters(own, a.judge_param or {}) or None,
+        "model_params": model_param,
+        "judge_params": merge_parameters(own, settings["judge_param"] or {}) or None,
     }
 
 
-def answer_of(arguments: SharedArguments) -> Any:
-    """Return the form of the answer that the arguments of a command choose; None without one.
+def answer_of(settings: Mapping[str, Any]) -> Any:
+    """Return the form of the answer that the settings of a command choose; None without one.
     Raises ConfigError.
     """
-    return load_answer(arguments.answer, arguments.schema)
+    return load_answer(settings["answer"], settings["schema"])
+
+
+def graders_of(settings: Mapping[str, Any]) -> list[Any] | None:
+    """Return the graders that the settings of a command name; see `load_graders`."""
+    return load_graders(settings["grader"], settings["rubric"], settings["template"])
 
 
 def load_graders(
@@ -430,12 +399,12 @@ def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
     return read_priors(str(priors))
 
 
-def budget_of(arguments: SharedArguments, used: Usage = NO_USAGE) -> Budget | None:
+def budget_of(settings: Mapping[str, Any], used: Usage = NO_USAGE) -> Budget | None:
     """Return the budget that remains after `used`; None without a limit. See `make_budget`."""
     return make_budget(
-        usd=arguments.budget_usd,
-        calls=arguments.budget_calls,
-        tokens=arguments.budget_tokens,
+        usd=settings["budget_usd"],
+        calls=settings["budget_calls"],
+        tokens=settings["budget_tokens"],
         used=used,
     )
 

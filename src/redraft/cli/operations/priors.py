@@ -389,7 +389,7 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
         raise ConfigError(f"{where} does not name the model that wrote: name it with --model")
     judge = parse_model(names.judge)
     graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None)
-    options = Options.from_settings(parameter_settings(names))
+    options = Options.from_settings(parameter_settings(vars(names)))
     async with Session(options, Models(options, writer, judge or None), graders) as session:
         return session.knowledge.priors_key
 
