@@ -13,12 +13,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from functools import partial
 from importlib import import_module
 from io import TextIOWrapper
 from itertools import pairwise, takewhile
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from .. import __version__
 from ..base.checks import unknown_name_message
@@ -69,6 +71,15 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Propose commands without importing them, and the options of the program."""
+        commands = [
+            CompletionItem(name, help=about)
+            for name, about in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Choose the format of messages before any argument is parsed, since that may fail."""
         options = list(takewhile(lambda arg: arg != "--", args))
@@ -82,9 +93,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name. Raises UsageError naming the nearest command
-        for an unknown name.
+        for an unknown name, unless a shell completes the arguments.
         """
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        is_unknown = args and not args[0].startswith("-") and args[0] not in COMMANDS
+        if is_unknown and not ctx.resilient_parsing:
             raise click.UsageError(
                 unknown_name_message("command", args[0], COMMANDS, "redraft --help")
             )
@@ -119,10 +131,37 @@ TELEMETRY_SWITCHES = (
 WORKING_COMMANDS = frozenset(
     {"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"}
 )
+SHELLS = click.Choice(["auto", "bash", "zsh", "fish"])  # auto: the one that $SHELL names
+
+
+def _call_completion(ctx: click.Context, param: click.Parameter, shell: str | None) -> None:
+    """Install or print completion and end, if the option is given."""
+    if shell and not ctx.resilient_parsing:
+        from .completion import install, show
+
+        (install if param.name == "install_completion" else show)(shell)
+        ctx.exit()
+
+
+shell_option = partial(
+    click.option,
+    type=SHELLS,
+    is_flag=False,
+    flag_value="auto",
+    metavar="[bash|zsh|fish]",
+    is_eager=True,
+    expose_value=False,
+    callback=_call_completion,
+)
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="redraft", message="%(prog)s %(version)s")
+@shell_option(
+    "--install-completion",
+    help="Install completion of commands, options and files for this shell. Default: $SHELL.",
+)
+@shell_option("--show-completion", help="Print the script of --install-completion.")
 @click.pass_context
 def program(ctx: click.Context) -> None:
     """Improve LLM answers: draft, grade, give feedback, redraft, and keep the best answer, with the

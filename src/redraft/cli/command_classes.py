@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from .options import GENERAL, HEADINGS, PLAN, Option, SettingOption, where_it_went
 
@@ -167,7 +168,14 @@ class DefaultGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the name of the default command before options without a command."""
-        has_command = bool(args) and (
+        has_command = (
             not args[0].startswith("-") or args[0] in ctx.help_option_names
+            if args
+            else ctx.resilient_parsing  # completion proposes the commands, too
         )
         return super().parse_args(ctx, args if has_command else [self.default, *args])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Propose the commands, and the options of the default command."""
+        options = self.commands[self.default].shell_complete(ctx, incomplete)
+        return [*super().shell_complete(ctx, incomplete), *options]

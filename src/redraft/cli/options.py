@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial, reduce
 from math import isfinite
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from ..settings import (
     MAX_ROWS,
@@ -70,6 +72,21 @@ class NumberRange(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
+class NameOrFile(click.types.StringParamType):
+    """A text that may be one of some names or the path of a file: completion proposes these."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin so; where none does, the shell proposes files."""
+        names = [CompletionItem(name) for name in self.names if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
+
+
+FILE = NameOrFile()
 WHOLE, COUNT = WholeRange(0), WholeRange(1)
 POSITIVE = NumberRange(0)
 
@@ -211,6 +228,9 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
             attributes["type"] = click.Path(exists=True, dir_okay=False, path_type=Path)
         case _ if isinstance(default, bool):
             flags = [f"{flag}/--no-{flag[2:]}"]
+    *names, last = (info.metavar or "").split("|")
+    if names and last == "FILE":
+        attributes["type"] = NameOrFile(*names)
     if default not in (None, ()) and not isinstance(default, bool):
         attributes["show_default"] = True
     attributes |= more
@@ -342,17 +362,52 @@ encoding = option(
         "(UTF-8, UTF-16, Windows-1252)."
     ),
 )
+
+
+def _column_names(
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the columns given as OURS=THEIRS, by our names. Raises UsageError."""
+    parts = [text.partition("=") for text in texts]
+    if wrong := [ours or f"={theirs}" for ours, sign, theirs in parts if not (ours and sign)]:
+        raise click.UsageError(
+            f"{param.opts[-1]} {wrong[0]}: a column is given as OURS=THEIRS, such as "
+            f"{param.opts[-1]} prompt=question",
+            ctx,
+        )
+    return {ours.strip(): theirs.strip() for ours, _, theirs in parts}
+
+
+def column_names(*flags: str, help: str) -> Callable[[F], F]:
+    """Return the option that names columns of labelled data."""
+    return click.option(
+        *flags, multiple=True, callback=_column_names, metavar="OURS=THEIRS", help=help
+    )
+
+
 label_columns = combine(
-    click.option(
-        "--column",
-        "-c",
-        "columns",
-        multiple=True,
-        metavar="OURS=THEIRS",
-        help="Name of a column in the data (repeatable).",
-    ),
+    column_names("--column", "-c", "columns", help="Name of a column in the data (repeatable)."),
     encoding,
 )
+
+
+def _scale(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[float, float] | None:
+    """Return a scale given as LOW-HIGH. Raises UsageError."""
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    with suppress(ValueError):
+        ends = float(low), float(high)
+        if ends[0] < ends[1] and all(map(isfinite, ends)):
+            return ends
+    raise click.UsageError(f"--scale {text}: a scale is LOW-HIGH, such as 1-5", ctx)
+
+
+def scale(help: str, **attributes: Any) -> Callable[[F], F]:
+    """Return the option that says on which scale labels are."""
+    return click.option("--scale", callback=_scale, metavar="LOW-HIGH", help=help, **attributes)
 
 
 def direction(what: str) -> Callable[[F], F]:
@@ -557,6 +612,7 @@ answer = combine(
         "--schema",
         heading=WRITING,
         common=True,
+        type=FILE,
         metavar="FILE",
         help="The form of the answer: JSON that follows the JSON schema in FILE.",
     ),

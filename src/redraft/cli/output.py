@@ -286,6 +286,11 @@ def check_single_stdin(**sources: str | None) -> None:
         raise click.UsageError(f"{' and '.join(from_stdin)} cannot both be read from stdin")
 
 
+def print_json(data: Any) -> None:
+    """Write data to stdout as JSON for programs and people."""
+    click.echo(json.dumps(data, indent=2, default=str))
+
+
 def print_answer(text: str) -> None:
     """Write the answer alone to stdout: unchanged for programs, without control characters on a
     terminal.

@@ -8,7 +8,7 @@ have any effect.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
@@ -104,6 +104,23 @@ def console(*, stderr: bool) -> PlainConsole:
 def plain_table(*headers: str) -> Table:
     """Return a table without lines between its cells."""
     return Table(*headers, box=None, padding=(0, 3, 0, 0), pad_edge=False)
+
+
+def figure_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], figures: Collection[str]
+) -> Table:
+    """Return a table without lines. The columns with headings in `figures` are right-justified and
+    never wrapped, other texts are folded.
+    """
+    table = plain_table()
+    for heading in headings:
+        if heading in figures:
+            table.add_column(heading, justify="right", no_wrap=True)
+        else:
+            table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(text_line(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
 
 
 def grid(*, indent: int = 0) -> Table:

@@ -123,7 +123,7 @@ rate_limits = options.combine(
 
 
 @click.command(short_help="Refine every row of a data set.", cls=GroupedCommand, epilog=EPILOG)
-@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
+@click.argument("inputs", type=options.FILE, nargs=-1, required=True, metavar="IN...")
 @options.option(
     "--output",
     "-o",

@@ -63,8 +63,8 @@ def _check_scale(
 
 
 comparison = options.combine(
-    click.argument("a", metavar="A"),
-    click.argument("b", metavar="B"),
+    click.argument("a", type=options.FILE, metavar="A"),
+    click.argument("b", type=options.FILE, metavar="B"),
     click.option(
         "--score",
         metavar="NAME",
@@ -132,6 +132,7 @@ comparison = options.combine(
     ),
     click.option(
         "--data",
+        type=options.FILE,
         metavar="TASKS",
         help="A and B are models or files with prompts: run both on the tasks in this file.",
     ),

@@ -57,7 +57,7 @@ SCORE = options.NumberRange(0, 1)
 
 
 @click.command(short_help="Write the answers of a run as training data.", epilog=EPILOG)
-@click.argument("run")
+@click.argument("run", type=options.FILE)
 @click.option(
     "--output",
     "-o",

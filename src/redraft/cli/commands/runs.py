@@ -113,7 +113,7 @@ def list_(journal: str | None, as_json: bool) -> None:
 
 
 @runs.command()
-@click.argument("run")
+@click.argument("run", type=options.FILE)
 @click.argument("row", required=False)
 @options.journal
 @options.as_json
@@ -203,7 +203,7 @@ def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: 
 
 
 @runs.command()
-@click.argument("run")
+@click.argument("run", type=options.FILE)
 @click.option(
     "--output",
     "-o",
@@ -258,7 +258,7 @@ def _open_output(path: str) -> Iterator[TextIO]:
 
 
 @runs.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, type=options.FILE)
 @click.option(
     "--older-than",
     type=options.POSITIVE,

@@ -43,7 +43,7 @@ TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @click.command(short_help="Show a saved trace, or a request of a gateway.", epilog=EPILOG)
-@click.argument("trace")
+@click.argument("trace", type=options.FILE)
 @click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
