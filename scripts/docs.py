@@ -17,6 +17,7 @@ import click
 import layers
 
 from redraft.cli import COMMANDS, program
+from redraft.cli.command_classes import HELP_ALL
 from redraft.cli.commands.batch import batch
 from redraft.cli.commands.run import run
 from redraft.graders import entries
@@ -185,6 +186,7 @@ def commands() -> Iterator[str]:
 
 def command_help(name: str, command: click.Command, level: str) -> str:
     context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    context.meta[HELP_ALL] = True
     return f"{level} {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 

@@ -1,5 +1,6 @@
 """Help texts, and that they are correct."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from each_row import each_row
 from redraft.cli import COMMANDS, program
+from redraft.cli.options import HEADINGS
 
 
 @each_row("name", COMMANDS)
@@ -94,9 +96,44 @@ def test_help_imports_no_slow_library(name):
 
 def test_help_says_what_runs_tests_and_where(redraft):
     """A user finds the grader, the sandbox, and the way to do without one."""
-    said = " ".join(redraft("batch", "--help").out.split())
+    said = " ".join(redraft("batch", "--help-all").out.split())
     assert "tests (of code, run by the grader tests)" in said
     assert "--sandbox TIER" in said and "--unsafe-exec" in said
+
+
+WITH_MANY_OPTIONS = ("run", "best", "grade", "batch")
+
+
+def flags_in(text):
+    """The options that the lists of a help text have."""
+    lists = text.partition("Examples:")[0]
+    return set(re.findall(r"^  (?:-\w, )?(--?[\w-]+)", lists, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", WITH_MANY_OPTIONS)
+def test_help_shows_the_common_options_and_says_how_to_see_all(redraft, name):
+    """About twenty are shown, under headings; `--help-all` shows every one, under its heading."""
+    command = program.get_command(click.Context(program), name)
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    assert [each.name for each in options if each.heading not in HEADINGS] == []
+    common, every = redraft(name, "--help").out, redraft(name, "--help-all").out
+    by_name = {max(each.opts, key=len): each for each in options}
+    listed = {by_name[flag] for flag in flags_in(common) if flag != "--help"}
+    assert listed == {each for each in options if each.common} and 12 <= len(listed) <= 24
+    assert flags_in(every) == {*by_name, "--help"}
+    told = f"These are {len(listed) + 1} of {len(options) + 1} options; `redraft {name} --help-all`"
+    assert common.strip().splitlines()[-1].startswith(told) and "options; `redraft" not in every
+    sections = {part.partition(":\n")[0]: part for part in every.split("\n\n")}
+    assert all(flag in flags_in(sections[each.heading]) for flag, each in by_name.items())
+    assert "Examples:" in common and "Examples:" in every
+
+
+@pytest.mark.parametrize("name", WITH_MANY_OPTIONS)
+def test_help_is_shown_in_spite_of_broken_settings(redraft, name):
+    """A user reads there what is wrong."""
+    (redraft.folder / "redraft.toml").write_text("= 1")
+    for option in ("-h", "--help", "--help-all"):
+        assert redraft(name, option).returncode == 0
 
 
 def test_without_arguments_the_help_is_shown(redraft):

@@ -10,9 +10,11 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from .options import SettingOption
+from .options import GENERAL, HEADINGS, PLAN, Option, SettingOption, where_it_went
 
 HELP = "redraft.help"  # key in a context's `meta`: whether only help is requested
+HELP_ALL = "redraft.help_all"  # key in a context's `meta`: whether help shows every option
+HELP_OPTIONS = frozenset({"-h", "--help", "--help-all"})
 
 
 class ConfiguredCommand(click.Command):
@@ -23,8 +25,10 @@ class ConfiguredCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(
-            click.Option(
+            Option(
                 ["--config"],
+                heading=GENERAL,
+                common=True,
                 type=click.Path(exists=True, dir_okay=False),
                 metavar="FILE",
                 is_eager=True,
@@ -36,7 +40,7 @@ class ConfiguredCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments. Help works even if a file with settings is broken."""
-        ctx.meta[HELP] = bool({"-h", "--help"} & set(args))
+        ctx.meta[HELP] = bool(HELP_OPTIONS & set(args))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -59,6 +63,78 @@ def _read_files(ctx: click.Context, param: click.Parameter, named: str | None) -
         from . import config
 
         config.use_files(ctx, named)
+
+
+class GroupedCommand(ConfiguredCommand):
+    """A command with many options: `--help` shows the common ones under their headings,
+    `--help-all` all of them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all,
+                heading=GENERAL,
+                common=True,
+                help="Show every option and exit.",
+            )
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments. Raises UsageError that says where a setting of the plan went."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            has_plan = any(each.name == PLAN for each in self.params)
+            if has_plan and (said := where_it_went(error.option_name.lstrip("-"))):
+                raise click.UsageError(
+                    f"no such option: {error.option_name}; {said}", ctx
+                ) from None
+            raise
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
+        for option in self._shown(ctx):
+            heading = option.heading if isinstance(option, Option) else GENERAL
+            if record := option.get_help_record(ctx):
+                by_heading[heading].append(record)
+        for title, records in by_heading.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the epilog, and how to see the options that are not shown."""
+        super().format_epilog(ctx, formatter)
+        shown, every = len(self._shown(ctx)), len(self._options(ctx))
+        if shown < every:
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"These are {shown} of {every} options; `{ctx.command_path} --help-all` shows all."
+            )
+
+    def _shown(self, ctx: click.Context) -> list[click.Option]:
+        options = self._options(ctx)
+        if ctx.meta.get(HELP_ALL):
+            return options
+        return [each for each in options if not isinstance(each, Option) or each.common]
+
+    def _options(self, ctx: click.Context) -> list[click.Option]:
+        return [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, on: bool) -> None:
+    """Show the help with every option and end."""
+    if on and not ctx.resilient_parsing:
+        ctx.meta[HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 class SectionedCommand(ConfiguredCommand):

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..answers.forms import CODE_PREFIX
-from ..base.documents import read_small_bytes
+from ..base.documents import parse_toml, read_small_bytes
 from ..base.text import strip_control_sequences
 from ..errors import ConfigError, StoreError
 from ..graders import entries
@@ -52,6 +52,7 @@ PATH_SETTINGS = (
     "rubric",
     "template",
     "priors",
+    "plan",
     *(
         name.replace("_", "-")
         for name, info in settings_of(OptionFields).items()
@@ -127,9 +128,24 @@ def find_sensitive_settings(
         for text in values:
             if isinstance(text, str):  # values of other types are rejected where settings are read
                 visit_setting(name, text, add)
+                if name == "plan" and (priors := _priors_of_plan(text, folder, base)):
+                    add("path", priors)
             elif name == "trust-in-process" and text is True:
                 add("trust", "true")
     return tuple(settings)
+
+
+def _priors_of_plan(text: str, folder: Path, base: Path) -> str:
+    """Return the file of priors that a plan file in the folder names; "" without one. What is wrong
+    with the plan file is said where it is used.
+    """
+    with suppress(OSError, ValueError, RuntimeError):
+        path = (base / text).resolve()
+        if path.is_relative_to(folder.resolve()):
+            named = parse_toml(read_small_bytes(path).decode()).get("priors")
+            if isinstance(named, str) and named not in PRIORS_KEYWORDS:
+                return str(path.parent / named)
+    return ""
 
 
 def sensitive_settings_of_trace(trace: Trace, path: Path) -> tuple[SensitiveSetting, ...]:

@@ -91,7 +91,52 @@ WHOLE, COUNT = WholeRange(0), WholeRange(1)
 POSITIVE = NumberRange(0)
 
 
-class SettingOption(click.Option):
+ROWS = "Rows to read"
+WRITING = "What to write"
+GRADING = "How to grade"
+STOPPING = "When to stop"
+SPENDING = "Money and time"
+OUTPUT = "Output"
+RUNNING = "Where to run"
+GENERAL = "Configuration and help"
+HEADINGS = (ROWS, WRITING, GRADING, STOPPING, SPENDING, OUTPUT, RUNNING, GENERAL)
+"""The headings of options in help, in order; `command_classes` shows them."""
+
+GROUP_HEADINGS = {
+    "": SPENDING,
+    "budget": SPENDING,
+    "calls": SPENDING,
+    "cards": GRADING,
+    "code": GRADING,
+    "editor": WRITING,
+    "noise-aware": STOPPING,
+    "output": OUTPUT,
+    "prompts": WRITING,
+    "rates": SPENDING,
+    "rows": ROWS,
+    "running": RUNNING,
+    "sampling": WRITING,
+    "stopping": STOPPING,
+    "work": WRITING,
+}
+"""The heading of each group of settings."""
+
+
+class Option(click.Option):
+    """An option with its heading in help. `--help` of commands with many options shows the common
+    ones, `--help-all` the others, too.
+    """
+
+    def __init__(self, *args: Any, heading: str = "", common: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heading = heading
+        self.common = common
+
+
+option = partial(click.option, cls=Option)
+
+
+class SettingOption(Option):
     """An option with a default in the environment (REDRAFT_NAME, for those given once) and in
     configuration files.
     """
@@ -121,11 +166,6 @@ class SettingOption(click.Option):
 def setting(*names: str, **attributes: Any) -> Callable[[F], F]:
     """Declare an option that can also be set in the environment and in configuration files."""
     return click.option(*names, cls=SettingOption, **attributes)
-
-
-def settings_of_command(ctx: click.Context) -> list[SettingOption]:
-    """Return the options of a command that can also be set elsewhere."""
-    return [param for param in ctx.command.params if isinstance(param, SettingOption)]
 
 
 def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -158,7 +198,13 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
     """Generate the option of one setting; `more` are further attributes of it."""
     flag = f"--{name.replace('_', '-')}"
     flags = [f"-{name}", name] if len(name) == 1 else [flag]
-    attributes: dict[str, Any] = {"help": info.help, "metavar": info.metavar, "default": default}
+    attributes: dict[str, Any] = {
+        "help": info.help,
+        "metavar": info.metavar,
+        "default": default,
+        "heading": GROUP_HEADINGS[info.group],
+        "common": info.common,
+    }
     match info.kind:
         case Flag():
             flags = [f"{flag}/--no-{flag[2:]}"]
@@ -188,7 +234,7 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
     if default not in (None, ()) and not isinstance(default, bool):
         attributes["show_default"] = True
     attributes |= more
-    return setting(*flags, **attributes) if info.in_files else click.option(*flags, **attributes)
+    return setting(*flags, **attributes) if info.in_files else option(*flags, **attributes)
 
 
 def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
@@ -219,8 +265,9 @@ def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) 
 
 
 debug = combine(
-    click.option(
+    option(
         "--log-format",
+        heading=GENERAL,
         type=click.Choice(["text", "json"]),
         default="text",
         is_eager=True,
@@ -228,8 +275,9 @@ debug = combine(
         callback=_note_options,
         help="Write messages as text, or as a JSON object on each line. Default: text.",
     ),
-    click.option(
+    option(
         "--debug",
+        heading=GENERAL,
         is_flag=True,
         expose_value=False,
         callback=_debug,
@@ -238,7 +286,9 @@ debug = combine(
     ),
 )
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
+as_json = option(
+    "--json", "as_json", heading=OUTPUT, common=True, is_flag=True, help="Write JSON to stdout."
+)
 
 journal = click.option(
     "--journal",
@@ -247,16 +297,27 @@ journal = click.option(
     help="Look in this journal. Default: all *.journal in this folder.",
 )
 
-system = click.option("--system", metavar="TEXT", help="A system message.")
+system = option("--system", heading=WRITING, common=True, metavar="TEXT", help="A system message.")
 background = combine(
-    click.option(
-        "--context", type=READABLE, metavar="FILE", help="Background material for the judge."
+    option(
+        "--context",
+        heading=GRADING,
+        type=READABLE,
+        metavar="FILE",
+        help="Background material for the judge.",
     ),
-    click.option(
-        "--reference", type=READABLE, metavar="FILE", help="A known good answer for the judge."
+    option(
+        "--reference",
+        heading=GRADING,
+        common=True,
+        type=READABLE,
+        metavar="FILE",
+        help="A known good answer for the judge.",
     ),
-    click.option(
+    option(
         "--tests",
+        heading=GRADING,
+        common=True,
         type=READABLE,
         metavar="FILE",
         help=(
@@ -276,11 +337,13 @@ browser = click.option(
     default=True,
     help="Open the page in the browser, if stdout is a terminal. Default: yes.",
 )
-overwrite = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+overwrite = option("--overwrite", heading=OUTPUT, is_flag=True, help="Replace an existing file.")
 output = combine(
-    click.option(
+    option(
         "--output",
         "-o",
+        heading=OUTPUT,
+        common=True,
         type=click.Path(),
         metavar="FILE",
         help="Write the answer to FILE instead of stdout.",
@@ -288,8 +351,9 @@ output = combine(
     overwrite,
 )
 
-encoding = click.option(
+encoding = option(
     "--encoding",
+    heading=ROWS,
     metavar="NAME",
     expose_value=False,
     callback=_use_encoding,
@@ -373,12 +437,15 @@ judge_calls_in_flight = click.option(
 
 rubric = setting(
     "--rubric",
+    heading=GRADING,
+    common=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Use an LLM judge with the criteria in FILE.",
 )
 template = setting(
     "--template",
+    heading=GRADING,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help=(
@@ -409,8 +476,9 @@ def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> s
 
 execution = combine(
     setting_options(OptionFields, "sandbox", callback=_choose_sandbox),
-    click.option(
+    option(
         "--unsafe-exec",
+        heading=GRADING,
         is_flag=True,
         is_eager=True,
         expose_value=False,
@@ -425,6 +493,8 @@ execution = combine(
 grading = combine(
     setting(
         "--require",
+        heading=GRADING,
+        common=True,
         multiple=True,
         metavar="SPEC",
         help=(
@@ -434,6 +504,8 @@ grading = combine(
     ),
     setting(
         "--grader",
+        heading=GRADING,
+        common=True,
         multiple=True,
         metavar="NAME",
         help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or "
@@ -478,9 +550,10 @@ def _merge_parameters(
     return merge_parameters(*from_files, *typed) or None
 
 
-def _parameters(option: str, help: str) -> Callable[[F], F]:
+def _parameters(name: str, heading: str, help: str) -> Callable[[F], F]:
     return setting(
-        option,
+        name,
+        heading=heading,
         type=ParameterType(),
         multiple=True,
         callback=_merge_parameters,
@@ -492,11 +565,13 @@ def _parameters(option: str, help: str) -> Callable[[F], F]:
 params = combine(
     _parameters(
         "--model-param",
+        WRITING,
         "A further parameter of the model that writes, such as top_p=0.9 or "
         "chat_template_kwargs.enable_thinking=false (repeatable).",
     ),
     _parameters(
         "--judge-param",
+        GRADING,
         "A parameter of the model that judges, such as reasoning_effort=low or max_tokens=8192 "
         "(repeatable). If the model that writes judges, those of --model-param are its own, too.",
     ),
@@ -504,6 +579,8 @@ params = combine(
 models = combine(
     setting(
         "--model",
+        heading=WRITING,
+        common=True,
         metavar="MODEL",
         help="The model that writes, such as openai:gpt-4o-mini or ollama:llama3.2, or none. Of "
         "several, separated by commas, the next answers while those before it are out of "
@@ -511,6 +588,8 @@ models = combine(
     ),
     setting(
         "--judge",
+        heading=GRADING,
+        common=True,
         metavar="MODEL",
         help="The model that judges, also beside requirements, or none. Default: the (first) model "
         "that writes judges if a grader asks a judge, or if no grader, requirement, test or "
@@ -522,6 +601,7 @@ models = combine(
 answer = combine(
     setting(
         "--answer",
+        heading=WRITING,
         metavar="TYPE",
         help=(
             "The form of the answer: code:LANGUAGE, or a type such as module:Class or "
@@ -530,34 +610,35 @@ answer = combine(
     ),
     setting(
         "--schema",
+        heading=WRITING,
+        common=True,
         type=FILE,
         metavar="FILE",
         help="The form of the answer: JSON that follows the JSON schema in FILE.",
     ),
 )
 
-plan = setting_options(PlanSettings)
+PLAN = "plan_file"  # the parameter of --plan
+PLAN_KEYS = tuple(
+    name.replace("_", "-") for name, info in settings_of(PlanSettings).items() if info.in_plan_file
+)
+"""What a plan file may have."""
+
+plan = combine(
+    setting_options(PlanSettings, group="stopping"),
+    setting(
+        "--plan",
+        PLAN,
+        heading=STOPPING,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help=f"Further settings of the plan in FILE (TOML): {', '.join(PLAN_KEYS)}.",
+    ),
+    setting_options(PlanSettings, group="prompts"),
+)
 draft_prompt = setting_options(OptionFields, "draft_prompt")
 editor = setting_options(OptionFields, group="editor")
 cards_dir = setting_options(OptionFields, "cards_dir")
-
-
-def check_noise_aware(ctx: click.Context) -> None:
-    """Raise UsageError for options that have no effect with --no-noise-aware. Defaults from files
-    are ignored instead.
-    """
-    source = ctx.get_parameter_source
-    names = [
-        name
-        for name in names_of(PlanSettings, group="noise-aware")
-        if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]
-    ]
-    if ctx.params["noise_aware"] is False and names:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise click.UsageError(
-            f"--no-noise-aware takes scores as exact, so {flags} would have no effect: leave out "
-            "one or the other"
-        )
 
 
 def parse_price(text: str) -> tuple[str, tuple[float, float]]:
@@ -582,10 +663,25 @@ def _check_price(text: str) -> str:
 
 
 budget = combine(
-    setting("--budget-usd", type=POSITIVE, metavar="USD", help="Maximum cost in USD."),
-    setting("--budget-calls", type=WHOLE, metavar="N", help="Maximum number of model calls."),
+    setting(
+        "--budget-usd",
+        heading=SPENDING,
+        common=True,
+        type=POSITIVE,
+        metavar="USD",
+        help="Maximum cost in USD.",
+    ),
+    setting(
+        "--budget-calls",
+        heading=SPENDING,
+        common=True,
+        type=WHOLE,
+        metavar="N",
+        help="Maximum number of model calls.",
+    ),
     setting(
         "--budget-tokens",
+        heading=SPENDING,
         type=WHOLE,
         metavar="N",
         help="Maximum number of tokens, input and output together.",
@@ -593,6 +689,7 @@ budget = combine(
     setting_options(OptionFields, group="budget"),
     setting(
         "--price",
+        heading=SPENDING,
         type=_check_price,
         multiple=True,
         metavar="MODEL=IN,OUT",
@@ -635,6 +732,8 @@ columns = combine(
     setting(
         "--column",
         "-c",
+        heading=ROWS,
+        common=True,
         multiple=True,
         callback=_check_columns,
         metavar="ROLE=NAME",
@@ -646,15 +745,50 @@ columns = combine(
 )
 
 
-def setting_keys() -> list[str]:
-    """Return the keys that a configuration file may have: one file serves all commands."""
+def _declared(
+    *decorators: Callable[[Callable[[], None]], Callable[[], None]],
+) -> list[SettingOption]:
+    """Return the settings among the options that decorators add to a command."""
 
     def command() -> None:
-        """Has the options that no declaration in `redraft.settings` generates, and some others."""
+        """Has these options."""
 
-    combine(grading, answer, models, budget, columns)(command)
+    combine(*decorators)(command)
     options = vars(command)["__click_params__"]
-    shared = [option.key for option in reversed(options) if isinstance(option, SettingOption)]
+    return [each for each in reversed(options) if isinstance(each, SettingOption)]
+
+
+PLAN_SETTINGS = _declared(
+    setting_options(
+        PlanSettings,
+        *(n for n, info in settings_of(PlanSettings).items() if not info.on_command_line),
+    )
+)
+"""The settings of the plan that are no options: `--plan` reads them, or traces have them."""
+
+
+def settings_of_command(ctx: click.Context) -> list[SettingOption]:
+    """Return the settings that a command has, those of a plan file in place of `--plan`."""
+    own = [each for each in ctx.command.params if isinstance(each, SettingOption)]
+    return [*(each for each in own if each.name != PLAN), *PLAN_SETTINGS]
+
+
+def where_it_went(name: str) -> str:
+    """Say where a setting of the plan is that was an option; "" for any other name."""
+    key = name.removeprefix("no-")
+    if key in PLAN_KEYS:
+        return (
+            f"{key} is a setting of a plan file: write `{key} = ...` in a file such as plan.toml, "
+            'and name it in --plan plan.toml, or in redraft.toml as plan = "plan.toml"'
+        )
+    if any(each.key == key for each in PLAN_SETTINGS):
+        return f"{key} is set in Python only, as {key.replace('-', '_')}=..."
+    return ""
+
+
+def setting_keys() -> list[str]:
+    """Return the keys that a configuration file may have: one file serves all commands."""
+    shared = [each.key for each in _declared(grading, answer, models, plan, budget, columns)]
     declared = [
         name.replace("_", "-")
         for name, info in settings_of(OptionFields, EndpointLimits, BatchFields).items()

@@ -40,17 +40,17 @@ from ..requirements import kinds, parse
 from ..session.options import PROMPT_KEYS
 from ..session.panel import needs_judge
 from ..settings import OptionFields, Settings, settings_of
-from ..storage.priors_store import priors_from_data, read_priors
+from ..storage.priors_store import priors_from_data
 from ..usage import NO_USAGE, Usage
 from .answer_option import canonical_schema, load_answer
 from .config import (
     check_table,
     declared_parameters,
     keep_strict_validation,
+    load_priors,
     used_layers,
 )
 from .consent import (
-    PRIORS_KEYWORDS,
     require_consent,
     sensitive_settings_of_trace,
 )
@@ -388,17 +388,6 @@ def parse_prices(prices: Iterable[str]) -> dict[str, tuple[float, float]] | None
     return dict(map(parse_price, prices)) or None
 
 
-def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
-    """Return priors as they are, load them from a file, or return the name of a kind of priors.
-    Raises ConfigError.
-    """
-    if priors is None or isinstance(priors, Priors):
-        return priors
-    if str(priors) in PRIORS_KEYWORDS:
-        return str(priors)
-    return read_priors(str(priors))
-
-
 def budget_of(settings: Mapping[str, Any], used: Usage = NO_USAGE) -> Budget | None:
     """Return the budget that remains after `used`; None without a limit. See `make_budget`."""
     return make_budget(
@@ -438,7 +427,7 @@ def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -
     configuration files.
     """
     saved: dict[str, Any] = {
-        p.key: values[str(p.name)] for p in params if values[str(p.name)] not in (None, ())
+        p.key: values[str(p.name)] for p in params if values.get(str(p.name)) not in (None, ())
     }
     saved.pop("require", None)  # the task has them
     if "grader" in saved:

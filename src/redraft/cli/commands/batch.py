@@ -46,7 +46,8 @@ from ...runs.progress import format_price
 from ...settings import BATCH_DEFAULTS, BatchFields, EndpointLimits, OptionFields, settings_of
 from .. import options
 from .. import output as out
-from ..command_classes import SectionedCommand
+from ..command_classes import GroupedCommand
+from ..config import use_plan
 from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
 from ..options import setting_options
 from ..request import (
@@ -112,18 +113,6 @@ Exit codes:
   130  interrupted
 """  # noqa: E501
 
-SECTIONS = {
-    "output": "Output and journal",
-    "mode": "What to do",
-    "column": "Columns of the input",
-    "require": "Grading",
-    "model": "Models",
-    "target_score": "When to stop working on a row",
-    "budget_usd": "Budget and time, for the whole run",
-    "initial_in_flight": "Rate limits, for each endpoint",
-    "processes": "Where to run",
-    "dry_run": "What to show",
-}
 rate_limits = options.combine(
     setting_options(EndpointLimits, "initial_in_flight", "min_in_flight"),
     setting_options(OptionFields, group="rates", **BATCH_DEFAULTS),
@@ -133,15 +122,19 @@ rate_limits = options.combine(
 )
 
 
-@click.command(
-    short_help="Refine every row of a data set.",
-    cls=SectionedCommand,
-    epilog=EPILOG,
-    sections=SECTIONS,
-)
+@click.command(short_help="Refine every row of a data set.", cls=GroupedCommand, epilog=EPILOG)
 @click.argument("inputs", type=options.FILE, nargs=-1, required=True, metavar="IN...")
-@click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
+@options.option(
+    "--output",
+    "-o",
+    heading=options.OUTPUT,
+    common=True,
+    type=click.Path(),
+    metavar="OUT",
+    help="Write the rows to OUT.",
+)
 @setting_options(BatchFields, group="output")
+@setting_options(BatchFields, group="work")
 @setting_options(BatchFields, group="rows")
 @options.columns
 @options.grading
@@ -153,18 +146,22 @@ rate_limits = options.combine(
 @options.budget
 @rate_limits
 @setting_options(BatchFields, group="running")
-@click.option(
+@options.option(
     "--dry-run",
+    heading=options.OUTPUT,
+    common=True,
     is_flag=True,
     help="Show the rows, the prompts and the likely cost. Makes no call and writes nothing.",
 )
-@click.option(
+@options.option(
     "--explain",
+    heading=options.OUTPUT,
     is_flag=True,
     help="Like --dry-run, and also show which rows would be redone, and what changed.",
 )
-@click.option(
+@options.option(
     "--metrics",
+    heading=options.OUTPUT,
     type=options.WholeRange(0, 65535),
     metavar="PORT",
     help="Serve Prometheus metrics on 127.0.0.1:PORT (0: any free port).",
@@ -189,7 +186,7 @@ def batch(
     rows to OUT.
     """
     out.hide_waits()
-    options.check_noise_aware(ctx)
+    settings = use_plan(ctx, settings)
     preview_only = dry_run or explain
     _check(ctx, output, settings, preview_only=preview_only)
     # Ray reports the death of a worker on stdout, where the rows may go

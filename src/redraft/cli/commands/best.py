@@ -32,7 +32,7 @@ from ...result import (
 from ...session.options import load_template
 from ...session.panel import graders_for_tasks, needs_judge
 from .. import options
-from ..command_classes import ConfiguredCommand
+from ..command_classes import GroupedCommand
 from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
 from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
@@ -73,27 +73,33 @@ is printed and breaks a requirement, or has no grade, 130 interrupted.
 """  # noqa: E501
 
 
-@click.command(short_help="Keep the best of several answers.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.command(short_help="Keep the best of several answers.", cls=GroupedCommand, epilog=EPILOG)
 @click.argument("prompt", required=False)
-@click.option(
+@options.option(
     "-n",
     "n",
+    heading=options.WRITING,
+    common=True,
     type=options.COUNT,
     default=4,
     show_default=True,
     metavar="N",
     help="Number of drafts.",
 )
-@click.option(
+@options.option(
     "--keep",
+    heading=options.WRITING,
+    common=True,
     type=options.COUNT,
     default=1,
     show_default=True,
     metavar="K",
     help="Number of the best answers to keep.",
 )
-@click.option(
+@options.option(
     "--response",
+    heading=options.WRITING,
+    common=True,
     type=options.READABLE,
     multiple=True,
     metavar="FILE",

@@ -30,7 +30,7 @@ from ...tables.columns import with_one_response
 from ...tables.readers import is_table
 from ...usage import NO_USAGE
 from .. import options
-from ..command_classes import ConfiguredCommand
+from ..command_classes import GroupedCommand
 from ..errors import BROKEN, FAILED, OK
 from ..output import notice, read_text, warning
 from ..progress import format_usage
@@ -65,10 +65,12 @@ With requirements only, no model is called. Exit codes: 0 graded, 1 a grader fai
 """  # noqa: E501
 
 
-@click.command(short_help="Grade given answers.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.command(short_help="Grade given answers.", cls=GroupedCommand, epilog=EPILOG)
 @click.argument("prompt", required=False, default="")
-@click.option(
+@options.option(
     "--response",
+    heading=options.GRADING,
+    common=True,
     type=options.READABLE,
     multiple=True,
     metavar="FILE",

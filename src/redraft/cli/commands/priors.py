@@ -13,9 +13,8 @@ EPILOG = """\b
 Examples:
   redraft priors
   redraft priors show tiny
-  redraft run "Explain it" --priors learned
+  redraft run "Explain it" --plan plan.toml
   redraft priors show tiny --json > tiny.json
-  redraft run "Explain it" --priors tiny.json
   redraft priors calibrate questions.jsonl --calls 100 --save
   redraft priors learn answers.jsonl.journal
   redraft priors learn proof.jsonl poem.jsonl --model ollama:llama3.2 --judge openai:gpt-4o
@@ -26,9 +25,10 @@ If a model judges, Redraft estimates how much each step may gain. The estimate d
 how good drafts are, how much refinements improve them, and how noisy the judge's scores
 are; priors are what it assumes at the start. Every run starts with the shipped priors.
 Later rows of a batch start with priors learned from earlier ones. They are saved for other
-runs by `redraft priors learn` and `calibrate --save`, and by batches with --priors learned;
-runs with --priors learned start with those. The more scores a task has, the less its
-priors count.
+runs by `redraft priors learn` and `calibrate --save`, and by batches with learned priors;
+runs with learned priors start with those. They are chosen in the plan file of --plan, as
+priors = "learned" or priors = "tiny.json". The more scores a task has, the less its priors
+count.
 """
 
 LEARN_EPILOG = """\b
@@ -52,10 +52,9 @@ Examples:
   redraft priors calibrate questions.csv -c prompt=question --grader helpfulness --json
 
 \b
-Each task takes five calls with one judge: a draft, two grades, a refinement and its grade. --unseen-last of other commands
-needs priors of 32 tasks or more.
-20 tasks tell the noise of the judge within about 15 %. With --save, runs of the same model
-and graders with --priors learned start with the result.
+Each task takes five calls with one judge: a draft, two grades, a refinement
+and its grade. 20 tasks tell the noise of the judge within about 15 %. With --save, runs of the same model
+and graders with learned priors start with the result.
 Exit codes: 0 calibrated, 1 failed, 2 usage, 130 interrupted.
 """  # noqa: E501
 
@@ -146,7 +145,7 @@ def learn(
     metavar="N",
     help="Spend at most N calls.",
 )
-@click.option("--save", is_flag=True, help="Save the priors for runs with --priors learned.")
+@click.option("--save", is_flag=True, help="Save the priors for runs with learned priors.")
 @options.columns
 @options.setting("--grader", multiple=True, metavar="NAME", help="The grader (repeatable).")
 @options.rubric
@@ -169,7 +168,7 @@ def calibrate(**values: Any) -> int:
 @options.as_json
 @options.debug
 def forget(model_or_key: str, as_json: bool) -> None:
-    """Delete the saved priors of a MODEL with its graders. After that, --priors learned uses the
+    """Delete the saved priors of a MODEL with its graders. After that, learned priors are the
     shipped ones.
     """
     from ..operations.priors import delete

@@ -20,7 +20,8 @@ from ...loop.trace import Trace
 from ...result import Result, changed_fields, diagnosis_text
 from ...storage import JsonlStore, read_trace
 from .. import options
-from ..command_classes import ConfiguredCommand
+from ..command_classes import GroupedCommand
+from ..config import use_plan
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
 from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
 from ..output import check_output, notice, warning
@@ -69,10 +70,15 @@ redraft trust --help.
 """  # noqa: E501
 
 
-@click.command(short_help="Refine one answer.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.command(short_help="Refine one answer.", cls=GroupedCommand, epilog=EPILOG)
 @click.argument("prompt", required=False)
-@click.option(
-    "--response", type=options.READABLE, metavar="FILE", help="An answer to improve (- for stdin)."
+@options.option(
+    "--response",
+    heading=options.WRITING,
+    common=True,
+    type=options.READABLE,
+    metavar="FILE",
+    help="An answer to improve (- for stdin).",
 )
 @options.grading
 @options.answer
@@ -84,21 +90,26 @@ redraft trust --help.
 @options.sampling
 @options.system
 @options.background
-@click.option(
+@options.option(
     "--tools",
+    heading=options.WRITING,
     type=options.READABLE,
     metavar="FILE",
     help="Tools that the model may call: a JSON list in OpenAI's format.",
 )
 @options.output
-@click.option(
+@options.option(
     "--trace",
+    heading=options.OUTPUT,
+    common=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Save every step to FILE as it happens.",
 )
-@click.option(
+@options.option(
     "--resume",
+    heading=options.OUTPUT,
+    common=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Resume a saved trace with its settings; options override them.",
@@ -128,7 +139,7 @@ def run(
 
     A budget covers the whole trace, including the part before it was resumed.
     """
-    options.check_noise_aware(ctx)
+    settings = use_plan(ctx, settings)
     files = {
         "response": response,
         "context": context,

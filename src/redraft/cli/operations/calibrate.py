@@ -75,9 +75,11 @@ def run_command(values: Mapping[str, Any]) -> int:
             "`redraft priors forget` deletes them",
         )
     elif saved:
-        notice(f"saved for --priors learned: redraft priors show {saved.priors_key.key[:8]}")
+        notice(
+            f"saved for runs with learned priors: redraft priors show {saved.priors_key.key[:8]}"
+        )
     elif not a.as_json:
-        notice("nothing is saved; --save saves the priors for runs with --priors learned")
+        notice("nothing is saved; --save saves the priors for runs with learned priors")
     return OK
 
 
