@@ -10,6 +10,7 @@ import pytest
 
 from each_row import each_row
 from redraft.cli import COMMANDS, program
+from redraft.cli.errors import EXIT_CODES, OK, USAGE
 from redraft.cli.options import HEADINGS
 
 
@@ -99,6 +100,17 @@ def test_help_says_what_runs_tests_and_where(redraft):
     said = " ".join(redraft("batch", "--help-all").out.split())
     assert "tests (of code, run by the grader tests)" in said
     assert "--sandbox TIER" in said and "--unsafe-exec" in said
+
+
+@each_row("name", COMMANDS)
+def test_help_names_only_exit_codes_of_the_table(name):
+    """One table has all exit codes; docs/cli.md is written from it."""
+    command = program.get_command(click.Context(program), name)
+    for each in (command, *getattr(command, "commands", {}).values()):
+        _, _, text = (each.epilog or "").partition("Exit codes:")
+        numbers = re.findall(r"(?:^|[ ,])(\d+)(?= )", text.partition("\n\n")[0], re.MULTILINE)
+        assert {int(n) for n in numbers} <= set(EXIT_CODES), each.name
+        assert not text or {OK, USAGE} <= {int(n) for n in numbers}, each.name
 
 
 WITH_MANY_OPTIONS = ("run", "best", "grade", "batch")

@@ -3,6 +3,9 @@ were options.
 """
 
 import json
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +50,18 @@ def test_a_plan_file_has_every_setting_of_the_plan(redraft):
         found = settings_of(redraft, *redraft.plan(**{key: value}))
         assert found == {**DEFAULTS, key: value}, key
     assert settings_of(redraft, *redraft.plan(**VALUES)) == VALUES
+
+
+def test_the_example_in_the_docs_is_a_plan_file(redraft):
+    """Its settings reach a run."""
+    page = (Path(__file__).parents[2] / "docs" / "adaptive.md").read_text()
+    [example] = re.findall(r'```toml title="plan.toml"\n(.*?)```', page, re.DOTALL)
+    (redraft.folder / "plan.toml").write_text(example)
+    found = settings_of(redraft, "--plan", "plan.toml")
+    said = tomllib.loads(example)
+    assert {key: found[key] for key in found if key in said} == {
+        key: value for key, value in said.items() if key != "priors"
+    }
 
 
 MISTAKES = {

@@ -100,7 +100,7 @@ class GroupedCommand(ConfiguredCommand):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
         by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
-        for option in self._shown(ctx):
+        for option in self._visible_options(ctx):
             heading = option.heading if isinstance(option, Option) else GENERAL
             if record := option.get_help_record(ctx):
                 by_heading[heading].append(record)
@@ -112,20 +112,20 @@ class GroupedCommand(ConfiguredCommand):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the epilog, and how to see the options that are not shown."""
         super().format_epilog(ctx, formatter)
-        shown, every = len(self._shown(ctx)), len(self._options(ctx))
+        shown, every = len(self._visible_options(ctx)), len(self._all_options(ctx))
         if shown < every:
             formatter.write_paragraph()
             formatter.write_text(
                 f"These are {shown} of {every} options; `{ctx.command_path} --help-all` shows all."
             )
 
-    def _shown(self, ctx: click.Context) -> list[click.Option]:
-        options = self._options(ctx)
+    def _visible_options(self, ctx: click.Context) -> list[click.Option]:
+        options = self._all_options(ctx)
         if ctx.meta.get(HELP_ALL):
             return options
         return [each for each in options if not isinstance(each, Option) or each.common]
 
-    def _options(self, ctx: click.Context) -> list[click.Option]:
+    def _all_options(self, ctx: click.Context) -> list[click.Option]:
         return [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
 
 

@@ -37,11 +37,21 @@ if TYPE_CHECKING:
 
     from ..result import Result
 
-OK, FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
-WORSE, UNDECIDED = 4, 5  # of `gate`
-# of `validate` and `rubric`: the work was done, but nothing is better than chance, or than the
-# starting point
-UNPROVEN = 3
+OK, FAILED, USAGE, IMPERFECT, WORSE, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+EXIT_CODES = {
+    OK: "The command did its work.",
+    FAILED: "It failed: there is no result, a batch ended early, or a file cannot be written.",
+    USAGE: "Wrong usage or settings.",
+    IMPERFECT: (
+        "The work was done, with less than was asked for: the answer breaks a requirement or has "
+        "no grade (`run`, `best`, `grade`), some rows have no result, break a requirement or could "
+        "not be read (`batch`), nothing is better than chance (`validate`) or than the start "
+        "(`rubric`)."
+    ),
+    WORSE: "B is worse than A (`gate`).",
+    UNDECIDED: "The difference of A and B is not known well enough (`gate`).",
+    INTERRUPTED: "Interrupted; finished work is kept.",
+}
 
 HINTS = {
     "AuthenticationError": (
@@ -82,7 +92,7 @@ def exit_code(result: Result) -> int:
 
     if result.stop is StopReason.CANCELLED:
         return INTERRUPTED
-    return OK if is_graded(result.trace) and not result.facts.broken else BROKEN
+    return OK if is_graded(result.trace) and not result.facts.broken else IMPERFECT
 
 
 def warn_if_ungraded(result: Result) -> None:

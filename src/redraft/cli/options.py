@@ -745,7 +745,7 @@ columns = combine(
 )
 
 
-def _declared(
+def _settings_among(
     *decorators: Callable[[Callable[[], None]], Callable[[], None]],
 ) -> list[SettingOption]:
     """Return the settings among the options that decorators add to a command."""
@@ -758,7 +758,7 @@ def _declared(
     return [each for each in reversed(options) if isinstance(each, SettingOption)]
 
 
-PLAN_SETTINGS = _declared(
+PLAN_SETTINGS = _settings_among(
     setting_options(
         PlanSettings,
         *(n for n, info in settings_of(PlanSettings).items() if not info.on_command_line),
@@ -788,7 +788,7 @@ def where_it_went(name: str) -> str:
 
 def setting_keys() -> list[str]:
     """Return the keys that a configuration file may have: one file serves all commands."""
-    shared = [each.key for each in _declared(grading, answer, models, plan, budget, columns)]
+    shared = [each.key for each in _settings_among(grading, answer, models, plan, budget, columns)]
     declared = [
         name.replace("_", "-")
         for name, info in settings_of(OptionFields, EndpointLimits, BatchFields).items()

@@ -34,7 +34,7 @@ from ..session.refinement import Refinement, finish_refinement, prepare_refineme
 from ..storage import write_atomic
 from ..storage.priors_store import PriorsStore
 from ..usage import NO_USAGE
-from .errors import BROKEN, error_event, handle_sigterm, report_error
+from .errors import IMPERFECT, error_event, handle_sigterm, report_error
 from .output import messages_are_json, notice, print_answer, redirect_messages, warning
 from .progress import (
     candidate_rows,
@@ -381,7 +381,7 @@ def write_error(
     if result is None or not isinstance(error, GradingError):
         raise error
     report_error(error)
-    return BROKEN
+    return IMPERFECT
 
 
 def separate_answer(output: str | None) -> None:

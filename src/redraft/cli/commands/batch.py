@@ -48,7 +48,7 @@ from .. import options
 from .. import output as out
 from ..command_classes import GroupedCommand
 from ..config import use_plan
-from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
+from ..errors import FAILED, HINTS, IMPERFECT, INTERRUPTED, OK, error_event, handle_sigterm
 from ..options import setting_options
 from ..request import (
     announce_sources,
@@ -65,7 +65,6 @@ from ..request import (
 )
 from ..terminal import console, grid, plain_table, text_line
 
-INCOMPLETE = 3  # exit code: some rows have no result, or one that breaks a requirement
 RESUMES = "the same command resumes"
 LINE_INTERVAL = 5.0  # seconds between two JSON lines
 TEXT_INTERVAL = 30.0  # seconds between two lines of text
@@ -420,7 +419,7 @@ def _exit_code(report: BatchReport) -> int:
         report.not_started,
         report.broken,
     )
-    return INCOMPLETE if any(incomplete_rows) else OK
+    return IMPERFECT if any(incomplete_rows) else OK
 
 
 def number(n: float | None) -> str:

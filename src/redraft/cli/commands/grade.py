@@ -31,7 +31,7 @@ from ...tables.readers import is_table
 from ...usage import NO_USAGE
 from .. import options
 from ..command_classes import GroupedCommand
-from ..errors import BROKEN, FAILED, OK
+from ..errors import FAILED, IMPERFECT, OK
 from ..output import notice, read_text, warning
 from ..progress import format_usage
 from ..request import (
@@ -123,7 +123,7 @@ def grade(
         _show_table(reports, names)
     for row in bad:
         warning(f"{row.location}: {row.message}")
-    return FAILED if bad else max(map(_exit_code, reports), key=(OK, BROKEN, FAILED).index)
+    return FAILED if bad else max(map(_exit_code, reports), key=(OK, IMPERFECT, FAILED).index)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _exit_code(report: GradeReport) -> int:
     """
     if report.failures or not report.trace.graded_candidates:
         return FAILED
-    return BROKEN if report.broken_musts else OK
+    return IMPERFECT if report.broken_musts else OK
 
 
 def _as_data(reports: Sequence[GradeReport], names: Sequence[str]) -> Any:

@@ -28,7 +28,7 @@ from ...validation.rubric_induction import InducedRubric, RubricInduction, to_to
 from ...validation.rubric_proposal import proposal_to_toml, propose_rubric
 from .. import options
 from ..command_classes import ConfiguredCommand
-from ..errors import FAILED, OK, UNPROVEN
+from ..errors import FAILED, IMPERFECT, OK
 from ..output import check_output, notice, print_answer, print_json, read_text, warning
 from ..request import announce_sources, find_model, parameter_settings, parse_model
 from .validate import judging_settings, read_labelled
@@ -273,4 +273,4 @@ def _report(induced: InducedRubric) -> int:
             "raise the budget or the deadline, or check the model",
         )
         return FAILED
-    return OK if induced.improved else UNPROVEN
+    return OK if induced.improved else IMPERFECT

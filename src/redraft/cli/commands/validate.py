@@ -32,7 +32,7 @@ from ...validation.report import ValidationReport
 from ...validation.run import JudgedCase, LabelledData, ValidationResult, validate_recorded
 from .. import options
 from ..command_classes import ConfiguredCommand
-from ..errors import FAILED, INTERRUPTED, OK, UNPROVEN
+from ..errors import FAILED, IMPERFECT, INTERRUPTED, OK
 from ..grader_code import load_grader
 from ..output import messages_are_json, notice, warning, write_event
 from ..request import (
@@ -236,7 +236,7 @@ def _report(result: ValidationResult, *, as_json: bool) -> int:
         message = f"ended early: {result.stop_reason}; nothing is known about"
         warning(f"{message} {result.card.unjudged} rows", RESUME)
         return FAILED
-    return OK if result.card.trusted else UNPROVEN
+    return OK if result.card.trusted else IMPERFECT
 
 
 def _check_grader(
