@@ -25,6 +25,8 @@ from click.shell_completion import CompletionItem
 from .. import __version__
 from ..base.checks import unknown_name_message
 from ..base.descriptors import prepare_process
+from .exit_codes import exit_code_of
+from .output import messages_are_json, use_json_messages, warning
 
 COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
     "run": "Refine one answer.",
@@ -84,8 +86,6 @@ class LazyGroup(click.Group):
         """Choose the format of messages before any argument is parsed, since that may fail."""
         options = list(takewhile(lambda arg: arg != "--", args))
         if "--log-format=json" in options or ("--log-format", "json") in pairwise(options):
-            from .output import use_json_messages
-
             use_json_messages()
         return super().parse_args(ctx, args)
 
@@ -109,8 +109,6 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            from .output import messages_are_json
-
             if messages_are_json():
                 raise click.Abort from error
             raise
@@ -171,7 +169,6 @@ def program(ctx: click.Context) -> None:
         name.startswith(TELEMETRY_SWITCHES) for name in os.environ
     ):
         from ..telemetry.environment import telemetry_from_environment
-        from .output import warning
 
         ctx.with_resource(telemetry_from_environment(warning))
 
@@ -180,8 +177,6 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command and return the exit code. Without `argv` the process is that of the command
     line.
     """
-    from .errors import exit_code_of
-
     if argv is None:
         prepare_process()
         if sys.argv[1:2] == ["batch"]:  # its rows leave no cycles behind: look for some rarely

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from . import config
 from .options import GENERAL, HEADINGS, PLAN, Option, SettingOption, where_it_went
 
 HELP = "redraft.help"  # key in a context's `meta`: whether only help is requested
@@ -47,8 +48,6 @@ class ConfiguredCommand(click.Command):
         """Run the command. Raises ConfigError for settings of a file that need consent and have
         none.
         """
-        from . import config
-
         config.require_consent_for_files(ctx)
         return super().invoke(ctx)
 
@@ -60,8 +59,6 @@ class ConfiguredCommand(click.Command):
 def _read_files(ctx: click.Context, param: click.Parameter, named: str | None) -> None:
     """Read the defaults of a command from files, before its other options are parsed."""
     if not ctx.resilient_parsing and not ctx.meta.get(HELP):
-        from . import config
-
         config.use_files(ctx, named)
 
 

@@ -19,6 +19,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ..base.parameters import check_parameters, merge_parameters, parse_parameter
 from ..settings import (
     MAX_ROWS,
     BatchFields,
@@ -33,11 +34,13 @@ from ..settings import (
     PlanSettings,
     PromptSource,
     SettingInfo,
+    ValueKind,
     WholeNumber,
     info_of,
     names_of,
     settings_of,
 )
+from ..tables.text_format import ENCODING, check_encoding
 from .output import note_options
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -196,45 +199,51 @@ def setting_options(
 
 def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable[[F], F]:
     """Generate the option of one setting; `more` are further attributes of it."""
-    flag = f"--{name.replace('_', '-')}"
-    flags = [f"-{name}", name] if len(name) == 1 else [flag]
+    is_switch = isinstance(info.kind, Flag) or isinstance(default, bool)
     attributes: dict[str, Any] = {
         "help": info.help,
         "metavar": info.metavar,
         "default": default,
         "heading": GROUP_HEADINGS[info.group],
         "common": info.common,
+        "show_default": default not in (None, ()) and not isinstance(default, bool),
+        **_values_of(info.kind),
+        **more,
     }
-    match info.kind:
-        case Flag():
-            flags = [f"{flag}/--no-{flag[2:]}"]
+    declare = setting if info.in_files else option
+    return declare(*_flags(name, is_switch=is_switch), **attributes)
+
+
+def _flags(name: str, *, is_switch: bool) -> list[str]:
+    """Return how the option of a setting is typed."""
+    words = name.replace("_", "-")
+    if is_switch:
+        return [f"--{words}/--no-{words}"]
+    return [f"-{name}", name] if len(name) == 1 else [f"--{words}"]
+
+
+def _values_of(kind: ValueKind) -> dict[str, Any]:
+    """Return which values the option of a setting takes."""
+    match kind:
+        case WholeNumber(minimum=None):
+            return {"type": int}
         case WholeNumber(least, most):
             # help does not mention a limit that no file reaches
-            limit = None if most == MAX_ROWS else most
-            attributes["type"] = WholeRange(least, limit) if least is not None else int
+            return {"type": WholeRange(least, None if most == MAX_ROWS else most)}
         case Number(least, most, exclusive):
-            attributes["type"] = NumberRange(
-                least, most if isfinite(most) else None, min_open=exclusive
-            )
+            limit = most if isfinite(most) else None
+            return {"type": NumberRange(least, limit, min_open=exclusive)}
         case Keyword(choices):
-            attributes["type"] = click.Choice(choices)
+            return {"type": click.Choice(choices)}
         case Keywords(choices):
-            attributes |= {"type": click.Choice(choices), "multiple": True}
+            return {"type": click.Choice(choices), "multiple": True}
         case Names():
-            attributes["multiple"] = True
+            return {"multiple": True}
         case FilePath(what):
-            attributes["type"] = click.Path(file_okay=what == "file", dir_okay=what == "folder")
+            return {"type": click.Path(file_okay=what == "file", dir_okay=what == "folder")}
         case PromptSource():
-            attributes["type"] = click.Path(exists=True, dir_okay=False, path_type=Path)
-        case _ if isinstance(default, bool):
-            flags = [f"{flag}/--no-{flag[2:]}"]
-    *names, last = (info.metavar or "").split("|")
-    if names and last == "FILE":
-        attributes["type"] = NameOrFile(*names)
-    if default not in (None, ()) and not isinstance(default, bool):
-        attributes["show_default"] = True
-    attributes |= more
-    return setting(*flags, **attributes) if info.in_files else option(*flags, **attributes)
+            return {"type": click.Path(exists=True, dir_okay=False, path_type=Path)}
+    return {}
 
 
 def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
@@ -256,8 +265,6 @@ def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) 
     """Read the tables of this command in an encoding. Raises BadParameter."""
     if name is None:
         return
-    from ..tables.text_format import ENCODING, check_encoding
-
     try:
         ctx.call_on_close(partial(ENCODING.reset, ENCODING.set(check_encoding(name))))
     except ValueError as error:
@@ -529,8 +536,6 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         """
         if isinstance(value, Mapping):
             return value
-        from ..base.parameters import check_parameters, parse_parameter
-
         try:
             parameter = parse_parameter(value)
         except ValueError as error:
@@ -543,8 +548,6 @@ def _merge_parameters(
     ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]
 ) -> dict[str, Any] | None:
     """Return the parameters of the command line over those of files; None without any."""
-    from ..base.parameters import merge_parameters
-
     is_typed = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     from_files = (ctx.lookup_default(str(param.name)) or ()) if is_typed else ()
     return merge_parameters(*from_files, *typed) or None

@@ -30,8 +30,7 @@ from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders
 from .. import options
 from ..command_classes import SectionedCommand
-from ..errors import OK
-from ..grader_code import load_grader
+from ..exit_codes import OK
 from ..options import setting_options
 from ..output import notice, print_json, warning
 from ..request import (
@@ -47,6 +46,7 @@ from ..request import (
 )
 from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, figure_table, text_line
+from ..user_code import load_grader
 
 MAX_LISTED = 5  # unreadable rows that are listed one by one
 STYLES = {

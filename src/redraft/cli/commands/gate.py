@@ -11,7 +11,7 @@ import click
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
 from .. import options
 from ..command_classes import SectionedCommand
-from ..errors import OK, UNDECIDED, WORSE
+from ..exit_codes import OK, UNDECIDED, WORSE
 from ..output import check_writable, print_json
 from .compare import SECTIONS, compare_variants, comparison, show_report
 

@@ -12,7 +12,7 @@ from ...models import DiscoveryResult, find_model
 from ...models.discovery import search_address
 from ...models.endpoint_url import parse_base_url
 from .. import options
-from ..errors import FAILED, OK
+from ..exit_codes import FAILED, OK
 
 MAX_NAMES = 6  # of models at one place
 EPILOG = """\b

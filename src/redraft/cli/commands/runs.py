@@ -22,7 +22,7 @@ from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
 from .. import options
 from ..command_classes import DefaultGroup
-from ..errors import OK
+from ..exit_codes import OK
 from ..output import check_output, format_time, notice, parse_time, single_line
 from ..stored_runs import SUFFIX, describe_runs, find_run, journal_paths, read_runs
 

@@ -15,8 +15,7 @@ import click
 
 from ...base import checks
 from ...graders import as_grader
-from ..errors import OK, handle_sigterm
-from ..grader_code import load_grader
+from ..exit_codes import OK, handle_sigterm
 from ..output import notice
 from ..request import (
     SharedArguments,
@@ -25,6 +24,7 @@ from ..request import (
     build_settings,
     connect_declared,
 )
+from ..user_code import load_grader
 
 if TYPE_CHECKING:
     from ...mcp_server.workbench import Workbench
