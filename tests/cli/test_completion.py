@@ -52,8 +52,6 @@ def proposals(line):
             [("plain", "pass"), ("plain", "pair")],
         ),
         ("redraft gate a b --undecided ", [("plain", "pass"), ("plain", "fail")]),
-        ("redraft run x --priors l", [("plain", "learned")]),
-        ("redraft run x --priors own", [("file", "own")]),
         ("redraft run x --schema ans", [("file", "ans")]),
         ("redraft validate da", [("file", "da")]),
         ("redraft graders --cards-dir ", [("dir", "")]),

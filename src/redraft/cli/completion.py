@@ -5,7 +5,7 @@ Bash and zsh read a line that is added once to the user's own start file and nam
 is in the data folder. Fish reads the script itself from its folder of completions. What a user has
 written in one of these files stays as it is.
 
-What is proposed comes from the options themselves (`options.NameOrFile` proposes files), and from
+What is proposed comes from the options themselves (`options.FileName` proposes files), and from
 the table of commands, which imports none of them.
 """
 
@@ -21,6 +21,7 @@ from click.shell_completion import get_completion_class
 
 from ..base.checks import read_error_message
 from ..errors import StoreError
+from ..storage.secure_files import data_dir
 from .output import notice
 
 SHELLS = ("bash", "zsh", "fish")
@@ -72,8 +73,6 @@ def completion_script(shell: str) -> str:
 
 
 def _script_path(shell: str) -> Path:
-    from ..storage.secure_files import data_dir
-
     return (data_dir() / f"completion.{shell}").absolute()
 
 

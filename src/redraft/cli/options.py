@@ -75,21 +75,16 @@ class NumberRange(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
-class NameOrFile(click.types.StringParamType):
-    """A text that may be one of some names or the path of a file: completion proposes these."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
+class FileName(click.types.StringParamType):
+    """A text that may be the path of a file: the shell completes it as one."""
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin so; where none does, the shell proposes files."""
-        names = [CompletionItem(name) for name in self.names if name.startswith(incomplete)]
-        return names or [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(incomplete, type="file")]
 
 
-FILE = NameOrFile()
+FILE = FileName()
 WHOLE, COUNT = WholeRange(0), WholeRange(1)
 POSITIVE = NumberRange(0)
 

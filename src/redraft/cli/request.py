@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import click
 from click.core import ParameterSource
@@ -78,56 +78,6 @@ UNSET_IN_TRACE = (
     *PROMPT_KEYS,
 )
 """Settings that stay unset if a trace does not have them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingArguments(Mapping[str, Any]):
-    """The values of the options of a command, of which `settings` are those of
-    `redraft.session.options.Options`. It is the mapping that the functions below take.
-    """
-
-    settings: Settings
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Create the arguments of a command from the values that click parsed."""
-        settings = {
-            name: value
-            for name, value in values_of(OptionFields, values).items()
-            if name != "answer"
-        }
-        own = {name: value for name, value in values.items() if name not in settings}
-        return cls(**own, settings=cast("Settings", settings))
-
-    def __getitem__(self, name: str) -> Any:
-        return {**vars(self), **self.settings}[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**vars(self), **self.settings})
-
-    def __len__(self) -> int:
-        return len({**vars(self), **self.settings})
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedArguments(SettingArguments):
-    """The values of the options that all commands with graders share."""
-
-    require: tuple[str, ...] = ()
-    grader: tuple[str, ...] = ()
-    rubric: Any = None
-    answer: str | None = None
-    schema: str | None = None
-    template: str | None = None
-    model: str | None = None
-    judge: str | None = None
-    model_param: Mapping[str, Any] | None = None
-    judge_param: Mapping[str, Any] | None = None
-    budget_usd: float | None = None
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    price: tuple[str, ...] = ()
-    as_json: bool = False
 
 
 def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,15 @@ def grid(*, indent: int = 0) -> Table:
     return Table.grid(padding=(0, 2, 0, indent))
 
 
+def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
+    """Print a title, and below it a line for each fact: what it is, and its value."""
+    out, table = console(stderr=False), grid(indent=1)
+    out.print(text_line(title, "bold"))
+    for label, value in facts:
+        table.add_row(text_line(label, "dim"), text_line(value))
+    out.print(table)
+
+
 def text_line(text: str, style: str = "") -> Text:
     """Return untrusted text on one line."""
     return Text(single_line(text), style)

@@ -26,7 +26,7 @@ from ...graders.traits import traits_of
 from ...validation.reward_scale import learn_scale, read_samples
 from .. import options
 from ..output import notice, print_json
-from ..terminal import console, grid, text_line
+from ..terminal import console, show_facts, text_line
 
 EPILOG = """\b
 Examples:
@@ -143,17 +143,12 @@ def _show_one(name: str, store: CardStore, *, as_json: bool) -> None:
         data = _as_data(entry, latest)
         print_json({**data, "rubric": rubric.to_data() if rubric else None, **own})
         return
-    out = console(stderr=False)
-    out.print(text_line(spec, "bold underline"))
-    facts = grid()
-    alias = find_alias(given) if (given := name.partition(":")[0]) != entry.name else None
-    if alias:
-        facts.add_row(text_line("alias of", "dim"), text_line(f"{alias.name} of {alias.origin}"))
-    for label, text in _facts(entry, latest, spec, rubric, sandbox):
-        facts.add_row(text_line(label, "dim"), text_line(text))
-    out.print(facts)
+    given = name.partition(":")[0]
+    alias = find_alias(given) if given != entry.name else None
+    aliases = [("alias of", f"{alias.name} of {alias.origin}")] if alias else []
+    show_facts(spec, [*aliases, *_facts(entry, latest, spec, rubric, sandbox)])
     for line in _rubric_lines(rubric) if rubric else ():
-        out.print(line)
+        console(stderr=False).print(line)
 
 
 def _rubric_lines(rubric: Rubric) -> Iterator[Text]:

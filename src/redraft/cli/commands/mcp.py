@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from ...base.checks import check_extra
+from ...gateway.config import default_folder
+from ...graders.registry import as_grader
+from ...mcp_server.workbench import CallLimits, Workbench
 from .. import options
 from ..command_classes import SectionedCommand
+from ..exit_codes import OK, handle_sigterm
+from ..output import notice
+from ..request import announce_sources, budget_of, build_settings, connect_declared
+from ..user_code import load_grader
 
+HTTP_OPTIONS = ("host", "port", "folder", "allow_host", "insecure")
 EPILOG = """\b
 Examples:
   redraft mcp
@@ -107,10 +121,72 @@ SECTIONS = {
 @click.option("--insecure", is_flag=True, help="Serve a public address without keys.")
 @options.debug
 @click.pass_context
-def mcp(ctx: click.Context, /, **values: Any) -> int:
+def mcp(
+    ctx: click.Context,
+    /,
+    *,
+    allow_model: tuple[str, ...],
+    max_calls: int,
+    allow_grader: tuple[str, ...],
+    traces: str | None,
+    http: bool,
+    host: str,
+    port: int,
+    folder: str | None,
+    allow_host: tuple[str, ...],
+    insecure: bool,
+    **settings: Any,
+) -> int:
     """Serve refine, grade, compare and validate_grader as tools, over stdin and stdout or over
     HTTP.
     """
-    from ..operations.mcp import run_command
+    model, judge = settings["model"], settings["judge"]
+    for name in () if http else HTTP_OPTIONS:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with --http")
+    if allow_model and model in {None, "none"}:
+        raise click.UsageError("--allow-model goes with --model, which is the default of calls")
+    check_extra("mcp", "redraft mcp needs", "mcp", "uvicorn")
+    announce_sources(*filter(None, [model, judge]))
+    limits = CallLimits(
+        {**build_settings({**settings, "grader": ()}), "budget": budget_of(settings)}, max_calls
+    )
+    if http:
+        from ...mcp_server.http import HttpAddress, serve_http, with_call_limit
 
-    return run_command(values)
+        limits = with_call_limit(limits)
+    models: Any = [model, *allow_model] if model else ()
+    bench = Workbench(
+        False if model == "none" else models,
+        False if judge == "none" else judge,
+        limits,
+        graders={name: as_grader(load_grader(name)) for name in allow_grader},
+        traces=Path(traces) if traces else None,
+        connect=connect_declared,
+    )
+    if http:
+        place = Path(folder) if folder else default_folder()
+        address = HttpAddress(place, host, port, allow_host, insecure)
+        work = serve_http(bench, address, lambda url: notice(f"serving {url}; Ctrl-C ends it"))
+    else:
+        from ...mcp_server.stdio import serve_stdio
+
+        work = serve_stdio(bench)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(bench, work))
+    return OK
+
+
+async def _serve(bench: Workbench, work: Coroutine[Any, Any, None]) -> None:
+    """Serve until the client ends it, or Ctrl-C or SIGTERM, which cancel the work that is not
+    finished.
+    """
+    serving = asyncio.ensure_future(work)
+    try:
+        with (
+            handle_sigterm(asyncio.get_running_loop(), serving.cancel),
+            suppress(asyncio.CancelledError),
+        ):
+            await serving
+    finally:
+        await bench.close()

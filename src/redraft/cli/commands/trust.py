@@ -66,7 +66,7 @@ def trust(place: str | None, yes: bool, revoke: bool, list_all: bool) -> int:
 
 def list_consents() -> int:
     """Print all consents."""
-    for _, consent in saved_consents():
+    for consent in saved_consents():
         click.echo(f"{single_line(consent.place)}{' (a trace)' if consent.is_trace else ''}")
         for description in consent.descriptions:
             click.echo(f"  {single_line(str(description))}")
