@@ -173,6 +173,20 @@ def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     )
 
 
+def under(heading: str, *decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine decorators, and put the options that they add under a heading of help."""
+
+    def decorate(command: F) -> F:
+        before = len(vars(command).get("__click_params__", ()))
+        decorated = combine(*decorators)(command)
+        for added in vars(decorated)["__click_params__"][before:]:
+            if isinstance(added, Option):
+                added.heading = heading
+        return decorated
+
+    return decorate
+
+
 def setting_options(
     declaration: type,
     *names: str,
@@ -266,10 +280,10 @@ def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) 
         raise click.BadParameter(str(error)) from error
 
 
-debug = combine(
+debug = under(
+    GENERAL,
     option(
         "--log-format",
-        heading=GENERAL,
         type=click.Choice(["text", "json"]),
         default="text",
         is_eager=True,
@@ -279,7 +293,6 @@ debug = combine(
     ),
     option(
         "--debug",
-        heading=GENERAL,
         is_flag=True,
         expose_value=False,
         callback=_debug,
@@ -300,17 +313,16 @@ journal = click.option(
 )
 
 system = option("--system", heading=WRITING, common=True, metavar="TEXT", help="A system message.")
-background = combine(
+background = under(
+    GRADING,
     option(
         "--context",
-        heading=GRADING,
         type=READABLE,
         metavar="FILE",
         help="Background material for the judge.",
     ),
     option(
         "--reference",
-        heading=GRADING,
         common=True,
         type=READABLE,
         metavar="FILE",
@@ -318,7 +330,6 @@ background = combine(
     ),
     option(
         "--tests",
-        heading=GRADING,
         common=True,
         type=READABLE,
         metavar="FILE",
@@ -340,11 +351,11 @@ browser = click.option(
     help="Open the page in the browser, if stdout is a terminal. Default: yes.",
 )
 overwrite = option("--overwrite", heading=OUTPUT, is_flag=True, help="Replace an existing file.")
-output = combine(
+output = under(
+    OUTPUT,
     option(
         "--output",
         "-o",
-        heading=OUTPUT,
         common=True,
         type=click.Path(),
         metavar="FILE",
@@ -382,9 +393,7 @@ def _column_names(
 
 def column_names(*flags: str, help: str) -> Callable[[F], F]:
     """Return the option that names columns of labelled data."""
-    return click.option(
-        *flags, multiple=True, callback=_column_names, metavar="OURS=THEIRS", help=help
-    )
+    return option(*flags, multiple=True, callback=_column_names, metavar="OURS=THEIRS", help=help)
 
 
 label_columns = combine(
@@ -409,21 +418,19 @@ def _scale(
 
 def scale(help: str, **attributes: Any) -> Callable[[F], F]:
     """Return the option that says on which scale labels are."""
-    return click.option("--scale", callback=_scale, metavar="LOW-HIGH", help=help, **attributes)
+    return option("--scale", callback=_scale, metavar="LOW-HIGH", help=help, **attributes)
 
 
 def direction(what: str) -> Callable[[F], F]:
     """Return the options that say which end of a scale is better."""
-    return combine(
-        click.option(
-            "--lower-is-better/--higher-is-better",
-            "lower_is_better",
-            default=None,
-            help=(
-                f"Which end is better: of the {what}. Default: higher; it must be stated for "
-                "names such as wer, loss or latency."
-            ),
-        )
+    return option(
+        "--lower-is-better/--higher-is-better",
+        "lower_is_better",
+        default=None,
+        help=(
+            f"Which end is better: of the {what}. Default: higher; it must be stated for names "
+            "such as wer, loss or latency."
+        ),
     )
 
 
@@ -476,11 +483,11 @@ def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> s
     return "unsafe"
 
 
-execution = combine(
+execution = under(
+    GRADING,
     setting_options(OptionFields, "sandbox", callback=_choose_sandbox),
     option(
         "--unsafe-exec",
-        heading=GRADING,
         is_flag=True,
         is_eager=True,
         expose_value=False,
@@ -492,10 +499,10 @@ execution = combine(
     ),
     setting_options(OptionFields, *names_of(OptionFields, group="code")[1:]),
 )
-grading = combine(
+grading = under(
+    GRADING,
     setting(
         "--require",
-        heading=GRADING,
         common=True,
         multiple=True,
         metavar="SPEC",
@@ -506,7 +513,6 @@ grading = combine(
     ),
     setting(
         "--grader",
-        heading=GRADING,
         common=True,
         multiple=True,
         metavar="NAME",
@@ -596,10 +602,10 @@ models = combine(
     params,
 )
 
-answer = combine(
+answer = under(
+    WRITING,
     setting(
         "--answer",
-        heading=WRITING,
         metavar="TYPE",
         help=(
             "The form of the answer: code:LANGUAGE, or a type such as module:Class or "
@@ -608,7 +614,6 @@ answer = combine(
     ),
     setting(
         "--schema",
-        heading=WRITING,
         common=True,
         type=FILE,
         metavar="FILE",
@@ -660,10 +665,10 @@ def _check_price(text: str) -> str:
     return text
 
 
-budget = combine(
+budget = under(
+    SPENDING,
     setting(
         "--budget-usd",
-        heading=SPENDING,
         common=True,
         type=POSITIVE,
         metavar="USD",
@@ -671,7 +676,6 @@ budget = combine(
     ),
     setting(
         "--budget-calls",
-        heading=SPENDING,
         common=True,
         type=WHOLE,
         metavar="N",
@@ -679,7 +683,6 @@ budget = combine(
     ),
     setting(
         "--budget-tokens",
-        heading=SPENDING,
         type=WHOLE,
         metavar="N",
         help="Maximum number of tokens, input and output together.",
@@ -687,7 +690,6 @@ budget = combine(
     setting_options(OptionFields, group="budget"),
     setting(
         "--price",
-        heading=SPENDING,
         type=_check_price,
         multiple=True,
         metavar="MODEL=IN,OUT",
