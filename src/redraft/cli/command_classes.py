@@ -51,19 +51,23 @@ class ConfiguredCommand(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings: those of the command alone, then the shared
-        ones.
+        """Write the options under their headings: those of the command alone, then the shared ones.
+        If an option has no heading, write one list.
         """
-        by_heading: dict[str, list[tuple[str, str]]] = {}
+        help_option = self.get_help_option(ctx)
+        by_heading: dict[str, list[click.Option]] = {}
         for each in self.options_in_help(ctx):
-            heading = (each.heading or "Options") if isinstance(each, Option) else GENERAL
-            if record := each.get_help_record(ctx):
-                by_heading.setdefault(heading, []).append(record)
+            general = GENERAL if each is help_option else ""
+            heading = each.heading if isinstance(each, Option) else general
+            by_heading.setdefault(heading, []).append(each)
+        if "" in by_heading:
+            super().format_options(ctx, formatter)
+            return
         own = [heading for heading in by_heading if heading not in HEADINGS]
-        for heading in (*own, *HEADINGS):
-            if heading in by_heading:
-                with formatter.section(heading):
-                    formatter.write_dl(by_heading[heading])
+        for heading in [*own, *(each for each in HEADINGS if each in by_heading)]:
+            with formatter.section(heading):
+                records = [each.get_help_record(ctx) for each in by_heading[heading]]
+                formatter.write_dl(list(filter(None, records)))
 
     def options_in_help(self, ctx: click.Context) -> list[click.Option]:
         """Return the options that help shows."""
