@@ -21,7 +21,7 @@ from redraft.cli import COMMANDS, program
 from redraft.cli.command_classes import HELP_ALL
 from redraft.cli.commands.batch import batch
 from redraft.cli.commands.run import run
-from redraft.cli.errors import EXIT_CODES
+from redraft.cli.exit_codes import EXIT_CODES
 from redraft.cli.options import PLAN_KEYS, PLAN_SETTINGS
 from redraft.graders import entries
 from redraft.graders.aliases import ALIASES, LIBRARIES

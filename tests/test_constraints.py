@@ -18,7 +18,8 @@ from redraft import (
     refine,
     with_weight,
 )
-from redraft.cli.errors import IMPERFECT, OK, exit_code
+from redraft.cli.errors import exit_code
+from redraft.cli.exit_codes import IMPERFECT, OK
 from redraft.loop.stopping import done, max_iterations, patience, target
 from redraft.loop.trace import Trace
 from redraft.plans.self_refine import BestOfN, SelfRefine

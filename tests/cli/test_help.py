@@ -10,7 +10,7 @@ import pytest
 
 from each_row import each_row
 from redraft.cli import COMMANDS, program
-from redraft.cli.errors import EXIT_CODES, OK, USAGE
+from redraft.cli.exit_codes import EXIT_CODES, OK, USAGE
 from redraft.cli.options import HEADINGS
 
 

@@ -19,7 +19,7 @@ import pytest
 import trustme
 
 from redraft.cli import main
-from redraft.cli.errors import exit_code_of
+from redraft.cli.exit_codes import exit_code_of
 
 FILES = {
     "ok.txt": b"hello there",

@@ -21,7 +21,7 @@ import pytest
 
 from redraft import Budget
 from redraft.base.sync import run_on_uvloop, uvloop_factory
-from redraft.cli.grader_code import load_grader
+from redraft.cli.user_code import load_grader
 from redraft.errors import ConfigError
 from redraft.middleware import BudgetTracker, EndpointLimiter
 from redraft.middleware.call_costs import ZERO_AMOUNTS

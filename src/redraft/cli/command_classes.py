@@ -4,7 +4,6 @@ a default subcommand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -51,6 +50,29 @@ class ConfiguredCommand(click.Command):
         config.require_consent_for_files(ctx)
         return super().invoke(ctx)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings: those of the command alone, then the shared ones.
+        If an option has no heading, write one list.
+        """
+        help_option = self.get_help_option(ctx)
+        by_heading: dict[str, list[click.Option]] = {}
+        for each in self.options_in_help(ctx):
+            general = GENERAL if each is help_option else ""
+            heading = each.heading if isinstance(each, Option) else general
+            by_heading.setdefault(heading, []).append(each)
+        if "" in by_heading:
+            super().format_options(ctx, formatter)
+            return
+        own = [heading for heading in by_heading if heading not in HEADINGS]
+        for heading in [*own, *(each for each in HEADINGS if each in by_heading)]:
+            with formatter.section(heading):
+                records = [each.get_help_record(ctx) for each in by_heading[heading]]
+                formatter.write_dl(list(filter(None, records)))
+
+    def options_in_help(self, ctx: click.Context) -> list[click.Option]:
+        """Return the options that help shows."""
+        return [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+
     @property
     def settings(self) -> list[SettingOption]:
         return [p for p in self.params if isinstance(p, SettingOption)]
@@ -94,36 +116,22 @@ class GroupedCommand(ConfiguredCommand):
                 ) from None
             raise
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
-        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
-        for option in self._visible_options(ctx):
-            heading = option.heading if isinstance(option, Option) else GENERAL
-            if record := option.get_help_record(ctx):
-                by_heading[heading].append(record)
-        for title, records in by_heading.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
-
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the epilog, and how to see the options that are not shown."""
         super().format_epilog(ctx, formatter)
-        shown, every = len(self._visible_options(ctx)), len(self._all_options(ctx))
+        shown, every = len(self.options_in_help(ctx)), len(super().options_in_help(ctx))
         if shown < every:
             formatter.write_paragraph()
             formatter.write_text(
                 f"These are {shown} of {every} options; `{ctx.command_path} --help-all` shows all."
             )
 
-    def _visible_options(self, ctx: click.Context) -> list[click.Option]:
-        options = self._all_options(ctx)
+    def options_in_help(self, ctx: click.Context) -> list[click.Option]:
+        """Return the common options; with --help-all, all of them."""
+        options = super().options_in_help(ctx)
         if ctx.meta.get(HELP_ALL):
             return options
         return [each for each in options if not isinstance(each, Option) or each.common]
-
-    def _all_options(self, ctx: click.Context) -> list[click.Option]:
-        return [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
 
 
 def _show_all(ctx: click.Context, param: click.Parameter, on: bool) -> None:
@@ -132,28 +140,6 @@ def _show_all(ctx: click.Context, param: click.Parameter, on: bool) -> None:
         ctx.meta[HELP_ALL] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()
-
-
-class SectionedCommand(ConfiguredCommand):
-    """A command whose help lists options under headings; `sections` maps the first parameter of
-    each section to its heading.
-    """
-
-    def __init__(self, *args: Any, sections: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.sections = sections
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options under their headings."""
-        by_heading: dict[str, list[tuple[str, str]]] = {}
-        heading = "Options"
-        for param in self.get_params(ctx):
-            heading = self.sections.get(str(param.name), heading)
-            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
-                by_heading.setdefault(heading, []).append(record)
-        for title, records in by_heading.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
 
 
 class DefaultGroup(click.Group):

@@ -39,8 +39,7 @@ from ..models.model_names import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
 from ..requirements import kinds, reads_file
 from ..settings import OptionFields, Validation, settings_of
 from ..storage.secure_files import data_dir, make_folder, write_atomic
-from .grader_code import find_code
-from .user_code import parse_code_name
+from .user_code import find_code, parse_code_name
 
 Kind: TypeAlias = Literal["address", "model file", "code", "path", "sandbox", "package", "trust"]
 Visit: TypeAlias = Callable[[Kind, str], str]

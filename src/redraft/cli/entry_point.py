@@ -23,7 +23,7 @@ from ..base.checks import unknown_name_message
 from ..base.descriptors import prepare_process
 from . import COMMANDS
 from .completion import install, show
-from .errors import exit_code_of
+from .exit_codes import exit_code_of
 from .output import messages_are_json, use_json_messages, warning
 
 EPILOG = """\b

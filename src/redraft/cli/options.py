@@ -19,6 +19,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from ..base.parameters import check_parameters, merge_parameters, parse_parameter
 from ..settings import (
     MAX_ROWS,
     BatchFields,
@@ -33,11 +34,13 @@ from ..settings import (
     PlanSettings,
     PromptSource,
     SettingInfo,
+    ValueKind,
     WholeNumber,
     info_of,
     names_of,
     settings_of,
 )
+from ..tables.text_format import ENCODING, check_encoding
 from .output import note_options
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -170,6 +173,20 @@ def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     )
 
 
+def under(heading: str, *decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine decorators, and put the options that they add under a heading of help."""
+
+    def decorate(command: F) -> F:
+        before = len(vars(command).get("__click_params__", ()))
+        decorated = combine(*decorators)(command)
+        for added in vars(decorated)["__click_params__"][before:]:
+            if isinstance(added, Option):
+                added.heading = heading
+        return decorated
+
+    return decorate
+
+
 def setting_options(
     declaration: type,
     *names: str,
@@ -191,42 +208,51 @@ def setting_options(
 
 def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable[[F], F]:
     """Generate the option of one setting; `more` are further attributes of it."""
-    flag = f"--{name.replace('_', '-')}"
-    flags = [f"-{name}", name] if len(name) == 1 else [flag]
+    is_switch = isinstance(info.kind, Flag) or isinstance(default, bool)
     attributes: dict[str, Any] = {
         "help": info.help,
         "metavar": info.metavar,
         "default": default,
         "heading": GROUP_HEADINGS[info.group],
         "common": info.common,
+        "show_default": default not in (None, ()) and not isinstance(default, bool),
+        **_values_of(info.kind),
+        **more,
     }
-    match info.kind:
-        case Flag():
-            flags = [f"{flag}/--no-{flag[2:]}"]
+    declare = setting if info.in_files else option
+    return declare(*_flags(name, is_switch=is_switch), **attributes)
+
+
+def _flags(name: str, *, is_switch: bool) -> list[str]:
+    """Return how the option of a setting is typed."""
+    words = name.replace("_", "-")
+    if is_switch:
+        return [f"--{words}/--no-{words}"]
+    return [f"-{name}", name] if len(name) == 1 else [f"--{words}"]
+
+
+def _values_of(kind: ValueKind) -> dict[str, Any]:
+    """Return which values the option of a setting takes."""
+    match kind:
+        case WholeNumber(minimum=None):
+            return {"type": int}
         case WholeNumber(least, most):
             # help does not mention a limit that no file reaches
-            limit = None if most == MAX_ROWS else most
-            attributes["type"] = WholeRange(least, limit) if least is not None else int
+            return {"type": WholeRange(least, None if most == MAX_ROWS else most)}
         case Number(least, most, exclusive):
-            attributes["type"] = NumberRange(
-                least, most if isfinite(most) else None, min_open=exclusive
-            )
+            limit = most if isfinite(most) else None
+            return {"type": NumberRange(least, limit, min_open=exclusive)}
         case Keyword(choices):
-            attributes["type"] = click.Choice(choices)
+            return {"type": click.Choice(choices)}
         case Keywords(choices):
-            attributes |= {"type": click.Choice(choices), "multiple": True}
+            return {"type": click.Choice(choices), "multiple": True}
         case Names():
-            attributes["multiple"] = True
+            return {"multiple": True}
         case FilePath(what):
-            attributes["type"] = click.Path(file_okay=what == "file", dir_okay=what == "folder")
+            return {"type": click.Path(file_okay=what == "file", dir_okay=what == "folder")}
         case PromptSource():
-            attributes["type"] = click.Path(exists=True, dir_okay=False, path_type=Path)
-        case _ if isinstance(default, bool):
-            flags = [f"{flag}/--no-{flag[2:]}"]
-    if default not in (None, ()) and not isinstance(default, bool):
-        attributes["show_default"] = True
-    attributes |= more
-    return setting(*flags, **attributes) if info.in_files else option(*flags, **attributes)
+            return {"type": click.Path(exists=True, dir_okay=False, path_type=Path)}
+    return {}
 
 
 def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
@@ -248,18 +274,16 @@ def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) 
     """Read the tables of this command in an encoding. Raises BadParameter."""
     if name is None:
         return
-    from ..tables.text_format import ENCODING, check_encoding
-
     try:
         ctx.call_on_close(partial(ENCODING.reset, ENCODING.set(check_encoding(name))))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
 
-debug = combine(
+debug = under(
+    GENERAL,
     option(
         "--log-format",
-        heading=GENERAL,
         type=click.Choice(["text", "json"]),
         default="text",
         is_eager=True,
@@ -269,7 +293,6 @@ debug = combine(
     ),
     option(
         "--debug",
-        heading=GENERAL,
         is_flag=True,
         expose_value=False,
         callback=_debug,
@@ -290,17 +313,16 @@ journal = click.option(
 )
 
 system = option("--system", heading=WRITING, common=True, metavar="TEXT", help="A system message.")
-background = combine(
+background = under(
+    GRADING,
     option(
         "--context",
-        heading=GRADING,
         type=READABLE,
         metavar="FILE",
         help="Background material for the judge.",
     ),
     option(
         "--reference",
-        heading=GRADING,
         common=True,
         type=READABLE,
         metavar="FILE",
@@ -308,7 +330,6 @@ background = combine(
     ),
     option(
         "--tests",
-        heading=GRADING,
         common=True,
         type=READABLE,
         metavar="FILE",
@@ -330,11 +351,11 @@ browser = click.option(
     help="Open the page in the browser, if stdout is a terminal. Default: yes.",
 )
 overwrite = option("--overwrite", heading=OUTPUT, is_flag=True, help="Replace an existing file.")
-output = combine(
+output = under(
+    OUTPUT,
     option(
         "--output",
         "-o",
-        heading=OUTPUT,
         common=True,
         type=click.Path(),
         metavar="FILE",
@@ -372,9 +393,7 @@ def _column_names(
 
 def column_names(*flags: str, help: str) -> Callable[[F], F]:
     """Return the option that names columns of labelled data."""
-    return click.option(
-        *flags, multiple=True, callback=_column_names, metavar="OURS=THEIRS", help=help
-    )
+    return option(*flags, multiple=True, callback=_column_names, metavar="OURS=THEIRS", help=help)
 
 
 label_columns = combine(
@@ -399,21 +418,19 @@ def _scale(
 
 def scale(help: str, **attributes: Any) -> Callable[[F], F]:
     """Return the option that says on which scale labels are."""
-    return click.option("--scale", callback=_scale, metavar="LOW-HIGH", help=help, **attributes)
+    return option("--scale", callback=_scale, metavar="LOW-HIGH", help=help, **attributes)
 
 
 def direction(what: str) -> Callable[[F], F]:
     """Return the options that say which end of a scale is better."""
-    return combine(
-        click.option(
-            "--lower-is-better/--higher-is-better",
-            "lower_is_better",
-            default=None,
-            help=(
-                f"Which end is better: of the {what}. Default: higher; it must be stated for "
-                "names such as wer, loss or latency."
-            ),
-        )
+    return option(
+        "--lower-is-better/--higher-is-better",
+        "lower_is_better",
+        default=None,
+        help=(
+            f"Which end is better: of the {what}. Default: higher; it must be stated for names "
+            "such as wer, loss or latency."
+        ),
     )
 
 
@@ -466,11 +483,11 @@ def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> s
     return "unsafe"
 
 
-execution = combine(
+execution = under(
+    GRADING,
     setting_options(OptionFields, "sandbox", callback=_choose_sandbox),
     option(
         "--unsafe-exec",
-        heading=GRADING,
         is_flag=True,
         is_eager=True,
         expose_value=False,
@@ -482,10 +499,10 @@ execution = combine(
     ),
     setting_options(OptionFields, *names_of(OptionFields, group="code")[1:]),
 )
-grading = combine(
+grading = under(
+    GRADING,
     setting(
         "--require",
-        heading=GRADING,
         common=True,
         multiple=True,
         metavar="SPEC",
@@ -496,7 +513,6 @@ grading = combine(
     ),
     setting(
         "--grader",
-        heading=GRADING,
         common=True,
         multiple=True,
         metavar="NAME",
@@ -521,8 +537,6 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         """
         if isinstance(value, Mapping):
             return value
-        from ..base.parameters import check_parameters, parse_parameter
-
         try:
             parameter = parse_parameter(value)
         except ValueError as error:
@@ -535,8 +549,6 @@ def _merge_parameters(
     ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]
 ) -> dict[str, Any] | None:
     """Return the parameters of the command line over those of files; None without any."""
-    from ..base.parameters import merge_parameters
-
     is_typed = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     from_files = (ctx.lookup_default(str(param.name)) or ()) if is_typed else ()
     return merge_parameters(*from_files, *typed) or None
@@ -590,10 +602,10 @@ models = combine(
     params,
 )
 
-answer = combine(
+answer = under(
+    WRITING,
     setting(
         "--answer",
-        heading=WRITING,
         metavar="TYPE",
         help=(
             "The form of the answer: code:LANGUAGE, or a type such as module:Class or "
@@ -602,7 +614,6 @@ answer = combine(
     ),
     setting(
         "--schema",
-        heading=WRITING,
         common=True,
         type=FILE,
         metavar="FILE",
@@ -654,10 +665,10 @@ def _check_price(text: str) -> str:
     return text
 
 
-budget = combine(
+budget = under(
+    SPENDING,
     setting(
         "--budget-usd",
-        heading=SPENDING,
         common=True,
         type=POSITIVE,
         metavar="USD",
@@ -665,7 +676,6 @@ budget = combine(
     ),
     setting(
         "--budget-calls",
-        heading=SPENDING,
         common=True,
         type=WHOLE,
         metavar="N",
@@ -673,7 +683,6 @@ budget = combine(
     ),
     setting(
         "--budget-tokens",
-        heading=SPENDING,
         type=WHOLE,
         metavar="N",
         help="Maximum number of tokens, input and output together.",
@@ -681,7 +690,6 @@ budget = combine(
     setting_options(OptionFields, group="budget"),
     setting(
         "--price",
-        heading=SPENDING,
         type=_check_price,
         multiple=True,
         metavar="MODEL=IN,OUT",

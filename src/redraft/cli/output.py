@@ -24,6 +24,7 @@ from typing import Any
 import click
 
 from ..base.checks import read_error_message
+from ..base.masking import Mask, secrets_in_environment
 from ..base.text import strip_control_sequences
 
 
@@ -239,8 +240,6 @@ def write_event(event: str, *, stdout: bool = False, **data: Any) -> None:
 
 def without_secrets(text: str) -> str:
     """Return a text of another library without the secrets of the environment."""
-    from ..base.masking import Mask, secrets_in_environment
-
     return Mask(secrets_in_environment(os.environ))(text)
 
 

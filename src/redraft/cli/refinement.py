@@ -34,7 +34,8 @@ from ..session.refinement import Refinement, finish_refinement, prepare_refineme
 from ..storage import write_atomic
 from ..storage.priors_store import PriorsStore
 from ..usage import NO_USAGE
-from .errors import IMPERFECT, error_event, handle_sigterm, report_error
+from .errors import error_event, report_error
+from .exit_codes import IMPERFECT, handle_sigterm
 from .output import messages_are_json, notice, print_answer, redirect_messages, warning
 from .progress import (
     candidate_rows,

@@ -42,7 +42,6 @@ from ..session.panel import needs_judge
 from ..settings import OptionFields, Settings, settings_of
 from ..storage.priors_store import priors_from_data
 from ..usage import NO_USAGE, Usage
-from .answer_option import canonical_schema, load_answer
 from .config import (
     check_table,
     declared_parameters,
@@ -54,9 +53,9 @@ from .consent import (
     require_consent,
     sensitive_settings_of_trace,
 )
-from .grader_code import load_grader
 from .options import SettingOption, parse_price
 from .output import check_single_stdin, notice, read_text, warning
+from .user_code import canonical_schema, load_answer, load_grader
 
 UNSAFE = "unsafe"  # the value of --sandbox for none
 WARNED_OF_UNSAFE = "redraft.warned_of_unsafe_code"  # key in a context's `meta`
@@ -339,37 +338,24 @@ def parse_prices(prices: Iterable[str]) -> dict[str, tuple[float, float]] | None
 
 
 def budget_of(settings: Mapping[str, Any], used: Usage = NO_USAGE) -> Budget | None:
-    """Return the budget that remains after `used`; None without a limit. See `make_budget`."""
-    return make_budget(
-        usd=settings["budget_usd"],
-        calls=settings["budget_calls"],
-        tokens=settings["budget_tokens"],
-        used=used,
-    )
-
-
-def make_budget(
-    *, usd: float | None, calls: int | None, tokens: int | None, used: Usage = NO_USAGE
-) -> Budget | None:
-    """Return what may still be spent. A budget covers a whole trace, however often it is resumed.
+    """Return what may still be spent after `used`; None without a limit. A budget covers a whole
+    trace, however often it is resumed.
 
     Raises ConfigError if it is unknown how much the trace has spent.
     """
-    limits: dict[str, float | None] = {"usd": usd, "calls": calls, "tokens": tokens}
-    if all(limit is None for limit in limits.values()):
-        return None
     spent: dict[str, float | None] = {"usd": used.cost, "calls": used.calls, "tokens": used.tokens}
-    for name, limit in limits.items():
-        if limit is not None and spent[name] is None:
+    left: dict[str, Any] = {}
+    for name, amount in spent.items():
+        limit = settings[f"budget_{name}"]
+        if limit is None:
+            continue
+        if amount is None:
             raise ConfigError(
                 f"--budget-{name} {limit:g}: the trace's spending so far is unknown, since an "
                 "endpoint did not report it; limit the calls by --budget-calls, or leave it out"
             )
-    left: dict[str, Any] = {
-        n: limit if limit is None else max(0, limit - (spent[n] or 0))
-        for n, limit in limits.items()
-    }
-    return Budget(**left)
+        left[name] = max(0, limit - amount)
+    return Budget(**left) if left else None
 
 
 def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -> dict[str, Any]:

@@ -48,7 +48,8 @@ from .. import options
 from .. import output as out
 from ..command_classes import GroupedCommand
 from ..config import use_plan
-from ..errors import FAILED, HINTS, IMPERFECT, INTERRUPTED, OK, error_event, handle_sigterm
+from ..errors import HINTS, error_event
+from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, handle_sigterm
 from ..options import setting_options
 from ..request import (
     announce_sources,

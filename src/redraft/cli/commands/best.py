@@ -33,7 +33,8 @@ from ...session.options import load_template
 from ...session.panel import graders_for_tasks, needs_judge
 from .. import options
 from ..command_classes import GroupedCommand
-from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
+from ..errors import exit_code, warn_if_ungraded
+from ..exit_codes import INTERRUPTED
 from ..output import check_output, notice, read_text, warning
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..refinement import (

@@ -29,9 +29,8 @@ from ...settings import BatchFields, OptionFields, ValidationSettings, settings_
 from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders
 from .. import options
-from ..command_classes import SectionedCommand
-from ..errors import OK
-from ..grader_code import load_grader
+from ..command_classes import ConfiguredCommand
+from ..exit_codes import OK
 from ..options import setting_options
 from ..output import notice, print_json, warning
 from ..request import (
@@ -47,6 +46,7 @@ from ..request import (
 )
 from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, figure_table, text_line
+from ..user_code import load_grader
 
 MAX_LISTED = 5  # unreadable rows that are listed one by one
 STYLES = {
@@ -86,96 +86,98 @@ undecided says how many more rows or labels would decide. With --labels it is ab
 what people say, whatever the bias of the judge.
 """  # noqa: E501
 
-SECTIONS = {
-    "score": "Results",
-    "labels": "Labels of people",
-    "cluster": "Statistics",
-    "data": "Running or grading anew",
-    "require": "Grading",
-    "model": "Models",
-    "budget_usd": "Budget and time",
-    "as_json": "What to show",
-}
-
-
 comparison = options.combine(
     click.argument("a", type=options.FILE, metavar="A"),
     click.argument("b", type=options.FILE, metavar="B"),
-    click.option(
-        "--score",
-        metavar="NAME",
-        default="",
-        help="The score to compare: a column, metric, scorer or grader.",
+    options.under(
+        "Results",
+        options.option(
+            "--score",
+            metavar="NAME",
+            default="",
+            help="The score to compare: a column, metric, scorer or grader.",
+        ),
+        options.direction("scores of the runs; for two graders, of the labels"),
+        options.columns,
     ),
-    options.direction("scores of the runs; for two graders, of the labels"),
-    options.columns,
-    click.option(
-        "--labels",
-        multiple=True,
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Labels of people on some answers, such as those of `redraft label` (repeatable).",
-    ),
-    options.column_names(
-        "--label-column",
-        "label_columns",
-        help="Name of a column of the labels (repeatable), as -c of `redraft validate`.",
-    ),
-    options.scale("Scale of the labels, such as 1-5. Default: that of `redraft label`, or 0-1."),
-    click.option(
-        "--cluster",
-        metavar="COLUMN",
-        help=(
-            "Rows with the same value in COLUMN do not count as independent. Default: rows of "
-            "equal tasks."
+    options.under(
+        "Labels of people",
+        options.option(
+            "--labels",
+            multiple=True,
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Labels of people on some answers, such as those of `redraft label` (repeatable).",
+        ),
+        options.column_names(
+            "--label-column",
+            "label_columns",
+            help="Name of a column of the labels (repeatable), as -c of `redraft validate`.",
+        ),
+        options.scale(
+            "Scale of the labels, such as 1-5. Default: that of `redraft label`, or 0-1."
         ),
     ),
-    click.option(
-        "--slice",
-        "slices",
-        multiple=True,
-        metavar="COLUMN",
-        help=(
-            "Compare the values of COLUMN one by one (repeatable); the intervals hold for all of "
-            "them at once."
+    options.under(
+        "Statistics",
+        options.option(
+            "--cluster",
+            metavar="COLUMN",
+            help=(
+                "Rows with the same value in COLUMN do not count as independent. Default: rows of "
+                "equal tasks."
+            ),
+        ),
+        options.option(
+            "--slice",
+            "slices",
+            multiple=True,
+            metavar="COLUMN",
+            help=(
+                "Compare the values of COLUMN one by one (repeatable); the intervals hold for all "
+                "of them at once."
+            ),
+        ),
+        options.option(
+            "--margin",
+            type=options.POSITIVE,
+            metavar="D",
+            help="Loss that does not matter. Default: 0.02 for scores from 0 to 1.",
+        ),
+        options.option(
+            "--level",
+            type=options.NumberRange(0, 1, min_open=True, max_open=True),
+            default=0.95,
+            show_default=True,
+            metavar="P",
+            help="Confidence of the intervals.",
+        ),
+        options.option(
+            "--anytime",
+            is_flag=True,
+            help="Use an interval that stays valid however often you look. Rows in random order.",
         ),
     ),
-    click.option(
-        "--margin",
-        type=options.POSITIVE,
-        metavar="D",
-        help="Loss that does not matter. Default: 0.02 for scores from 0 to 1.",
-    ),
-    click.option(
-        "--level",
-        type=options.NumberRange(0, 1, min_open=True, max_open=True),
-        default=0.95,
-        show_default=True,
-        metavar="P",
-        help="Confidence of the intervals.",
-    ),
-    click.option(
-        "--anytime",
-        is_flag=True,
-        help="Use an interval that stays valid however often you look. Rows in random order.",
-    ),
-    click.option(
-        "--data",
-        type=options.FILE,
-        metavar="TASKS",
-        help="A and B are models or files with prompts: run both on the tasks in this file.",
-    ),
-    click.option(
-        "--journal",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help=(
-            "File that keeps every call, so that a second comparison repeats none. Default: "
-            "compare.journal."
+    options.under(
+        "Running or grading anew",
+        options.option(
+            "--data",
+            type=options.FILE,
+            metavar="TASKS",
+            help="A and B are models or files with prompts: run both on the tasks in this file.",
         ),
+        options.option(
+            "--journal",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help=(
+                "File that keeps every call, so that a second comparison repeats none. Default: "
+                "compare.journal."
+            ),
+        ),
+        setting_options(BatchFields, "limit"),
+        setting_options(OptionFields, "max_iterations", max_iterations=0),
     ),
-    setting_options(BatchFields, "limit"),
-    setting_options(OptionFields, "max_iterations", max_iterations=0),
     options.grading,
     options.models,
     options.sampling,
@@ -188,9 +190,8 @@ comparison = options.combine(
 
 @click.command(
     short_help="Say whether B is better than A.",
-    cls=SectionedCommand,
+    cls=ConfiguredCommand,
     epilog=EPILOG,
-    sections=SECTIONS,
 )
 @comparison
 @options.debug

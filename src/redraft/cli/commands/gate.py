@@ -10,10 +10,10 @@ import click
 
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
 from .. import options
-from ..command_classes import SectionedCommand
-from ..errors import OK, UNDECIDED, WORSE
+from ..command_classes import ConfiguredCommand
+from ..exit_codes import OK, UNDECIDED, WORSE
 from ..output import check_writable, print_json
-from .compare import SECTIONS, compare_variants, comparison, show_report
+from .compare import compare_variants, comparison, show_report
 
 EPILOG = """\b
 Examples:
@@ -40,22 +40,27 @@ Exit codes:
 
 @click.command(
     short_help="Fail a build if B is worse than A.",
-    cls=SectionedCommand,
+    cls=ConfiguredCommand,
     epilog=EPILOG,
-    sections={"undecided": "Gate", **SECTIONS},
 )
-@click.option(
+@options.option(
     "--undecided",
+    heading="Gate",
     type=click.Choice(["pass", "fail"]),
     default="fail",
     show_default=True,
     help="What to do if more rows are needed to decide.",
 )
-@click.option(
-    "--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write JUnit XML to FILE."
+@options.option(
+    "--junit",
+    heading="Gate",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write JUnit XML to FILE.",
 )
-@click.option(
+@options.option(
     "--markdown",
+    heading="Gate",
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Add a summary in Markdown to FILE.",

@@ -31,7 +31,7 @@ from ...tables.readers import is_table
 from ...usage import NO_USAGE
 from .. import options
 from ..command_classes import GroupedCommand
-from ..errors import FAILED, IMPERFECT, OK
+from ..exit_codes import FAILED, IMPERFECT, OK
 from ..output import notice, read_text, warning
 from ..progress import format_usage
 from ..request import (

@@ -16,11 +16,11 @@ from ...gateway.config import default_folder
 from ...graders.registry import as_grader
 from ...mcp_server.workbench import CallLimits, Workbench
 from .. import options
-from ..command_classes import SectionedCommand
-from ..errors import OK, handle_sigterm
-from ..grader_code import load_grader
+from ..command_classes import ConfiguredCommand
+from ..exit_codes import OK, handle_sigterm
 from ..output import notice
 from ..request import announce_sources, budget_of, build_settings, connect_declared
+from ..user_code import load_grader
 
 HTTP_OPTIONS = ("host", "port", "folder", "allow_host", "insecure")
 EPILOG = """\b
@@ -47,78 +47,82 @@ add) are required if there are any; a public address without keys is refused unl
 --insecure is given. Nothing of a call is stored without --traces.
 """
 
-SECTIONS = {
-    "model": "Models",
-    "budget_usd": "Limits of each call",
-    "allow_grader": "Graders and traces",
-    "http": "Over HTTP",
-}
-
 
 @click.command(
     short_help="Serve Redraft's tools to coding agents (MCP).",
-    cls=SectionedCommand,
+    cls=ConfiguredCommand,
     epilog=EPILOG,
-    sections=SECTIONS,
 )
 @options.models
-@click.option(
+@options.option(
     "--allow-model",
+    heading=options.WRITING,
     multiple=True,
     metavar="MODEL",
     help="Another model that calls may choose instead of --model (repeatable).",
 )
 @options.budget
 @options.timeout
-@click.option(
+@options.option(
     "--max-calls",
+    heading=options.SPENDING,
     type=options.COUNT,
     default=8,
     show_default=True,
     metavar="N",
     help="Number of calls that work at the same time; others wait.",
 )
-@click.option(
+@options.option(
     "--allow-grader",
+    heading=options.GRADING,
     multiple=True,
     metavar="NAME",
     help="A grader that calls may name as well, such as FILE.py:NAME or reward:URL (repeatable).",
 )
-@click.option(
+@options.option(
     "--traces",
+    heading=options.OUTPUT,
     type=click.Path(file_okay=False),
     metavar="DIR",
     help="Store the trace of every refinement in DIR.",
 )
-@click.option("--http", is_flag=True, help="Serve over HTTP instead of stdin and stdout.")
-@click.option(
+@options.option(
+    "--http", heading="Over HTTP", is_flag=True, help="Serve over HTTP instead of stdin and stdout."
+)
+@options.option(
     "--host",
+    heading="Over HTTP",
     default="127.0.0.1",
     show_default=True,
     metavar="ADDRESS",
     help="Address to listen on (with --http).",
 )
-@click.option(
+@options.option(
     "--port",
+    heading="Over HTTP",
     type=options.WholeRange(0, 65535),
     default=8485,
     show_default=True,
     metavar="N",
     help="Port; 0 means any free one.",
 )
-@click.option(
+@options.option(
     "--folder",
+    heading="Over HTTP",
     type=click.Path(file_okay=False),
     metavar="DIR",
     help="Folder of the keys and their budgets. Default: your data folder.",
 )
-@click.option(
+@options.option(
     "--allow-host",
+    heading="Over HTTP",
     multiple=True,
     metavar="NAME",
     help="Another name of this server in the Host header (repeatable).",
 )
-@click.option("--insecure", is_flag=True, help="Serve a public address without keys.")
+@options.option(
+    "--insecure", heading="Over HTTP", is_flag=True, help="Serve a public address without keys."
+)
 @options.debug
 @click.pass_context
 def mcp(

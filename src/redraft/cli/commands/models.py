@@ -11,7 +11,7 @@ from ...models import DiscoveryResult, find_model
 from ...models.discovery import search_address
 from ...models.endpoint_url import parse_base_url
 from .. import options
-from ..errors import FAILED, OK
+from ..exit_codes import FAILED, OK
 from ..output import print_json
 from ..terminal import console, grid, text_line
 

@@ -44,7 +44,7 @@ from ...tables.readers import BadRow
 from ...tables.sources import open_source
 from .. import options
 from ..command_classes import ConfiguredCommand, DefaultGroup
-from ..errors import FAILED, OK
+from ..exit_codes import FAILED, OK
 from ..output import format_time, notice, print_json, warning
 from ..request import (
     find_model,

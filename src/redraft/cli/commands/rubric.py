@@ -28,7 +28,7 @@ from ...validation.rubric_induction import InducedRubric, RubricInduction, to_to
 from ...validation.rubric_proposal import proposal_to_toml, propose_rubric
 from .. import options
 from ..command_classes import ConfiguredCommand
-from ..errors import FAILED, IMPERFECT, OK
+from ..exit_codes import FAILED, IMPERFECT, OK
 from ..output import check_output, notice, print_answer, print_json, read_text, warning
 from ..request import announce_sources, find_model, parameter_settings, parse_model
 from .validate import judging_settings, read_labelled

@@ -23,7 +23,8 @@ from .. import options
 from ..command_classes import GroupedCommand
 from ..config import use_plan
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
-from ..errors import INTERRUPTED, exit_code, warn_if_ungraded
+from ..errors import exit_code, warn_if_ungraded
+from ..exit_codes import INTERRUPTED
 from ..output import check_output, notice, warning
 from ..progress import describe_comparison, format_usage, summary_line
 from ..refinement import (

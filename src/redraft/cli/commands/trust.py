@@ -22,7 +22,7 @@ from ..consent import (
     saved_consents,
     sensitive_settings_of_trace,
 )
-from ..errors import FAILED, OK
+from ..exit_codes import FAILED, OK
 from ..output import notice, single_line
 
 EPILOG = """\b

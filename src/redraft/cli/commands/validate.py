@@ -32,8 +32,7 @@ from ...validation.report import ValidationReport
 from ...validation.run import JudgedCase, LabelledData, ValidationResult, validate_recorded
 from .. import options
 from ..command_classes import ConfiguredCommand
-from ..errors import FAILED, IMPERFECT, INTERRUPTED, OK
-from ..grader_code import load_grader
+from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK
 from ..output import messages_are_json, notice, warning, write_event
 from ..request import (
     announce_sources,
@@ -44,6 +43,7 @@ from ..request import (
     load_rubric,
 )
 from ..terminal import console, figure_table, grid, text_line
+from ..user_code import load_grader
 
 CALIBRATION_HINT = (
     f"that takes {MIN_CALIBRATION_LABELS} labels from 0 to 1 with a score (another scale: --scale "
