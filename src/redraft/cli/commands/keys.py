@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -240,7 +240,7 @@ def _print_table(stored: list[dict[str, Any]]) -> None:
         screen.print(lines, "")
 
 
-def _cells(key: Mapping[str, Any], *, by_month: bool) -> Iterable[str]:
+def _cells(key: Mapping[str, Any], *, by_month: bool) -> tuple[str, ...]:
     """Return what the table shows of a key."""
     limits = key["limits"]
     rate = limits["requests_per_minute"]
