@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -47,6 +47,7 @@ from .consent import (
 )
 from .options import (
     PLAN,
+    PLAN_DEFAULTS,
     PLAN_KEYS,
     PLAN_SETTINGS,
     ParameterType,
@@ -336,13 +337,12 @@ def use_plan(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     for each in PLAN_SETTINGS:
         if each.envvar in os.environ:
             raise ConfigError(f"{each.envvar} in the environment: {where_it_went(each.key)}")
-    defaults = {info.name: info.default for info in fields(PlanSettings)}
-    named = {each.name: defaults[str(each.name)] for each in PLAN_SETTINGS if each.key in PLAN_KEYS}
     given = read_plan(settings[PLAN]) if settings[PLAN] else {}
     source = ctx.get_parameter_source(PLAN) or ParameterSource.DEFAULT
     for name in given:
         ctx.set_parameter_source(name, source)
-    return {**{n: v for n, v in settings.items() if n != PLAN}, **named, **given}
+    own = {name: value for name, value in settings.items() if name != PLAN}
+    return {**own, **PLAN_DEFAULTS, **given}
 
 
 def read_plan(file: str) -> dict[str, Any]:
