@@ -7,7 +7,7 @@ files: each model reads its key from the environment. The command line and the e
 precedence over files. `consent` decides what a file that was found in a folder may not choose
 without consent.
 
-`command_classes` imports this module when a command runs, so that help is shown without it.
+`command_classes` calls it when a command runs.
 """
 
 from __future__ import annotations

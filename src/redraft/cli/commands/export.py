@@ -160,5 +160,5 @@ def _summarize(exported: ExportResult) -> None:
     if not exported.left_out:
         return
     left_out = sorted(exported.left_out.items(), key=lambda item: -item[1])
-    rows = ((reason, f"{count:,}") for reason, count in left_out)
-    console(stderr=True).print(figure_table(("left out because", "rows"), rows, ("rows",)))
+    lines = ((reason, f"{count:,}") for reason, count in left_out)
+    console(stderr=True).print(figure_table(("left out because", "rows"), lines, ("rows",)))

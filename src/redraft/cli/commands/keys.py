@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -240,15 +240,15 @@ def _print_table(stored: list[dict[str, Any]]) -> None:
         screen.print(lines, "")
 
 
-def _cells(key: Mapping[str, Any], *, by_month: bool) -> Iterable[str]:
+def _cells(key: Mapping[str, Any], *, by_month: bool) -> tuple[str, ...]:
     """Return what the table shows of a key."""
     limits = key["limits"]
     rate = limits["requests_per_minute"]
     return (
         *(key["id"], key["name"], key["state"]),
-        *_spent(key["today"], limits["usd_per_day"], limits["calls_per_day"]),
+        *_amounts_spent(key["today"], limits["usd_per_day"], limits["calls_per_day"]),
         *(
-            _spent(key["this_month"], limits["usd_per_month"], limits["calls_per_month"])
+            _amounts_spent(key["this_month"], limits["usd_per_month"], limits["calls_per_month"])
             if by_month
             else ()
         ),
@@ -258,7 +258,7 @@ def _cells(key: Mapping[str, Any], *, by_month: bool) -> Iterable[str]:
     )
 
 
-def _spent(
+def _amounts_spent(
     spending: Mapping[str, Any], usd_limit: float | None, calls_limit: int | None
 ) -> tuple[str, str]:
     """Return what was spent of the limits of a period; "+ ?" stands for calls of unknown cost."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from click.core import ParameterSource
@@ -21,6 +21,7 @@ from ...session.models import Models
 from ...session.options import Options
 from ...session.panel import graders_of_run
 from ...session.session import Session
+from ...settings import Settings
 from ...storage.secure_files import write_atomic
 from ...validation.card_page import format_headline
 from ...validation.cases import LabelKind
@@ -212,10 +213,10 @@ async def _find_writer(settings: Mapping[str, Any]) -> Any:
     return model
 
 
-def _session_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _session_settings(settings: Mapping[str, Any]) -> Settings:
     """Return the settings of a session whose model writes proposals."""
     judging = judging_settings({**settings, "grader": ()})
-    return {**judging, **parameter_settings(settings)}
+    return cast("Settings", {**judging, **parameter_settings(settings)})
 
 
 async def _propose(

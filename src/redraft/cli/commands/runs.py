@@ -126,17 +126,21 @@ def show(run: str, row: str | None, journal: str | None, as_json: bool, full: bo
     elif as_json:
         print_json(stored.as_data())
     else:
-        show_facts(stored.info.display_name, _facts(stored))
+        facts = (*_history(stored), *_facts(stored.info.metadata))
+        show_facts(stored.info.display_name, facts)
 
 
-def _facts(run: StoredRun) -> Iterator[tuple[str, str]]:
-    """Yield what is known about a run, one fact a line; those of its last report come last."""
-    info, metadata = run.info, run.info.metadata
+def _history(run: StoredRun) -> Iterator[tuple[str, str]]:
+    """Yield where and when a run was made, and its rows."""
     yield "journal", str(run.path)
-    yield "started", format_time(info.started_at)
-    yield "last change", format_time(info.updated_at)
-    counts = (f"{count:,} {status}" for status, count in info.counts.items() if count)
+    yield "started", format_time(run.info.started_at)
+    yield "last change", format_time(run.info.updated_at)
+    counts = (f"{count:,} {status}" for status, count in run.info.counts.items() if count)
     yield "rows", ", ".join(counts) or "none"
+
+
+def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is known about a run, one fact a line; those of its last report come last."""
     facts = {name: value for name, value in metadata.items() if name not in INTERNAL}
     report = {
         name: value

@@ -142,7 +142,8 @@ def read_config(path: str | None, given: Mapping[str, Any]) -> GatewayConfig:
         config = default_config(model, os.environ, judge=judge, settings=settings)
     folder = given.get("folder")
     own = {"host": given.get("host"), "port": given.get("port"), "folder": folder and Path(folder)}
-    return replace(config, **{name: value for name, value in own.items() if value is not None})
+    chosen: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    return replace(config, **chosen)
 
 
 def found_model() -> str:

@@ -195,7 +195,11 @@ def validate(
         notice(f"labels range from {low:g} to {high:g}; --scale LOW-HIGH also measures leniency")
     if labelled.ignored_filters and not outputs:
         raise ConfigError(f"where:{labelled.ignored_filters[0]}: no row has such a column")
-    how = {"threshold": threshold, "scale": scale, "lower_is_better": lower_is_better}
+    how: dict[str, Any] = {
+        "threshold": threshold,
+        "scale": scale,
+        "lower_is_better": lower_is_better,
+    }
     try:
         if recorded:
             if attacks:
