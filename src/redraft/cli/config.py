@@ -335,7 +335,7 @@ def use_plan(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     its name, and the defaults of the others. Raises ConfigError.
     """
     for each in PLAN_SETTINGS:
-        if each.envvar in os.environ:
+        if os.environ.get(str(each.envvar)):
             raise ConfigError(f"{each.envvar} in the environment: {where_it_went(each.key)}")
     given = read_plan(settings[PLAN]) if settings[PLAN] else {}
     source = ctx.get_parameter_source(PLAN) or ParameterSource.DEFAULT
