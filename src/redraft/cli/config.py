@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
+from ..base import checks
 from ..base.checks import (
     format_value,
     is_number,
@@ -34,7 +35,7 @@ from ..errors import ConfigError
 from ..models.endpoint_url import redacted_model_name
 from ..models.model_names import canonical_name, split_names
 from ..plans.quality.priors import Priors
-from ..settings import PlanSettings, Validation, names_of
+from ..settings import PlanSettings, Validation, names_of, settings_of
 from ..storage.priors_store import read_priors
 from .consent import (
     PRIORS_KEYWORDS,
@@ -46,6 +47,7 @@ from .consent import (
 )
 from .options import (
     PLAN,
+    PLAN_DEFAULTS,
     PLAN_KEYS,
     PLAN_SETTINGS,
     ParameterType,
@@ -333,38 +335,32 @@ def use_plan(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     its name, and the defaults of the others. Raises ConfigError.
     """
     for each in PLAN_SETTINGS:
-        if each.envvar in os.environ:
+        if os.environ.get(str(each.envvar)):
             raise ConfigError(f"{each.envvar} in the environment: {where_it_went(each.key)}")
-    defaults = {info.name: info.default for info in fields(PlanSettings)}
-    named = {each.name: defaults[str(each.name)] for each in PLAN_SETTINGS if each.key in PLAN_KEYS}
     given = read_plan(settings[PLAN]) if settings[PLAN] else {}
     source = ctx.get_parameter_source(PLAN) or ParameterSource.DEFAULT
     for name in given:
         ctx.set_parameter_source(name, source)
-    return {**{n: v for n, v in settings.items() if n != PLAN}, **named, **given}
+    own = {name: value for name, value in settings.items() if name != PLAN}
+    return {**own, **PLAN_DEFAULTS, **given}
 
 
 def read_plan(file: str) -> dict[str, Any]:
-    """Return the settings in a plan file, by the names of parameters; the priors that it names, as
-    they are in their file. Raises ConfigError naming the file, the key, the value and what is
-    allowed.
+    """Return the settings in a plan file, by their names; the priors that it names, as they are in
+    their file. Raises ConfigError naming the file, the key, the value and what is allowed.
     """
-    path = Path(file)
+    path, declared = Path(file), settings_of(PlanSettings)
     table = _parse(path, _contents(path, "--plan: "))
-    options = {each.key: each for each in PLAN_SETTINGS if each.key in PLAN_KEYS}
     values: dict[str, Any] = {}
-    for name, value in table.items():
-        key = name.replace("_", "-")
-        if key not in options:
-            said = where_it_went(key) or unknown_name_message("key", name, PLAN_KEYS)
+    for written, value in table.items():
+        key, name = written.replace("_", "-"), written.replace("-", "_")
+        if key not in PLAN_KEYS:
+            said = where_it_went(key) or unknown_name_message("key", written, PLAN_KEYS)
             raise ConfigError(f"{file}: {said}")
-        beside = _relative(key, value, str(path.parent))
-        values[str(options[key].name)] = _convert(options[key], beside, f"{file}: {name}")
-    if values.get("priors") is not None:
-        try:
-            values["priors"] = load_priors(values["priors"])
-        except ConfigError as error:
-            raise ConfigError(f"{file}: {error}") from error
+        declared[name].kind.check(f"{file}: {key}", value, optional=False)
+        values[name] = value
+    if "priors" in values:
+        values["priors"] = _priors_beside(path, values["priors"])
     without_effect = [n for n in names_of(PlanSettings, group="noise-aware") if values.get(n)]
     if values.get("noise_aware") is False and without_effect:
         keys = ", ".join(name.replace("_", "-") for name in without_effect)
@@ -373,6 +369,15 @@ def read_plan(file: str) -> dict[str, Any]:
             "leave out one or the other"
         )
     return values
+
+
+def _priors_beside(path: Path, value: Any) -> Priors | str | None:
+    """Return the priors that a plan file names. Raises ConfigError."""
+    checks.text(f"{path}: priors", value)
+    try:
+        return load_priors(rebase_paths("priors", value, str(path.parent)))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial, reduce
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -240,8 +240,7 @@ def _values_of(kind: ValueKind) -> dict[str, Any]:
             # help does not mention a limit that no file reaches
             return {"type": WholeRange(least, None if most == MAX_ROWS else most)}
         case Number(least, most, exclusive):
-            limit = most if isfinite(most) else None
-            return {"type": NumberRange(least, limit, min_open=exclusive)}
+            return {"type": NumberRange(least, None if most == inf else most, min_open=exclusive)}
         case Keyword(choices):
             return {"type": click.Choice(choices)}
         case Keywords(choices):
@@ -622,10 +621,9 @@ answer = under(
 )
 
 PLAN = "plan_file"  # the parameter of --plan
-PLAN_KEYS = tuple(
-    name.replace("_", "-") for name, info in settings_of(PlanSettings).items() if info.in_plan_file
-)
-"""What a plan file may have."""
+PLAN_DEFAULTS = {f.name: f.default for f in fields(PlanSettings) if info_of(f).in_plan_file}
+"""What a plan file may have, and what a setting is that it leaves out."""
+PLAN_KEYS = tuple(name.replace("_", "-") for name in PLAN_DEFAULTS)
 
 plan = combine(
     setting_options(PlanSettings, group="stopping"),
