@@ -24,7 +24,6 @@ from click.core import ParameterSource
 from ..base import checks
 from ..base.checks import (
     format_value,
-    is_number,
     read_error_message,
     unknown_name_message,
 )
@@ -50,7 +49,6 @@ from .options import (
     PLAN_DEFAULTS,
     PLAN_KEYS,
     PLAN_SETTINGS,
-    ParameterType,
     SettingOption,
     setting_keys,
     where_it_went,
@@ -404,18 +402,17 @@ def _unknown_key_error(where: str, key: str, known: list[str]) -> ConfigError:
 
 
 def _convert(setting: SettingOption, value: Any, where: str) -> Any:
-    """Convert a value to the type of the setting. Nothing is coerced except a whole number to a
-    fraction. Raises ConfigError.
+    """Check a value by the declaration of the setting, and convert it to the type of its option.
+    Raises ConfigError.
     """
-    if isinstance(setting.type, ParameterType):
-        check_parameters(where, value)
+    setting.kind.check(where, value, optional=False)
+    if isinstance(value, Mapping):
         return value
-    types, name = _type_of(setting)
-    values = value if setting.multiple else [value]
-    if not isinstance(values, list) or not all(_fits(each, types) for each in values):
-        raise ConfigError(f"{where} must be {name}, got {format_value(value)}")
     try:
-        converted = [setting.type.convert(each, setting, None) for each in values]
+        converted = [
+            setting.type.convert(each, setting, None)
+            for each in (value if setting.multiple else [value])
+        ]
     except click.BadParameter as error:
         raise ConfigError(f"{where}: {error.message:.500}") from error
     except ValueError as error:  # not a valid file name
@@ -428,27 +425,6 @@ def _convert(setting: SettingOption, value: Any, where: str) -> Any:
 def _has_secret(name: str) -> bool:
     """Whether the address in the name of a model has a user, a key or a secret parameter."""
     return any(secrets_in_url(name.partition("#")[0]))
-
-
-def _type_of(setting: SettingOption) -> tuple[tuple[type, ...], str]:
-    """Return the types of values that a file may have for a setting, or for each in its list, and
-    how a message names them.
-    """
-    if setting.multiple:
-        return (str,), "a list of texts"
-    if setting.is_flag:
-        return (bool,), "true or false"
-    if isinstance(setting.type, click.types.IntParamType):
-        return (int,), "a whole number"
-    if isinstance(setting.type, click.types.FloatParamType):
-        return (int, float), "a number"
-    return (str,), "a text"
-
-
-def _fits(value: Any, types: tuple[type, ...]) -> bool:
-    if float in types:
-        return is_number(value)
-    return isinstance(value, types) and (types == (bool,) or not isinstance(value, bool))
 
 
 def _relative(key: str, value: Any, beside: str) -> Any:

@@ -31,9 +31,11 @@ from ..settings import (
     Names,
     Number,
     OptionFields,
+    Parameters,
     PlanSettings,
     PromptSource,
     SettingInfo,
+    Text,
     ValueKind,
     WholeNumber,
     info_of,
@@ -137,10 +139,13 @@ option = partial(click.option, cls=Option)
 class SettingOption(Option):
     """An option with a default in the environment (REDRAFT_NAME, for those given once) and in
     configuration files.
+
+    `kind`: the values that a file may have; without it, text, or a list of text.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, kind: ValueKind | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.kind = kind or (Names('["clarity"]') if self.multiple else Text())
         if not self.multiple and self.envvar is None:
             self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
 
@@ -219,8 +224,11 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
         **_values_of(info.kind),
         **more,
     }
-    declare = setting if info.in_files else option
-    return declare(*_flags(name, is_switch=is_switch), **attributes)
+    flags = _flags(name, is_switch=is_switch)
+    if info.in_files:
+        kind = Flag() if is_switch else info.kind  # an object of Python is no value of a file
+        return setting(*flags, kind=kind, **attributes)
+    return option(*flags, **attributes)
 
 
 def _flags(name: str, *, is_switch: bool) -> list[str]:
@@ -445,6 +453,7 @@ judge_calls_in_flight = click.option(
 
 rubric = setting(
     "--rubric",
+    kind=FilePath(),
     heading=GRADING,
     common=True,
     type=click.Path(exists=True, dir_okay=False),
@@ -453,6 +462,7 @@ rubric = setting(
 )
 template = setting(
     "--template",
+    kind=FilePath(),
     heading=GRADING,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
@@ -556,6 +566,7 @@ def _merge_parameters(
 def _parameters(name: str, heading: str, help: str) -> Callable[[F], F]:
     return setting(
         name,
+        kind=Parameters(),
         heading=heading,
         type=ParameterType(),
         multiple=True,
@@ -630,6 +641,7 @@ plan = combine(
     setting(
         "--plan",
         PLAN,
+        kind=FilePath(),
         heading=STOPPING,
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
@@ -668,6 +680,7 @@ budget = under(
     setting(
         "--budget-usd",
         common=True,
+        kind=Number(),
         type=POSITIVE,
         metavar="USD",
         help="Maximum cost in USD.",
@@ -675,12 +688,14 @@ budget = under(
     setting(
         "--budget-calls",
         common=True,
+        kind=WholeNumber(0),
         type=WHOLE,
         metavar="N",
         help="Maximum number of model calls.",
     ),
     setting(
         "--budget-tokens",
+        kind=WholeNumber(0),
         type=WHOLE,
         metavar="N",
         help="Maximum number of tokens, input and output together.",
