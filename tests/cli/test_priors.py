@@ -114,7 +114,7 @@ def test_a_run_says_which_priors_it_uses(folder_with_trace):
     )
     events = [json.loads(row) for row in folder_with_trace(*run, "--json").out.splitlines()]
     assert {"event": "priors", "tasks": 8, "key": one.priors_key.key} in events
-    assert events[-1]["metadata"]["priors"] == one.priors.to_dict()
+    assert events[-1]["priors"] == one.priors.to_dict()
     (folder_with_trace.folder / "mine.json").write_text('{"draft_mean": 0.3}')
     assert "priors given by --priors" in folder_with_trace(*plain, "--priors", "mine.json").err
     PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
@@ -374,7 +374,7 @@ def test_a_round_of_two_and_a_last_answer_unseen(redraft, serve):
     assert done.returncode in {0, 3}, done.err
     result = json.loads(done.out.splitlines()[-1])
     assert (result["score"], result["stop"], result["usage"]["calls"]) == (None, "budget", 5)
-    assert 0.5 < result["forecast"]["mean"] < 1
+    assert 0.5 < result["forecast"] < 1
     settings = header(redraft, "w.jsonl")["settings"]
     assert (settings["width"], settings["unseen-last"], settings["confidence"]) == (2, True, 0.95)
 

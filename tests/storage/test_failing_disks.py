@@ -216,5 +216,5 @@ def test_copy_of_a_deleted_journal_that_fails_leaves_nothing(tmp_path, monkeypat
         files.check_at_end()
         report = files.with_advice(Report())
         files.close()
-        assert report.journal_lost and "the disk is full" in report.message
+        assert report.journal_lost and "the disk is full" in report.stop_note
         assert not journal.path.exists()

@@ -174,9 +174,8 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def error_event(error: RedraftError) -> dict[str, Any]:
     """Return an error as plain data, in the words of the command line."""
-    from ..result import error_data
-
-    return {**error_data(error), "message": output.in_options(str(error))}
+    message = output.in_options(str(error))
+    return {"error": type(error).__name__, "message": message, **error.details}
 
 
 def report_error(error: Exception) -> int:

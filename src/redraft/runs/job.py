@@ -48,7 +48,7 @@ from .online_priors import (
     second_look_rows,
 )
 from .progress import BatchProgress
-from .report import BatchReport, ReportBuilder, build_report
+from .report import BatchReport, ReportBuilder, RunPriors, build_report
 from .row_key import RowKeys
 from .runner import RowPolicy, RowRunner
 from .saved_summary import summary_data
@@ -346,22 +346,18 @@ class BatchJob:
         self.progress.finish(reason or "finished")
         if executor.has_one_price:
             self.show_price()
-        priors = plan_traits(self.plan).priors
         report = build_report(
             self.progress,
             self.report_builder,
+            blank=self.summary.blank,
+            excess=self.session.models.budget_tracker.excess,
+            priors=self._priors_report(),
+            stop=reason,
+            stop_note=self.scheduler.message,
             run=self.config.name,
-            end_reason=reason,
-            message=self.scheduler.message,
             output=self.config.output,
             journal=str(self.config.journal),
-            excess=self.session.models.budget_tracker.excess,
             callback_errors=CallbackErrors(self.session.callback_errors).texts,
-            priors=None if priors == Priors() else priors.to_dict(),
-            initial_prior_tasks=priors.tasks,
-            prior_refits=self.online_priors.schedule.summary if self.online_priors else (),
-            blank=self.summary.blank,
-            second_looks=self.online_priors.second_looks if self.online_priors else 0,
         )
         with suppress(StoreError):
             self._note_spent()
@@ -379,6 +375,15 @@ class BatchJob:
         report = files.with_advice(report)
         files.close()
         return report
+
+    def _priors_report(self) -> RunPriors:
+        priors, online = plan_traits(self.plan).priors, self.online_priors
+        return RunPriors(
+            None if priors == Priors() else priors.to_dict(),
+            priors.tasks,
+            online.schedule.summary if online else (),
+            online.second_looks if online else 0,
+        )
 
     async def _keep_completion(self) -> None:
         """Save the figures of a complete run, by which a later start need not read its rows."""
@@ -424,7 +429,8 @@ class BatchJob:
             return report
         if saved is None:
             return report
-        report = replace(report, prior_rows=saved[0], saved_prior_tasks=saved[1].tasks)
+        priors = replace(report.priors, offered_rows=saved[0], saved_tasks=saved[1].tasks)
+        report = replace(report, priors=priors)
         with suppress(StoreError):
             self.note(report=report.as_data())
         return report

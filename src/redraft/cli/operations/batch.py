@@ -250,24 +250,20 @@ def _restore_signals() -> None:
 
 def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) -> int:
     """Show how the run ended, and return the exit code."""
-    if report.end_reason:
-        reason = (
-            report.end_reason
-            if report.end_reason == "interrupted"
-            else f"ended early: {report.end_reason}"
-        )
-        message = "" if report.message == report.end_reason else report.message
-        hint = "" if RESUMES in message else _resume_advice(report.end_reason, message, arguments)
+    if report.stop:
+        reason = report.stop if report.stop == "interrupted" else f"ended early: {report.stop}"
+        message = "" if report.stop_note == report.stop else report.stop_note
+        hint = "" if RESUMES in message else _resume_advice(report.stop, message, arguments)
         output.error(f"{reason}{f': {message}' if message else ''}", hint)
-    if report.bad:
-        view.list_unreadable(report.bad, errors)
-    if short := report.errors.get("ShortageError"):
+    if report.rows.bad:
+        view.list_unreadable(report.rows.bad, errors)
+    if short := report.rows.errors.get("ShortageError"):
         hint = HINTS["ShortageError"] + (
             f"; then {RESUMES} the run" if arguments.is_resumable else ""
         )
         output.warning(
-            f"{pluralize(short, 'row')} cut short: this machine was short of descriptors, memory "
-            "or processes",
+            f"{pluralize(short, 'row')} cut short: this machine was short of descriptors, "
+            "memory or processes",
             hint,
         )
     if arguments.as_json:
@@ -275,14 +271,14 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
         output.write_event("report", stdout=arguments.json_on_stdout, **data)
     else:
         view.show_report(report)
-    if report.end_reason:
-        return INTERRUPTED if report.end_reason == "interrupted" else FAILED
+    if report.stop:
+        return INTERRUPTED if report.stop == "interrupted" else FAILED
     incomplete_rows = (
-        report.failed,
-        report.bad,
-        report.unfinished,
-        report.not_started,
-        report.broken,
+        report.rows.failed,
+        report.rows.bad,
+        report.rows.unfinished,
+        report.rows.not_started,
+        report.rows.broken,
     )
     return INCOMPLETE if any(incomplete_rows) else OK
 

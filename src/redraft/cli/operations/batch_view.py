@@ -347,14 +347,14 @@ def show_report(report: BatchReport) -> None:
         return
     for message in filter(None, summary):
         output.notice(message)
-    if len(report.by_iteration) > 1:
+    if len(report.scores.by_iteration) > 1:
         console(stderr=True).print(_iterations(report))
 
 
 def report_data(report: BatchReport, *, quote_errors: bool = True) -> dict[str, Any]:
     """Return a report as plain data, with the final state of the run."""
-    data = {"state": report.end_reason or "finished", **report.as_data()}
-    return data if quote_errors else {**data, "reasons": {}}
+    data = report.as_data(quote_errors=quote_errors)
+    return {"state": report.stop or "finished", **data}
 
 
 def list_unreadable(count: int, errors: str) -> None:
@@ -377,15 +377,15 @@ def _iterations(report: BatchReport) -> Table:
     table = plain_table()
     for title in ("iteration", "rows", "gain", "calls", "USD", "calls per 0.01", "USD per 0.01"):
         table.add_column(title, justify="right")
-    for row in report.by_iteration:
+    for row in report.scores.by_iteration:
         table.add_row(
-            str(row["iteration"]),
-            f"{row['rows']:,}",
-            _or_dash(row["gain"], "{:+.3f}".format),
-            f"{row['calls']:,}",
-            "unknown" if row["cost"] is None else usd_amount(row["cost"]),
-            _or_dash(row["calls_per_point"], "{:,.2f}".format),
-            _or_dash(row["usd_per_point"], usd_amount),
+            str(row.iteration),
+            f"{row.rows:,}",
+            _or_dash(row.gain, "{:+.3f}".format),
+            f"{row.calls:,}",
+            "unknown" if row.cost is None else usd_amount(row.cost),
+            _or_dash(row.calls_per_point, "{:,.2f}".format),
+            _or_dash(row.usd_per_point, usd_amount),
         )
     return table
 
@@ -399,27 +399,27 @@ HOST = "127.0.0.1"
 METRICS_TIMEOUT = 5.0  # seconds to wait for the event loop when Prometheus asks
 
 COUNTERS = {
-    "done": ("redraft_rows_done", "Rows with a result."),
-    "failed": ("redraft_rows_failed", "Rows that ended in an error."),
-    "unfinished": ("redraft_rows_unfinished", "Rows that were interrupted."),
-    "bad": ("redraft_rows_bad", "Rows that could not be read."),
-    "reused": ("redraft_rows_reused", "Rows that were already finished and were reused."),
-    "calls": ("redraft_calls", "Model calls made."),
-    "cached_calls": ("redraft_cached_calls", "Calls answered from the cache."),
-    "tokens": ("redraft_tokens", "Tokens in prompts and answers."),
-    "cost": ("redraft_cost_usd", "USD spent."),
+    "rows.done": ("redraft_rows_done", "Rows with a result."),
+    "rows.failed": ("redraft_rows_failed", "Rows that ended in an error."),
+    "rows.unfinished": ("redraft_rows_unfinished", "Rows that were interrupted."),
+    "rows.bad": ("redraft_rows_bad", "Rows that could not be read."),
+    "rows.reused": ("redraft_rows_reused", "Rows that were already finished and were reused."),
+    "spending.calls": ("redraft_calls", "Model calls made."),
+    "spending.cached_calls": ("redraft_cached_calls", "Calls answered from the cache."),
+    "spending.tokens": ("redraft_tokens", "Tokens in prompts and answers."),
+    "spending.cost": ("redraft_cost_usd", "USD spent."),
 }
 GAUGES = {
-    "total": ("redraft_rows", "Rows in the input."),
-    "remaining": ("redraft_rows_remaining", "Rows that are not finished."),
-    "under_way": ("redraft_rows_under_way", "Rows in progress."),
+    "rows.total": ("redraft_rows", "Rows in the input."),
+    "rows.remaining": ("redraft_rows_remaining", "Rows that are not finished."),
+    "rows.under_way": ("redraft_rows_under_way", "Rows in progress."),
     "in_flight": ("redraft_calls_in_flight", "Calls in progress."),
     "limit": ("redraft_calls_in_flight_limit", "Present limit of concurrent calls."),
     "rows_per_s": ("redraft_rows_per_second", "Rows finished per second, recently."),
     "eta": ("redraft_eta_seconds", "Estimated seconds until the end."),
-    "projected_cost": ("redraft_projected_cost_usd", "Estimated USD for the whole run."),
-    "mean_first": ("redraft_mean_first_score", "Mean score of the first answers."),
-    "mean_best": ("redraft_mean_best_score", "Mean score of the best answers."),
+    "spending.projected_cost": ("redraft_projected_cost_usd", "Estimated USD for the whole run."),
+    "scores.initial": ("redraft_mean_first_score", "Mean score of the first answers."),
+    "scores.best": ("redraft_mean_best_score", "Mean score of the best answers."),
     "seconds": ("redraft_seconds", "Seconds since the start of the run."),
 }
 
@@ -471,5 +471,6 @@ class _MetricsCollector:
         metrics = answer.result(METRICS_TIMEOUT)
         for kind, names in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
             for key, (name, about) in names.items():
-                if metrics.get(key) is not None:
-                    yield kind(name, about, value=metrics[key])
+                part, _, figure = key.rpartition(".")
+                if (value := (metrics[part] if part else metrics)[figure]) is not None:
+                    yield kind(name, about, value=value)
