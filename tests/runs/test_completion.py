@@ -122,13 +122,10 @@ def keep_other_figures(change):
         change_the_output,
         delete_the_output,
         delete_a_row_of_the_journal,
-        keep_other_figures(lambda kept: kept | {"first": [1.0]}),
-        keep_other_figures(
-            lambda kept: {name: value for name, value in kept.items() if name != "examples"}
-        ),
-        keep_other_figures(
-            lambda kept: {name: value for name, value in kept.items() if name != "done"}
-        ),
+        keep_other_figures(lambda kept: kept | {"digest": "other"}),
+        keep_other_figures(lambda kept: kept | {"report": kept["report"] | {"schema": 9}}),
+        keep_other_figures(lambda kept: kept | {"report": kept["report"] | {"scores": [1.0]}}),
+        keep_other_figures(lambda kept: kept | {"report": kept["report"] | {"rows": {"done": 5}}}),
         keep_other_figures(lambda kept: {"digest": kept["digest"]}),
         keep_other_figures(lambda kept: {"something": 1}),
     ],

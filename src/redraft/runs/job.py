@@ -32,8 +32,9 @@ from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
 from .completion import (
     completion_data,
     completion_digest,
+    count_as_finished,
     is_complete,
-    restore_completion,
+    reuse_report,
     saved_completion,
 )
 from .config import STDOUT, BatchConfig
@@ -107,7 +108,8 @@ class BatchJob:
     online_priors: OnlinePriors | None = field(default=None, init=False)
     processor: RowProcessor | None = field(default=None, init=False)
     report_builder: ReportBuilder = field(default_factory=ReportBuilder, init=False)
-    _was_complete: bool = field(default=False, init=False)
+    # of the complete run, if nothing has changed since
+    _complete_report: BatchReport | None = field(default=None, init=False)
     _noted_spent: Mapping[str, float] | None = field(default=None, init=False)
 
     def __post_init__(self, endpoints: Endpoints) -> None:
@@ -159,7 +161,7 @@ class BatchJob:
             ):
                 self.scheduler.end("budget", budget_error)
             report = self._finish(files, executor)
-            await self._keep_completion()
+            await self._keep_completion(report)
             return await self._save_priors(report, say)
         except asyncio.CancelledError as error:
             if report is None:
@@ -178,8 +180,8 @@ class BatchJob:
             await executor.work(self)
 
     async def _is_complete(self) -> bool:
-        """Return whether an earlier start has completed this run; if so, keep its output, and take
-        its figures for the report.
+        """Return whether an earlier start has completed this run; if so, keep its output and its
+        report.
         """
         saved = (
             None
@@ -193,12 +195,11 @@ class BatchJob:
         except asyncio.CancelledError:
             self.output.keep()  # no row was read: what is there stays
             raise
-        if (
-            digest != saved.get("digest")
-            or (builder := restore_completion(saved, self.progress)) is None
-        ):
+        saved_digest, report = saved
+        if digest != saved_digest:
             return False
-        self.report_builder, self._was_complete = builder, True
+        self._complete_report = report
+        count_as_finished(self.progress, report)
         self.output.keep()
         return True
 
@@ -359,13 +360,15 @@ class BatchJob:
             journal=str(self.config.journal),
             callback_errors=CallbackErrors(self.session.callback_errors).texts,
         )
+        if self._complete_report:
+            report = reuse_report(report, self._complete_report)
         with suppress(StoreError):
             self._note_spent()
             self.budget.note_end(
                 any_processed=bool(self.progress.processed_rows), complete=not reason
             )
             if (
-                not (reason or self._was_complete)
+                not (reason or self._complete_report)
                 and self.config.limit is None
                 and self.config.pilot is None
             ):  # rows that this run has not seen are no longer in the input
@@ -385,13 +388,13 @@ class BatchJob:
             online.second_looks if online else 0,
         )
 
-    async def _keep_completion(self) -> None:
-        """Save the figures of a complete run, by which a later start need not read its rows."""
-        if self._was_complete or self.scheduler.reason or not is_complete(self.progress):
+    async def _keep_completion(self, report: BatchReport) -> None:
+        """Save the report of a complete run, by which a later start need not read its rows."""
+        if self._complete_report or self.scheduler.reason or not is_complete(self.progress):
             return
         if digest := await asyncio.to_thread(self._digest):
             with suppress(StoreError):
-                self.note(completion=completion_data(digest, self.progress, self.report_builder))
+                self.note(completion=completion_data(digest, report))
 
     def _note_spent(self) -> None:
         """Save what was spent, for a later process. With a budget the tracker saves every change

@@ -378,6 +378,29 @@ def estimate_usage(
     """
     if session.options.plan is not None:
         return None
+    steps = expected_steps(session, plan, summary, rows)
+    for name, n in (looks or {}).items():
+        steps["grade", name] += n
+    usages = [_priced_usage(kind, n, session, summary) for kind, n in steps.items()]
+    total = sum(usages, NO_USAGE)
+    return ExpectedUsage(round(total.calls), round(total.tokens or 0), total.cost)
+
+
+def _priced_usage(kind: StepKind, n: float, session: Session, summary: DatasetSummary) -> Usage:
+    """Return the usage of `n` steps of a kind with its cost in USD; None if the price is
+    unknown.
+    """
+    usage, (_, roles) = expected_usage(kind, n, session, summary), session.common_panel()
+    client = roles.judges[kind[1]] if kind[1] else roles.writer
+    if not usage.calls:
+        return NO_USAGE
+    return usage.with_cost(client.price.cost(usage) if client and client.price else None)
+
+
+def expected_steps(
+    session: Session, plan: Plan, summary: DatasetSummary, rows: int
+) -> defaultdict[StepKind, float]:
+    """Return the expected number of steps of each kind that call a model, for a number of rows."""
     panel, roles = session.common_panel()
     with_response = rows * summary.with_response / max(1, summary.total)
     steps: defaultdict[StepKind, float] = defaultdict(float)
@@ -390,24 +413,7 @@ def estimate_usage(
         if not grader.compares and roles.traits[grader.name].makes_calls:
             more = (summary.responses - summary.with_response) / summary.total
             steps["grade", grader.name] += rows * more * grader.repeats
-    for name, n in (looks or {}).items():
-        steps["grade", name] += n
-    usages = [(kind, expected_usage(kind, n, session, summary)) for kind, n in steps.items()]
-    clients = [
-        (roles.judges[by] if by else roles.writer, usage)
-        for (_, by), usage in usages
-        if usage.calls
-    ]
-    costs = [
-        client.price.cost(usage) if client and client.price else None for client, usage in clients
-    ]
-    known = [cost for cost in costs if cost is not None]
-    total = sum((usage for _, usage in clients), NO_USAGE)
-    return ExpectedUsage(
-        round(total.calls),
-        round(total.tokens or 0),
-        sum(known) if len(known) == len(costs) else None,
-    )
+    return steps
 
 
 def steps_per_row(

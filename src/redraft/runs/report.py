@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from html import escape
 from math import sqrt
 from typing import Any, TypeVar
@@ -632,33 +632,6 @@ class ReportBuilder:
             if n and score is not None and before is not None:
                 stats.gain.add(score - before)
             before = score
-
-    def as_data(self) -> dict[str, Any]:
-        """Return plain data, from which `from_data` makes an equal object."""
-        return {
-            "uplift": list(astuple(self.uplift)),
-            "counters": [dict(each) for each in self._counters()],
-            "examples": {kind: list(astuple(each)) for kind, each in self.error_examples.items()},
-            "iterations": [
-                [*astuple(it.gain), it.rows, it.calls, it.cost]
-                for _, it in sorted(self.iterations.items())
-            ],
-        }
-
-    def _counters(self) -> tuple[Counter[str], ...]:
-        return self.counts, self.stops, self.diagnoses, self.bases, self.errors
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> ReportBuilder:
-        """Return what `as_data` described."""
-        examples = {kind: ErrorExample(*each) for kind, each in data["examples"].items()}
-        iterations = {
-            n: IterationStats(Mean(gains, gain), *more)
-            for n, (gains, gain, *more) in enumerate(data["iterations"])
-        }
-        counts, stops, diagnoses, bases, errors = (Counter(each) for each in data["counters"])
-        uplift = RunningMean(*data["uplift"])
-        return cls(uplift, counts, stops, diagnoses, bases, errors, examples, iterations)
 
 
 def _change(result: ResultFacts) -> str:
