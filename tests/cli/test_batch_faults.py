@@ -760,5 +760,5 @@ def test_an_interval_stays_within_the_range_of_scores(redraft):
         "no_commas",
         "--json",
     )
-    low, high = json.loads(done.out.splitlines()[-1])["interval"]
+    low, high = json.loads(done.out.splitlines()[-1])["scores"]["uplift_interval"]
     assert -1 <= low <= 0.75 <= high <= 1

@@ -34,10 +34,7 @@ def completion_digest(
 
     `columns` are those of the results.
     """
-    output = None if config.output is None else Path(config.output)
-    is_readable = output is None or (config.output != STDOUT and output.is_file())
-    is_whole = config.limit is None and config.pilot is None and not config.options.budget
-    if not (summary.digest and is_readable and is_whole) or summary.bad or config.retry:
+    if not summary.digest or summary.bad or not is_whole(config):
         return ""
     meaning = [
         summary.digest,
@@ -49,10 +46,20 @@ def completion_digest(
     ]
     digest = sha256(to_json(meaning).encode())
     try:
-        digest.update(file_digest(output) if output else b"")
+        if config.output is not None:
+            digest.update(file_digest(Path(config.output)))
     except OSError:
         return ""
     return digest.hexdigest()
+
+
+def is_whole(config: BatchConfig) -> bool:
+    """Return whether a run takes all rows, redoes none, and has an output that can be read, or
+    none.
+    """
+    is_limited = config.limit is not None or config.pilot is not None or config.options.budget
+    is_readable = config.output is None or Path(config.output).is_file()
+    return is_readable and config.output != STDOUT and not (is_limited or config.retry)
 
 
 def is_complete(progress: BatchProgress) -> bool:

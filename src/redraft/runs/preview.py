@@ -426,12 +426,7 @@ def steps_per_row(
         for grader in panel
         if not grader.model_free or traits[grader.name].makes_calls
     }
-    judges = {name: grader for name, grader in callers.items() if not grader.model_free}
-    priors = plan_traits(plan).priors
-    if not judges:
-        priors = priors_with_even_odds(session.options.target_score)
-    tasks = simulate_tasks(priors, judges.values(), Random(0), with_response=with_response)
-    traces = [run_to_end(trace, plan, task) for task, trace in tasks]
+    traces = _simulated_traces(session, plan, callers.values(), with_response=with_response)
     steps: defaultdict[StepKind, float] = defaultdict(float)
     for kind in filter(None, (_step_kind(record) for trace in traces for record in trace.records)):
         steps[kind] += 1
@@ -443,6 +438,17 @@ def steps_per_row(
             len(traces) * calls_per_task(traits[name]) / max(1, calls_per_grade(traits[name]))
         )
     return {kind: n / len(traces) for kind, n in steps.items() if not kind[1] or kind[1] in callers}
+
+
+def _simulated_traces(
+    session: Session, plan: Plan, callers: Iterable[PanelGrader], *, with_response: bool
+) -> list[Trace]:
+    """Return the traces of simulated tasks, graded by those of these graders that are judges."""
+    judges = [grader for grader in callers if not grader.model_free]
+    even = priors_with_even_odds(session.options.target_score)
+    priors = plan_traits(plan).priors if judges else even
+    tasks = simulate_tasks(priors, judges, Random(0), with_response=with_response)
+    return [run_to_end(trace, plan, task) for task, trace in tasks]
 
 
 def priors_with_even_odds(target: float) -> Priors:
