@@ -265,9 +265,8 @@ class RunFiles:
         return replace(report, stop_note=f"{report.stop_note}{advice}", journal_lost=is_lost)
 
     def _advice(self) -> tuple[str, bool]:
-        """Return what became of the journal, and whether it is lost.
-
-        A deleted one is still open, so it is copied to a new file.
+        """Return what became of the journal, and whether it is lost. A deleted one is still open,
+        so it is saved.
         """
         lost = [loss for loss in self._losses if loss.label == "journal" and loss.change != "moved"]
         path = self.journal.path
@@ -277,17 +276,23 @@ class RunFiles:
         # SQLite's log beside the journal, which is written into the journal when that is closed
         if lost[0].path != path:
             return ": nothing was lost from the journal, and", False
-        place = None
         try:
-            place = create_rescue_file(path)
-            self.journal.copy(place)
+            place = self._rescue_journal()
         except (OSError, StoreError) as error:
-            if place:  # a part of a journal stops a new run
-                place.unlink(missing_ok=True)
             return f", and it could not be saved ({error}): a new run starts over", True
         if place == path:
             return "; it was written again, and", False
         return f"; its content is in {str(place)!r}: move that to its place, and", False
+
+    def _rescue_journal(self) -> Path:
+        """Copy the journal to a new file, and return its path. Raises OSError and StoreError."""
+        place = create_rescue_file(self.journal.path)
+        try:
+            self.journal.copy(place)
+        except BaseException:
+            place.unlink(missing_ok=True)  # a part of a journal stops a new run
+            raise
+        return place
 
     def close(self) -> None:
         """Close the handles of the watched files."""

@@ -25,6 +25,7 @@ from ...loop.records import (
     Comparison,
     Failure,
     Feedback,
+    Outcome,
     Record,
     StopReason,
     ToolCall,
@@ -270,30 +271,20 @@ def result_facts(
     """Return the facts of a trace that ended, or was cut short. `parsed` is the best answer as a
     JSON value, if the task `has_form`.
     """
-    best, end, diagnosis = trace.best, trace.outcome, diagnose(trace)
-    status = _status(trace)
-    error = None if status == "done" else find_error(trace)
+    status, diagnosis = _status(trace), diagnose(trace)
     calls, tokens, cost = _spent_on_answers(_usage_of_answers(trace))
     improved, worse, unsure = score_change(trace)
     return ResultFacts(
         status,
         str(trace.stop),
         trace.stop_note,
-        best.text if best else None,
         has_form=has_form,
         parsed=parsed,
-        tool_calls=best.tool_calls if best else (),
-        kept=tuple(each.to_dict() for each in top_answers(trace, len(end.kept)))
-        if end and end.kept
-        else None,
-        note=best.note if best and best.role in {"generate", "refine"} else "",
-        truncated=bool(best and best.truncated),
         initial_score=_initial_score(trace.with_estimates),
         score=trace.score,
         interval=score_interval(trace),
         score_basis=score_basis(trace),
         judge_score=trace.judge_score,
-        forecast=round(end.forecast[0], 2) if end and end.forecast else None,
         broken=tuple(broken_musts(trace)),
         diagnosis=diagnosis.kind.value if diagnosis else "",
         improved=improved,
@@ -304,10 +295,40 @@ def result_facts(
         calls=calls,
         tokens=tokens,
         cost=cost,
-        error=format_error(error) if error else None,
-        error_kind=error.error if error and (status == "failed" or error.error == SHORTAGE) else "",
         more_columns=more_columns or {},
+        **_answer_fields(trace.best),
+        **_end_fields(trace, trace.outcome),
+        **_error_fields(trace, status),
     )
+
+
+def _answer_fields(best: Candidate | None) -> dict[str, Any]:
+    if best is None:
+        return {}
+    note = best.note if best.role in {"generate", "refine"} else ""
+    return {
+        "answer": best.text,
+        "tool_calls": best.tool_calls,
+        "note": note,
+        "truncated": best.truncated,
+    }
+
+
+def _end_fields(trace: Trace, end: Outcome | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if end and end.kept:
+        fields["kept"] = tuple(each.to_dict() for each in top_answers(trace, len(end.kept)))
+    if end and end.forecast:
+        fields["forecast"] = round(end.forecast[0], 2)
+    return fields
+
+
+def _error_fields(trace: Trace, status: Status) -> dict[str, Any]:
+    error = None if status == "done" else find_error(trace)
+    if error is None:
+        return {}
+    is_named = status == "failed" or error.error == SHORTAGE
+    return {"error": format_error(error), "error_kind": error.error if is_named else ""}
 
 
 def score_interval(trace: Trace) -> tuple[float, float] | None:
