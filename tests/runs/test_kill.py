@@ -218,7 +218,7 @@ def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
     ended = run(["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *command])
     assert "Traceback" not in ended.err, ended.err
     report = json.loads(ended.out.splitlines()[-1])
-    assert report["calls"] == server.counts()["B"] > 0
+    assert report["spending"]["calls"] == server.counts()["B"] > 0
 
 
 @pytest.mark.slow
