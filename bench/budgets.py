@@ -244,7 +244,7 @@ def cell_figures(situation, limit, endpoint, results):
         result.error.usage if result.error and not result.trace.candidates else result.usage
         for result in results
     ]
-    notes = [f"{result.metadata['note']} {result.error or ''}" for result in results]
+    notes = [f"{result.stop_note} {result.error or ''}" for result in results]
     ungraded = sum(
         result.trace.scores[c.id] is None for result in results for c in result.trace.candidates
     )

@@ -27,7 +27,7 @@ async def main(model=None) -> redraft.Result:
     result = await redraft.refine(redraft.Task(SAMPLE["query"], SAMPLE["response"]), model, helpful)
     print(
         "The judge gave",
-        result.metadata["score_history"][0],
+        result.score_history[0],
         "to the original, and",
         result.judge_score,
         "to this answer:",

@@ -24,8 +24,8 @@ async def main(model=None) -> redraft.Result:
         patience=3,
     )
     print(result.value)
-    print(result.score, result.metadata["iterations"], result.metadata["converged"])
-    print(result.metadata["score_history"])
+    print(result.score, result.iterations, result.converged)
+    print(result.score_history)
     return result
 
 

@@ -494,10 +494,10 @@ class Point:
                 NO_USAGE,
             )
         self.miss(
-            kept.calls == report.usage.calls,
-            f"the journal says {kept.calls} calls, the report {report.usage.calls}",
+            kept.calls == report.spending.calls,
+            f"the journal says {kept.calls} calls, the report {report.spending.calls}",
         )
-        return report.usage
+        return report.spending.usage
 
     async def _batch(self):
         try:

@@ -141,7 +141,7 @@ def batch_sync():
     ]
     output = own_path("batch.jsonl")
     report = redraft.batch_sync(rows, output, graders=["no_commas"], mode="grade")
-    return report.rows, sorted(
+    return report.rows.in_output, sorted(
         json.loads(line)["best_score"] for line in output.read_text().splitlines()
     )
 

@@ -544,7 +544,7 @@ def test_errors_are_bounded_and_hold_no_control_characters():
 def test_a_truncated_answer_is_not_valid():
     """An answer that was cut off at the token limit is none, however complete it looks."""
     result, _ = refined([Reply(INVOICE, finish_reason="length")], answer=Invoice, max_iterations=0)
-    assert result.parsed is None and result.metadata["broken"] == ["answer"]
+    assert result.parsed is None and result.broken_musts == ["answer"]
 
 
 # ---- graders
@@ -677,13 +677,13 @@ def test_the_best_answer_before_a_fault_of_a_validator_is_kept():
     result, model = refined(
         ['{"n": 1}', *['{"n": 2}'] * 5], lambda text: 0.5, answer=kind, max_iterations=5
     )
-    assert (result.parsed.n, result.stop, result.metadata["converged"], model.calls) == (
+    assert (result.parsed.n, result.stop, result.converged, model.calls) == (
         1,
         "failed",
         False,
         2,
     )
-    assert "a validator of Odd raised KeyError: 'n' (in look_up" in result.metadata["note"]
+    assert "a validator of Odd raised KeyError: 'n' (in look_up" in result.stop_note
 
 
 @pytest.mark.parametrize(
@@ -890,7 +890,7 @@ def test_a_field_that_changes_unasked_is_reported():
         in model.messages[2][-1]["content"]
     )
     assert "total: was" not in model.messages[2][-1]["content"]
-    assert result.metadata["changed_fields"] == ['number: was "A7", now "B8"']
+    assert result.changed_fields == ['number: was "A7", now "B8"']
     assert "changed without being asked: number" in result.summary()
 
 
@@ -911,7 +911,7 @@ def test_what_feedback_names_may_change(advice, changes):
         return redraft.Feedback(0.5, actions=[advice]) if answer == first else redraft.Feedback(1.0)
 
     result, _ = refined([first.model_dump_json(), second.model_dump_json()], grader, answer=Invoice)
-    assert [change.partition(": was")[0] for change in result.metadata["changed_fields"]] == changes
+    assert [change.partition(": was")[0] for change in result.changed_fields] == changes
 
 
 WORDS = "The total is wrong."
@@ -973,7 +973,7 @@ def test_fields_are_named_wherever_feedback_finds_fault(feedback, changes):
         [grader, asks_for_more],
         answer=Invoice,
     )
-    assert [change.partition(": was")[0] for change in result.metadata["changed_fields"]] == changes
+    assert [change.partition(": was")[0] for change in result.changed_fields] == changes
 
 
 @pytest.mark.parametrize(
@@ -1004,7 +1004,7 @@ def test_fields_in_any_script_are_found_in_feedback(advice, changes):
         )
 
     result, _ = refined([first, second], grader, answer=schema)
-    assert result.metadata["changed_fields"] == changes
+    assert result.changed_fields == changes
 
 
 # ---- code
@@ -1146,7 +1146,7 @@ def test_a_real_server_that_refuses_a_schema_is_asked_without(plain_server):
     assert (
         result.parsed is None
         and len(result.trace.candidates) >= 1
-        and result.metadata["broken"] == ["answer"]
+        and result.broken_musts == ["answer"]
     )
 
 

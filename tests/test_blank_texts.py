@@ -163,9 +163,9 @@ def test_a_blank_response_is_a_row_without_an_answer(tmp_path, name, mode, blank
         mode=mode,
         editor=False,
     )
-    assert (report.done, report.failed, report.blank) == (2, 2, 2)
-    assert dict(report.errors) == {"NoResponseError": 2}
-    assert (report.mean_first, report.mean_best) == (0.5, 0.5)
+    assert (report.rows.done, report.rows.failed, report.rows.blank) == (2, 2, 2)
+    assert dict(report.rows.errors) == {"NoResponseError": 2}
+    assert (report.scores.initial, report.scores.best) == (0.5, 0.5)
     written = results(tmp_path / "out.jsonl")
     assert [(row["best"], row["best_score"]) for row in written] == [
         ("a, b", 0.0),
@@ -187,7 +187,12 @@ def test_a_blank_response_is_written_where_a_model_is(tmp_path, name):
     model = ScriptedModel(["written"] * 2)
     report = batch_sync(write(tmp_path / name, rows), tmp_path / "out.jsonl", model, "no_commas")
     assert [row["best"] for row in results(tmp_path / "out.jsonl")] == ["a", "written", "written"]
-    assert (report.done, report.failed, report.blank, len(model.requests)) == (3, 0, 2, 2)
+    assert (report.rows.done, report.rows.failed, report.rows.blank, len(model.requests)) == (
+        3,
+        0,
+        2,
+        2,
+    )
 
 
 def test_blank_candidates_are_none(tmp_path):
@@ -200,7 +205,11 @@ def test_blank_candidates_are_none(tmp_path):
         write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", False, "no_commas", mode="grade"
     )
     written = results(tmp_path / "out.jsonl")
-    assert (report.blank, report.failed, dict(report.errors)) == (2, 1, {"NoResponseError": 1})
+    assert (report.rows.blank, report.rows.failed, dict(report.rows.errors)) == (
+        2,
+        1,
+        {"NoResponseError": 1},
+    )
     assert [row["best"] for row in written] == ["c", None, "d"]
 
 
@@ -242,7 +251,7 @@ def test_a_blank_answer_of_a_model_is_a_failure(tmp_path, blank):
         "no_commas",
         journal=tmp_path / "j",
     )
-    assert (failed.failed, dict(failed.errors)) == (1, {"BadResponseError": 1})
+    assert (failed.rows.failed, dict(failed.rows.errors)) == (1, {"BadResponseError": 1})
 
 
 @pytest.mark.parametrize("name", ["in.jsonl", "in.csv"])

@@ -699,8 +699,8 @@ async def test_a_refinement_starts_only_with_budget_for_its_grade():
     result = await refine(
         "q", model, Judge(), budget=Budget(calls=3), max_iterations=3, noise_aware=False
     )
-    assert (len(model.sent), result.stop, result.metadata["iterations"]) == (2, "budget", 0)
-    assert all(score is not None for score in result.metadata["score_history"])
+    assert (len(model.sent), result.stop, result.iterations) == (2, "budget", 0)
+    assert all(score is not None for score in result.score_history)
 
 
 @pytest.mark.parametrize(
@@ -772,8 +772,8 @@ async def test_the_reservation_of_a_draft_pays_for_the_grade_of_its_repair():
     assert (
         len(model.texts),
         len(model.sent),
-        result.metadata["repairs"],
-        result.metadata["best"],
+        result.repairs,
+        result.trace.best.id,
     ) == (1, 2, 1, 1)
     assert result.score is not None
 
@@ -924,8 +924,8 @@ async def test_the_result_names_an_endpoint_that_ignores_max_tokens():
     result = await refine("q", model, lambda text: 1.0, budget=Budget(output_tokens=500))
     assert result.usage.output_tokens == 3000
     assert "spent 3000 of 500 output tokens" in result.summary()
-    assert EXCESS_TEXT in result.metadata["note"]
-    assert "wrote more than max_tokens" in result.metadata["note"]
+    assert EXCESS_TEXT in result.stop_note
+    assert "wrote more than max_tokens" in result.stop_note
 
 
 async def test_a_kept_budget_reports_no_excess():
@@ -933,7 +933,7 @@ async def test_a_kept_budget_reports_no_excess():
     result = await refine(
         "q", Writer(length=100), lambda text: 1.0, budget=Budget(output_tokens=500)
     )
-    assert EXCESS_TEXT not in result.summary() + result.metadata["note"]
+    assert EXCESS_TEXT not in result.summary() + result.stop_note
 
 
 # ---- time
@@ -949,7 +949,7 @@ async def test_a_refinement_does_not_start_without_time_for_its_grade():
         "deadline",
         len(result.trace.graded_candidates),
     )
-    assert "takes about" in result.metadata["note"]
+    assert "takes about" in result.stop_note
     assert len(model.sent) == 2
 
 

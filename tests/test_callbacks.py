@@ -141,7 +141,7 @@ async def test_the_errors_of_one_task_are_not_those_of_another():
     scripted = ScriptedModel([lambda messages: messages[-1]["content"]] * 2)
     results = await redraft.refine_many(["a", "b"], scripted, lambda text: 1.0, on_record=refuse)
     assert [len(result.callback_errors) for result in results] == [0, 1]
-    assert results[1].metadata["callback_errors"] == list(results[1].callback_errors)
+    assert results[1].callback_errors == list(results[1].callback_errors)
 
 
 async def test_many_different_errors_are_told_shortly(caplog):

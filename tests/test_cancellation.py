@@ -59,7 +59,7 @@ async def test_a_batch_cancelled_before_its_first_row_is_reported_as_interrupted
     with pytest.raises(asyncio.CancelledError) as cancelled:
         await work
     gc.collect()
-    assert (cancelled.value.result.end_reason, cancelled.value.result.done) == ("interrupted", 0)
+    assert (cancelled.value.result.stop, cancelled.value.result.rows.done) == ("interrupted", 0)
 
 
 async def test_a_cancellation_while_on_record_works_has_the_result():

@@ -80,8 +80,8 @@ async def test_a_broken_must_is_worth_a_step_whatever_the_judge_says(settings, r
         satisfied_judge,
         **settings,
     )
-    assert (result.value, result.metadata["broken"], result.metadata["iterations"]) == (KEPT, [], 1)
-    assert result.metadata["converged"] is result.stop.converged
+    assert (result.value, result.broken_musts, result.iterations) == (KEPT, [], 1)
+    assert result.converged is result.stop.converged
     assert exit_code(result) == OK
 
 
@@ -92,10 +92,8 @@ async def test_a_must_that_is_never_kept_ends_by_patience_without_convergence(se
         "Explain.", stubborn_writer, [judge(), must(WORDS)], satisfied_judge, **settings
     )
     assert str(result.stop) in {"patience", "max_iterations"}
-    assert result.metadata["iterations"] == min(
-        settings.get("patience", 2), settings.get("max_iterations", 3)
-    )
-    assert (result.metadata["broken"], result.metadata["converged"], exit_code(result)) == (
+    assert result.iterations == min(settings.get("patience", 2), settings.get("max_iterations", 3))
+    assert (result.broken_musts, result.converged, exit_code(result)) == (
         [WORDS],
         False,
         IMPERFECT,
@@ -118,7 +116,7 @@ async def test_a_batch_refines_rows_with_a_broken_must(settings, writer, tmp_pat
     broken = writer is stubborn_writer
     assert [row["broken"] for row in out] == [WORDS if broken else None] * 5
     assert {row["stop"] for row in out} <= ({"patience"} if broken else {"done", "target"})
-    assert report.broken == 5 * broken
+    assert report.rows.broken == 5 * broken
 
 
 async def test_a_satisfied_judge_does_not_end_the_work_on_a_broken_constraint():
@@ -146,7 +144,7 @@ async def test_a_satisfied_judge_does_not_end_the_work_on_a_broken_constraint():
         satisfied_judge,
         max_tokens=120,
     )
-    assert (result.value, result.metadata["broken"], result.metadata["converged"]) == (
+    assert (result.value, result.broken_musts, result.converged) == (
         second,
         [],
         True,
@@ -182,12 +180,12 @@ async def test_coming_nearer_to_a_constraint_is_progress(requirement, texts):
     result = await refine(
         "q", ScriptedModel(texts), [must(requirement), lambda t: 0.95], patience=1, editor=False
     )
-    assert (result.value, result.metadata["converged"]) == (texts[-1], True)
+    assert (result.value, result.converged) == (texts[-1], True)
     away = [texts[1], texts[0], texts[2], texts[3]]
     result = await refine(
         "q", ScriptedModel(away), [must(requirement), lambda t: 0.95], patience=1, editor=False
     )
-    assert (result.value, str(result.stop), result.metadata["converged"]) == (
+    assert (result.value, str(result.stop), result.converged) == (
         texts[1],
         "patience",
         False,
@@ -222,19 +220,19 @@ async def test_one_more_kept_constraint_resets_patience():
     texts = ["a", "b c", "b c d", "qubit c d e f"]
     graders = [must("words:2-"), must("words:5-"), must("contains:qubit"), lambda t: 0.95]
     result = await refine("q", ScriptedModel(texts), graders, patience=1)
-    assert (result.value, result.metadata["broken"]) == (texts[-1], [])
+    assert (result.value, result.broken_musts) == (texts[-1], [])
 
 
 async def test_without_a_writer_it_ends_when_repairs_are_exhausted():
     """The editor repairs what it can; the rest stays broken, and the work has not converged."""
     fixed = await refine(Task("q", "one, two"), False, [must("no_commas")])
-    assert (fixed.metadata["broken"], fixed.metadata["converged"]) == ([], True)
+    assert (fixed.broken_musts, fixed.converged) == ([], True)
 
     def content(text):
         return Feedback(1.0, done=True)
 
     left = await refine(Task("q", "one, two"), False, [must("no_commas"), must(WORDS), content])
-    assert (str(left.stop), left.metadata["broken"], left.metadata["converged"]) == (
+    assert (str(left.stop), left.broken_musts, left.converged) == (
         "max_iterations",
         [WORDS],
         False,
@@ -248,7 +246,7 @@ async def test_best_of_n_returns_the_draft_that_keeps_its_must(plan):
     found = await refine("q", ScriptedModel([SHORT, KEPT, SHORT + "x"]), graders, plan=plan)
     assert found.value == KEPT
     lost = await refine("q", ScriptedModel([SHORT, SHORT + "y", SHORT + "x"]), graders, plan=plan)
-    assert (lost.metadata["converged"], str(lost.stop)) == (False, "max_iterations")
+    assert (lost.converged, str(lost.stop)) == (False, "max_iterations")
 
 
 @pytest.mark.parametrize("stop", [target(0.5), done(), target(0.1) | done()])

@@ -89,7 +89,7 @@ async def test_critics_steer_and_stop(graders, value, score, stop, converged):
     do not change the mean.
     """
     result = await refine("q", ScriptedModel(TEXTS), graders)
-    assert (result.value, result.judge_score, str(result.stop), result.metadata["converged"]) == (
+    assert (result.value, result.judge_score, str(result.stop), result.converged) == (
         value,
         score,
         stop,
@@ -131,7 +131,7 @@ async def test_a_copied_text_under_critics_counts_as_stale():
     result = await refine(
         "q", ScriptedModel(["a", "a", "a", "b"]), [critic_satisfied_with()], max_iterations=9
     )
-    assert (result.value, str(result.stop), result.metadata["iterations"]) == ("a", "patience", 2)
+    assert (result.value, str(result.stop), result.iterations) == ("a", "patience", 2)
 
 
 async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
@@ -169,7 +169,7 @@ async def test_a_grader_that_sometimes_scores_is_no_critic():
         return Feedback(actions=("hm",)) if text in "ac" else 0.5
 
     result = await refine("q", ScriptedModel(TEXTS), [moody, scoring_grader()], max_iterations=2)
-    assert (result.value, result.metadata["score_history"]) == ("b", [None, 0.55, None])
+    assert (result.value, result.score_history) == ("b", [None, 0.55, None])
     with pytest.raises(
         GradingError, match="no answer was graded by all graders: function#2: its score is None"
     ):
@@ -209,7 +209,7 @@ async def test_empty_feedback_of_one_grader_does_not_end_the_work(critic, silent
     result = await refine("q", ScriptedModel(TEXTS), graders, max_iterations=1, **settings)
     assert (result.value, result.judge_score, str(result.stop) != "failed") == ("b", 0.7, True)
     assert ("said nothing: " in result.summary()) is silent
-    assert None not in result.metadata["score_history"]
+    assert None not in result.score_history
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ async def test_a_batch_finishes_rows_with_critics_alone(tmp_path):
     assert [(row["best"], row["best_score"], row["stop"], row["error"]) for row in out] == [
         ("3", None, "done", None)
     ] * 2
-    assert (report.done, report.failed, report.uplift) == (2, 0, None)
+    assert (report.rows.done, report.rows.failed, report.scores.uplift) == (2, 0, None)
 
 
 @pytest.mark.parametrize(

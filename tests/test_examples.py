@@ -56,7 +56,7 @@ async def test_a_users_evaluator_drives_the_loop_to_its_target(capsys):
     """The last score is above the target."""
     model = ScriptedModel([" ".join(["word"] * n) for n in (90, 60, 49)])
     result = await load("score_driven").main(model)
-    assert result.metadata["score_history"] == pytest.approx([0.2, 0.8, 0.98])
+    assert result.score_history == pytest.approx([0.2, 0.8, 0.98])
     assert capsys.readouterr().out.splitlines()[1] == "0.98 2 True"
 
 

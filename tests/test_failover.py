@@ -286,7 +286,7 @@ async def test_a_batch_pays_one_timeout(tmp_path):
         max_in_flight=8,
         max_iterations=0,
     )
-    assert (report.rows, second.sent.__len__()) == (60, 60)
+    assert (report.rows.in_output, second.sent.__len__()) == (60, 60)
     assert len([text for text in first.sent if text != "Hi"]) <= 16
 
 
@@ -305,7 +305,7 @@ async def test_a_batch_goes_on_and_resumes_without_calls(tmp_path):
         )
 
     report = await run([first, second])
-    assert report.end_reason == ""
+    assert report.stop == ""
     assert len(second.sent) == 12
     assert len([text for text in first.sent if text != "Hi"]) <= 12
     await run([first, second])
@@ -353,7 +353,7 @@ async def test_a_wrong_key_stops_a_batch(tmp_path):
     report = await batch(
         rows, tmp_path / "out.jsonl", [first, second], lambda text: 1.0, retries=0, max_iterations=0
     )
-    assert report.end_reason == "fatal"
+    assert report.stop == "fatal"
     assert second.sent == []
 
 

@@ -45,7 +45,7 @@ async def test_the_best_given_answer_is_refined():
     model = ScriptedModel(["ten letters"])
     result = await refine(Task("q", responses=["a", "four", "bb"]), model, by_length)
     assert [c.parent for c in result.trace.candidates] == [None, None, None, 1]
-    assert (result.value, result.metadata["iterations"]) == ("ten letters", 1)
+    assert (result.value, result.iterations) == ("ten letters", 1)
     assert model.requests[0].messages[1] == {"role": "assistant", "content": "four"}
 
 
@@ -333,7 +333,7 @@ def test_each_mode_of_a_batch_reads_several_answers(tmp_path, mode, best):
     )
     row = json.loads((tmp_path / "o.jsonl").read_text())
     assert (row["best"], row["initial_score"]) == (best, 0.4)
-    assert (report.improved, report.regressed) == (int(mode == "refine"), 0)
+    assert (report.rows.improved, report.rows.regressed) == (int(mode == "refine"), 0)
     assert len(model.requests) == (mode == "refine")
 
 

@@ -61,7 +61,7 @@ def note_without_a_grade(entry, grader, model, budget):
     except BudgetExhaustedError as error:
         return str(error) if entry == "grade" else ""
     assert (result.value, result.score, str(result.stop)) == ("x", None, "budget")
-    return result.metadata["note"]
+    return result.stop_note
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

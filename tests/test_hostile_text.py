@@ -219,7 +219,7 @@ async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(
     async def grade_text():
         result = await redraft.refine(task, model=False, graders=graders)
         if result.score is None:
-            note = result.metadata["note"]
+            note = result.stop_note
             assert "could not be" in note
             assert (
                 f"({len(text) + len(task.reference or '') + len(task.context or ''):,} characters)"
@@ -244,7 +244,11 @@ async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
         model=False,
         graders=[schema(**TREE)],
     )
-    assert (report.done, report.failed, report.errors) == (2, 1, {"ComputeLimitError": 1})
+    assert (report.rows.done, report.rows.failed, report.rows.errors) == (
+        2,
+        1,
+        {"ComputeLimitError": 1},
+    )
     failed = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])
     assert failed["best_score"] is None
     assert "could not be checked within 0.25 s" in failed["error"]

@@ -251,11 +251,11 @@ async def test_a_batch_with_a_new_card_redoes_its_rows(cards, tmp_path):
     assert [row["score_basis"] for row in written] == [BY_LABELS] * 3
     assert BY_LABELS in "\n".join(report.summary())
     report, again = await run()
-    assert (report.reused, report.usage.calls, again) == (3, 0, written)
+    assert (report.rows.reused, report.spending.calls, again) == (3, 0, written)
     (card,) = cards.glob("*/card.json")
     card.write_text(card.read_text().replace('"date": "2026-05-01"', '"date": "2026-06-01"'))
     report, _ = await run()
-    assert report.reused == 3  # the same labels on another day
+    assert report.rows.reused == 3  # the same labels on another day
     save_card(
         cards,
         calibration=replace(CALIBRATION, labels=150),
@@ -264,7 +264,7 @@ async def test_a_batch_with_a_new_card_redoes_its_rows(cards, tmp_path):
     )
     card.unlink()
     report, newest = await run()
-    assert report.reused == 0
+    assert report.rows.reused == 0
     assert [row["score_basis"] for row in newest] == ["by people's labels (n = 150)"] * 3
 
 
@@ -278,7 +278,7 @@ def test_second_looks_are_saved_if_labels_have_shown_the_noise(cards, tmp_path):
         report = redraft.batch_sync(
             rows, out, asked, judge, judge_model(), cards_dir=folder, max_iterations=0
         )
-        looks.append(report.second_looks)
+        looks.append(report.priors.second_looks)
     assert looks == [16, 0]
 
 

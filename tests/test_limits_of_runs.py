@@ -107,7 +107,8 @@ async def test_a_forecast_is_shown_stored_and_resumed_without_calls(tmp_path):
         f"unknown (expected {result.forecast.mean:.2f}; 95 % between {low:.2f} and {high:.2f})"
         in result.summary()
     )
-    assert result.to_dict()["forecast"] == {"mean": result.forecast.mean, "interval": (low, high)}
+    data = result.to_dict()
+    assert (data["forecast"], data["forecast_interval"]) == (result.forecast.mean, (low, high))
     again = Trace.from_json(result.trace.to_json())
     assert again.outcome == result.trace.outcome
     writer, judge = Writer(), JudgeModel()
@@ -313,4 +314,4 @@ async def test_a_judge_that_cannot_be_read_is_named_whatever_ended_the_run(calls
         "q", model, Judge({"c": "It is short."}), judge, budget=Budget(calls=calls)
     )
     assert (result.value, result.score) == ("a text", None)
-    assert re.search(r"judge: .*cannot be read", result.metadata["note"])
+    assert re.search(r"judge: .*cannot be read", result.stop_note)

@@ -274,7 +274,7 @@ async def test_what_is_no_prompt_ends_the_work_with_the_best_so_far(returned):
         "Why?", ScriptedModel(["one"]), by_length, refine_prompt=lambda trace, parent: returned
     )
     assert (result.value, result.stop) == ("one", "failed")
-    assert result.metadata["note"].startswith("refine_prompt: ValueError")
+    assert result.stop_note.startswith("refine_prompt: ValueError")
 
 
 async def test_an_error_in_a_function_names_its_line_and_keeps_the_best():
@@ -288,8 +288,7 @@ async def test_an_error_in_a_function_names_its_line_and_keeps_the_best():
     result = await refine("Why?", ScriptedModel(["one"]), by_length, refine_prompt=broken)
     assert (result.value, result.stop) == ("one", "failed")
     assert (
-        "refine_prompt: KeyError: 'colour' (in broken, test_own_prompts.py line"
-        in result.metadata["note"]
+        "refine_prompt: KeyError: 'colour' (in broken, test_own_prompts.py line" in result.stop_note
     )
     resumed = await refine(
         Trace.from_json(result.trace.to_json()), ScriptedModel(["ten letters"]), by_length
@@ -370,7 +369,7 @@ def test_a_row_without_the_column_fails_alone(tmp_path):
         rows, tmp_path / "out.jsonl", model, by_length, draft_prompt="{prompt} {colour}"
     )
     best = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert report.rows == 2
+    assert report.rows.in_output == 2
     assert [row["best"] for row in best] == ["ten letters", None]
     assert "no field {colour}" in best[1]["error"]
     with pytest.raises(ConfigError, match="no field {size}.*{colour}"):

@@ -106,7 +106,7 @@ async def test_the_summary_explains_an_observed_target_that_the_estimate_misses(
     told = await refine(
         "q", ScriptedModel(map(str, range(9))), Judge(RUBRIC), judge=judge, target_score=0.99
     )
-    assert (str(told.stop), told.metadata["converged"]) == ("gain", True)
+    assert (str(told.stop), told.converged) == ("gain", True)
     assert told.score < told.judge_score == 1.0
     assert (
         "graders gave 1.00, which reaches the target, but the estimate does not" in told.summary()
@@ -187,15 +187,15 @@ async def test_the_diagnosis_uses_the_noise_of_the_plans_priors():
 
 
 @pytest.mark.parametrize("end", [None, Outcome(0, StopReason.BUDGET, "used up")])
-def test_the_diagnosis_is_in_the_metadata(end):
-    """It is plain data: a kind and words, or nothing."""
+def test_the_diagnosis_is_in_the_data(end):
+    """A kind and words, or nothing."""
     told = result(0.7, 0.8, end=end)
-    found = told.metadata["diagnosis"]
-    assert (found and found["kind"]) == (None if end else "too few repeats")
     data = json.loads(json.dumps(told.to_dict()))
-    assert data["metadata"]["diagnosis"] == found
+    found = told.diagnosis
+    assert data["diagnosis"] == ("" if end else "too few repeats")
+    assert data["diagnosis_note"] == (found.message if found else "")
     assert data["judge_score"] == 0.7
-    assert data["score_interval"] == (None if end else [0.58, 0.84])
+    assert data["interval"] == (None if end else [0.58, 0.84])
 
 
 def test_control_sequences_in_a_graders_name_have_no_effect():
@@ -295,23 +295,22 @@ async def test_a_result_is_plain_data(end):
     judge = (lambda messages: said) if end in {"gain", "several"} else None
     [result] = await refine_many(["q"], model, graders, judge, retries=0, **given)
     data = json.loads(json.dumps(result.to_dict(trace=True)))
-    assert (data["value"], data["score"], data["stop"], data["cost"]) == (
-        result.value,
-        result.score,
-        result.stop,
-        result.cost,
-    )
+    facts = json.loads(json.dumps(result.facts.as_data()))
+    assert {name: data[name] for name in facts if not name.startswith("error")} == {
+        name: value for name, value in facts.items() if not name.startswith("error")
+    }
+    assert (data["answer"] or "", data["score"]) == (result.value, result.score)
     assert data["usage"] == asdict(result.usage)
-    assert (
-        data["metadata"] == json.loads(json.dumps(result.metadata))
-        and data["metadata"]["converged"] == data["converged"]
-    )
+    names = ("converged", "score_history", "iterations", "stop_note", "truncated")
+    names += ("changed_fields", "failures", "validation", "repairs", "p_target", "priors")
+    for name in names:
+        assert data[name] == json.loads(json.dumps(getattr(result, name))), name
     assert [*result.to_dict()] == [*data][:-1]
     assert Trace.from_json(json.dumps(data["trace"])).records == result.trace.records
     if result.error:
-        assert data["error"] == {
-            "error": type(result.error).__name__,
-            "message": str(result.error),
+        kind = type(result.error).__name__
+        assert (data["error"], data["error_kind"]) == (f"{kind}: {result.error}", kind)
+        assert data["error_details"] == {
             **{
                 name: value
                 for name, value in vars(result.error).items()
@@ -324,7 +323,11 @@ async def test_a_result_is_plain_data(end):
             ),
         }
     else:
-        assert data["error"] is None
+        assert (data["error"], data["error_kind"], data["error_details"]) == (
+            facts["error"],
+            facts["error_kind"],
+            {},
+        )
     assert data["stop"] == OTHER_ENDS.get(end, end)
     assert bool(result.error) == (end in FAILED)
 
@@ -332,21 +335,19 @@ async def test_a_result_is_plain_data(end):
 async def test_the_error_of_a_result_has_the_servers_message():
     """It is plain data in one row of many."""
     [result] = await refine_many(["q"], failing_model(), lambda text: 0.5, retries=0)
-    told = {
-        "error": "AuthenticationError",
-        "message": "key gone",
-        "status": 401,
-        "retry_after": None,
-        "retryable": False,
-    }
-    assert result.to_dict()["error"] == told
+    data = result.to_dict()
+    assert (data["error"], data["error_kind"]) == (
+        "AuthenticationError: key gone",
+        "AuthenticationError",
+    )
+    assert data["error_details"] == {"status": 401, "retry_after": None, "retryable": False}
 
 
 def test_a_result_without_any_work_is_plain_data():
     """It has no text, no score and no reason for stopping."""
     data = json.loads(json.dumps(Result(Trace(Task("q"))).to_dict(trace=True)))
-    assert (data["value"], data["score"], data["stop"], data["usage"]["calls"]) == (
-        "",
+    assert (data["answer"], data["score"], data["stop"], data["usage"]["calls"]) == (
+        None,
         None,
         "cancelled",
         0,

@@ -81,8 +81,8 @@ async def test_a_first_draft_at_the_target_ends_the_work():
     """It takes one call."""
     result, model = await run(["a"], by_table(a=0.9))
     assert (result.value, result.score, result.stop, model.calls) == ("a", 0.9, "target", 1)
-    assert result.metadata["iterations"] == 0
-    assert result.metadata["converged"] is True
+    assert result.iterations == 0
+    assert result.converged is True
 
 
 async def test_a_target_missed_by_rounding_is_reached():
@@ -94,8 +94,8 @@ async def test_a_target_missed_by_rounding_is_reached():
 async def test_iterations_are_refinements():
     """The first draft is no iteration: two refinements make two iterations and three scores."""
     result, model = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.95))
-    assert result.metadata["iterations"] == 2
-    assert result.metadata["score_history"] == [0.1, 0.3, 0.95]
+    assert result.iterations == 2
+    assert result.score_history == [0.1, 0.3, 0.95]
     assert model.calls == 3
 
 
@@ -108,7 +108,7 @@ async def test_zero_iterations_draft_and_grade_only():
         "max_iterations",
         1,
     )
-    assert result.metadata["converged"] is False
+    assert result.converged is False
 
 
 async def test_a_given_response_is_candidate_zero_and_not_generated_again():
@@ -141,7 +141,7 @@ async def test_patience_counts_refinements_without_improvement():
     scores = by_table(a=0.5, b=0.2, c=0.5, d=0.9)
     result, model = await run(["a", "b", "c", "d"], scores, max_iterations=9)
     assert (result.stop, result.value, model.calls) == ("patience", "a", 3)
-    assert result.metadata["converged"] is True
+    assert result.converged is True
 
 
 async def test_a_lift_of_exactly_min_delta_is_stale():
@@ -163,13 +163,13 @@ async def test_the_same_text_again_is_not_graded_and_counts_as_stale():
         return 0.5
 
     result, _ = await run(["a", "a", "a"], grader)
-    assert (seen, result.stop, result.metadata["iterations"]) == (["a"], "patience", 2)
+    assert (seen, result.stop, result.iterations) == (["a"], "patience", 2)
 
 
 async def test_the_last_candidate_is_graded_and_the_best_returned():
     """A later answer with a lower score is never returned; the earliest of equals is."""
     result, _ = await run(["a", "b", "c"], by_table(a=0.4, b=0.6, c=0.6), max_iterations=2)
-    assert (result.value, result.metadata["score_history"]) == ("b", [0.4, 0.6, 0.6])
+    assert (result.value, result.score_history) == ("b", [0.4, 0.6, 0.6])
 
 
 async def test_the_parent_is_the_best_so_far():
@@ -184,7 +184,7 @@ async def test_a_must_comes_before_the_score():
     """A broken must loses whatever the mean, and reaches no target."""
     graders = [with_weight(by_table(a=1.0, b=0.1), 99), must(by_table(a=0.0, b=1.0))]
     result, _ = await run(["a", "b"], graders, max_iterations=1)
-    assert (result.value, result.stop, result.metadata["broken"]) == ("b", "max_iterations", [])
+    assert (result.value, result.stop, result.broken_musts) == ("b", "max_iterations", [])
 
 
 async def test_a_must_is_no_part_of_the_mean():
@@ -193,7 +193,7 @@ async def test_a_must_is_no_part_of_the_mean():
     """
     easy = [must("words:1-"), must("words:-9")]
     result, model = await run(["a", "b"], [*easy, by_table(a=0.2, b=0.4)], max_iterations=1)
-    assert (result.score, model.calls, result.metadata["score_history"]) == (0.4, 2, [0.2, 0.4])
+    assert (result.score, model.calls, result.score_history) == (0.4, 2, [0.2, 0.4])
     result, _ = await run(["a"], [must("words:1"), must("words:2")], max_iterations=0)
     assert result.score == 0.5
 
@@ -229,7 +229,7 @@ async def test_a_summary_says_why_work_was_interrupted():
     )
     assert "stopped: a model or a grader failed (key gone)" in result.summary()
     assert "cut off at the token limit" in result.summary()
-    assert result.metadata["truncated"] is True
+    assert result.truncated is True
 
 
 async def test_the_budget_ends_the_loop_with_the_best_so_far():
@@ -238,7 +238,7 @@ async def test_the_budget_ends_the_loop_with_the_best_so_far():
         ["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.9), budget=Budget(calls=2)
     )
     assert (result.value, result.stop, model.calls) == ("b", "budget", 2)
-    assert result.metadata["converged"] is False
+    assert result.converged is False
 
 
 async def test_a_budget_that_allows_nothing_raises_before_the_call():
@@ -286,7 +286,7 @@ async def test_a_model_that_fails_later_ends_with_the_best_so_far():
     """The loop ends as failed with the draft and the error."""
     result, _ = await run(["a", AuthenticationError("key gone")], by_table(a=0.4))
     assert (result.value, result.stop) == ("a", "failed")
-    assert "key gone" in result.metadata["note"]
+    assert "key gone" in result.stop_note
 
 
 async def test_a_model_that_fails_at_once_raises_its_error():
@@ -332,7 +332,7 @@ async def test_repairs_do_not_raise_the_number_of_calls():
     )
     assert (model.calls, result.stop) == (4, "done")
     assert "," not in result.value
-    assert result.metadata["iterations"] == 1
+    assert result.iterations == 1
 
 
 @each_row(
@@ -425,7 +425,7 @@ async def test_an_ungraded_answer_loses_and_its_error_is_not_in_the_prompt():
 
     model = ScriptedModel(["a", "b", "c"])
     result = await refine("q", model, fragile, max_iterations=2)
-    assert (result.value, result.metadata["score_history"]) == ("a", [0.4, None, 0.4])
+    assert (result.value, result.score_history) == ("a", [0.4, None, 0.4])
     assert "secret trouble" not in json.dumps(model.messages)
 
 
@@ -766,7 +766,7 @@ async def test_a_cancellation_carries_the_best_so_far():
         async with asyncio.timeout(60) as limit:
             await refine("q", model, lambda text: 0.4)
     result = caught.value.__context__.result
-    assert (result.value, result.stop, result.metadata["converged"]) == ("a", "cancelled", False)
+    assert (result.value, result.stop, result.converged) == ("a", "cancelled", False)
     assert (result.usage.calls, result.usage.tokens, result.cost) == (2, None, None)
 
 
@@ -790,7 +790,7 @@ async def test_a_cancellation_without_a_grade_carries_the_usage():
         1,
         None,
     )
-    (said,) = result.metadata["failures"]
+    (said,) = result.failures
     assert said.startswith(
         "generate: CancelledError: cancelled before it ended (in model, test_semantics.py line "
     )
@@ -946,7 +946,7 @@ async def test_the_editor_alone_repairs_without_a_model():
         Task("q", "well, fine", requirements=["no_commas", "contains:qubit"]), False
     )
     assert "," not in result.value
-    assert result.metadata["broken"] == ["contains:qubit"]
+    assert result.broken_musts == ["contains:qubit"]
     assert (result.usage.calls, result.cost) == (0, 0)
 
 

@@ -95,10 +95,11 @@ def cost_of_a_result(usd):
 
 
 def payment_of_a_batch(usd):
-    from redraft.runs.report import BatchReport
+    from redraft.runs.report import BatchReport, RunSpending
 
     usage = Usage(2, 3, 4, cached_calls=1, cost=usd)
-    return BatchReport._payment_line(SimpleNamespace(usage=usage, cache_savings=usd, seconds=1.0))
+    spending = RunSpending.from_usage(usage, cache_savings=usd)
+    return BatchReport(spending=spending, seconds=1.0).summary()[-1]
 
 
 def preview_of_a_batch(usd):
@@ -116,19 +117,11 @@ def forecast_of_a_batch(usd):
 
 def iterations_of_a_batch(usd):
     from redraft.cli.commands.batch import _iterations
+    from redraft.runs.report import BatchReport, IterationReport, RunScores
 
-    row = {
-        "iteration": 1,
-        "rows": 1,
-        "gain": 0.1,
-        "calls": 2,
-        "cost": usd,
-        "calls_per_point": 1.0,
-        "usd_per_point": usd,
-    }
-    return str(
-        [list(column.cells) for column in _iterations(SimpleNamespace(by_iteration=[row])).columns]
-    )
+    row = IterationReport(1, 1, 0.1, 2, usd, 1.0, usd)
+    report = BatchReport(scores=RunScores(by_iteration=(row,)))
+    return str([list(column.cells) for column in _iterations(report).columns])
 
 
 def end_of_a_budget(usd):
@@ -159,8 +152,9 @@ def facts_of_a_request(usd):
 
 def facts_of_a_run(usd):
     from redraft.cli.commands.runs import _facts
+    from redraft.runs.report import BatchReport, RunSpending
 
-    return str(list(_facts({"budget": {"usd": usd}, "report": {"cost": usd}})))
+    return str(list(_facts({"budget": {"usd": usd}}, BatchReport(spending=RunSpending(cost=usd)))))
 
 
 def usage_of_a_tool(usd):

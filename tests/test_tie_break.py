@@ -105,7 +105,7 @@ async def test_a_failed_comparison_changes_nothing():
     """An unreadable verdict is recorded as a failure; the work ends as without it."""
     result = await refine_with_check(JudgeModel({"one": 3, "two": 4}, lambda *_: "nobody"))
     assert (result.value, result.stop) == ("two", "max_iterations")
-    assert ["compare" in failure for failure in result.metadata["failures"]] == [True]
+    assert ["compare" in failure for failure in result.failures] == [True]
 
 
 async def test_clear_grades_need_no_comparison():
@@ -132,7 +132,7 @@ async def test_a_comparison_does_not_decide_whether_the_work_is_done(done, duel_
     result = await refine_with_check(judge, max_iterations=1, min_expected_gain=0.5)
     assert (result.value, result.stop) == ("two", "done" if done else "gain")
     assert len(judge.asked) == 2
-    assert result.metadata["iterations"] == 0
+    assert result.iterations == 0
 
 
 async def test_a_preferred_answer_must_meet_the_target_that_ended_the_work():

@@ -87,14 +87,14 @@ async def test_a_tool_call_is_returned_unchanged(plan, graders):
     result = await refine(TASK, writer, graders, judge, **PLANS[plan])
     drafts = {"drafts": 3, "best of": 3, "self refine": 2}.get(plan, 1)
     assert (writer.calls, judge.calls) == (drafts, 0)
-    assert (result.stop, result.value, result.score, result.metadata["converged"]) == (
+    assert (result.stop, result.value, result.score, result.converged) == (
         StopReason.TOOL_CALLS,
         "",
         None,
         False,
     )
     assert result.tool_calls == (ToolCall("search", '{"q": "rain"}', "a"),)
-    assert (result.metadata["broken"], result.diagnosis) == ([], None)
+    assert (result.broken_musts, result.diagnosis) == ([], None)
     assert result.to_dict()["tool_calls"] == [
         {
             "id": "a",
@@ -147,7 +147,7 @@ async def test_calls_are_graded_and_refined_by_a_grader_that_reads_them():
     """
     writer = ScriptedModel([search_call("rain"), search_call("rain in Berlin today")])
     result = await refine(TASK, writer, specific)
-    assert (result.stop, result.score, result.metadata["score_history"]) == (
+    assert (result.stop, result.score, result.score_history) == (
         "target",
         1.0,
         [0.2, 1.0],
@@ -404,7 +404,7 @@ async def test_a_batch_reads_tools_and_writes_calls(tmp_path, kind):
     write(rows)
     model = ScriptedModel([search_call(), "Dry."])
     report, (calls, text) = await run(model)
-    assert (report.done, report.failed, report.stops["tool_calls"]) == (2, 0, 1)
+    assert (report.rows.done, report.rows.failed, report.rows.stops["tool_calls"]) == (2, 0, 1)
     assert [(request.tools, request.tool_choice) for request in model.requests] == [
         ((SEARCH,), "required"),
         ((), None),
@@ -437,7 +437,7 @@ async def test_rows_with_invalid_tools_fail_alone(tmp_path):
         half,
         max_iterations=0,
     )
-    assert (report.done, report.bad) == (1, 1)
+    assert (report.rows.done, report.rows.bad) == (1, 1)
 
 
 def test_a_tools_column_may_hold_other_data():

@@ -95,13 +95,12 @@ def ended(said, settings, stop, work, draft=DRAFT):
 
 
 def described(result):
-    metadata = result.metadata
     return (
         result.value,
         result.score,
         str(result.stop),
-        metadata["converged"],
-        metadata["note"] + result.summary(),
+        result.converged,
+        result.stop_note + result.summary(),
     )
 
 
@@ -139,17 +138,17 @@ async def batch(servers, settings, folder):
         [{"prompt": "Say it."}], out, servers.writer.model, judge=servers.judge.model, **settings
     )
     (row,) = map(json.loads, out.read_text().splitlines())
-    assert (report.rows, report.not_started, report.done) == (1, 0, 0)
+    assert (report.rows.in_output, report.rows.not_started, report.rows.done) == (1, 0, 0)
     assert row["calls"] >= 2  # the judge was asked, too
     assert row["initial_score"] is row["judge_score"] is row["score_low"] is row["broken"] is None
-    assert row["cost"] is None and (row["tokens"] is None or report.usage.tokens is not None)
-    assert report.end_reason == {
+    assert row["cost"] is None and (row["tokens"] is None or report.spending.tokens is not None)
+    assert report.stop == {
         "deadline": "deadline",
         "budget": "budget",
         "cancelled": "fatal",
     }.get(row["stop"], "")
     # the row is cut short, so that it can be resumed
-    stop = "failed" if report.end_reason == "fatal" else row["stop"]
+    stop = "failed" if report.stop == "fatal" else row["stop"]
     return row["best"], row["best_score"], stop, False, row["error"]
 
 
@@ -179,8 +178,8 @@ def command(name, more, servers, settings, folder):
     assert "the answer is not verified" in done.err and "Traceback" not in done.err
     as_data = json.loads(run_in_process([*asked, "--json"], cwd=folder).out.splitlines()[-1])
     assert as_data["event"] == "result"
-    said = as_data["metadata"]["note"] if name == "best" else done.err
-    return as_data["value"], as_data["score"], as_data["stop"], as_data["converged"], said
+    said = as_data["stop_note"] if name == "best" else done.err
+    return as_data["answer"], as_data["score"], as_data["stop"], as_data["converged"], said
 
 
 def run(servers, settings, folder):
@@ -508,7 +507,12 @@ def test_without_a_text_there_is_an_error(mode, tmp_path):
         None,
         None,
     )
-    assert (report.not_started, report.unfinished, report.usage.calls, report.usage.tokens) == (
+    assert (
+        report.rows.not_started,
+        report.rows.unfinished,
+        report.spending.calls,
+        report.spending.tokens,
+    ) == (
         0,
         1,
         1,
@@ -532,14 +536,14 @@ def test_a_batch_stops_once_for_a_judge_that_is_refused(tmp_path):
     try:
         report = redraft.batch_sync(rows, out, writer.model, judge=judge.model, max_in_flight=2)
         written = [json.loads(line) for line in out.read_text().splitlines()]
-        assert (report.end_reason, report.resumable) == ("fatal", True) and judge.calls <= 4
+        assert (report.stop, report.resumable) == ("fatal", True) and judge.calls <= 4
         cut = [row for row in written if row["best"] == DRAFT]
         assert cut and all(
             "status 401" in row["error"] and row["best_score"] is None for row in cut
         )
         drafts, state["said"] = writer.calls, verdict(5)
         report = redraft.batch_sync(rows, out, writer.model, judge=judge.model, max_in_flight=2)
-        assert (report.done, writer.calls) == (12, 12) and drafts >= len(cut)
+        assert (report.rows.done, writer.calls) == (12, 12) and drafts >= len(cut)
         assert all(json.loads(line)["best_score"] for line in out.read_text().splitlines())
     finally:
         writer.close()
@@ -564,7 +568,7 @@ def test_a_row_that_was_not_begun_again_keeps_its_draft(tmp_path):
             rows, out, servers.writer.model, judge=servers.judge.model, deadline=1e-9, **settings
         )
         assert [json.loads(line)["best"] for line in out.read_text().splitlines()] == before
-    assert (DRAFT in before, first.usage.calls, again.usage.calls) == (True, 2, 0)
+    assert (DRAFT in before, first.spending.calls, again.spending.calls) == (True, 2, 0)
 
 
 # ---- which answer
@@ -614,7 +618,7 @@ async def test_a_checked_draft_is_returned_before_a_later_one():
     result = await redraft.refine(
         "q", model, graders, judge, drafts=2, max_iterations=0, editor=False, retries=0
     )
-    assert (result.value, result.score, result.metadata["broken"]) == ("a blue sky", None, [])
+    assert (result.value, result.score, result.broken_musts) == ("a blue sky", None, [])
     assert result.ranking[0].text == "a blue sky" and result.ranking[0].rank is None
 
 

@@ -27,7 +27,7 @@ async def main(given):
             max_in_flight=given.in_flight,
             processes=given.processes,
         )
-        assert not report.failed, report.errors
+        assert not report.rows.failed, report.rows.errors
 
     warm, rows = files(given)
     await batch(warm, given.folder / "warm.out.jsonl")

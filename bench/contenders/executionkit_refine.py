@@ -33,7 +33,7 @@ async def main(given):
                     max_iterations=CALLS_A_ROW - 1,
                     patience=CALLS_A_ROW,
                 )
-            assert done.metadata["iterations"] == CALLS_A_ROW - 1
+            assert done.iterations == CALLS_A_ROW - 1
 
         await asyncio.gather(*(row() for _ in range(given.in_flight)))
         with measurement(given.url, given.calls):

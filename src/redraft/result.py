@@ -247,73 +247,109 @@ class Result(Generic[T_co]):
         return "; ".join(filter(None, reasons))
 
     @property
-    def metadata(self) -> dict[str, Any]:
-        """More facts from the trace, as plain data that `json.dumps` accepts.
+    def iterations(self) -> int:
+        """The number of refinements."""
+        return self.trace.iterations
 
-        - `iterations`, `converged`; `score_history`: the scores in order; `note`: why the run
-          stopped, in words
-        - `selection_reason`: why the best answer is not the one that was scored highest, or ""
-        - `p_target`: probability that the best answer reaches the target, on the basis of
-          `score_basis`; None if scores are exact
-        - `priors`: those of the plan, None for the shipped ones; `diagnosis`: its kind and message,
-          or None
-        - `repairs`: how many were made without a model; `best`: the id of the best candidate
-        - `changed_fields`: with a JSON answer: what the best answer changed of its parent though it
-          was right and nobody asked
-        - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at
-          the token limit
-        - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked
-          for; `failures`, in words
-        - `callback_errors`: what `on_record` and `on_step` raised, in words
+    @property
+    def converged(self) -> bool:
+        """Whether no better answer was to be expected: the work ended for `target`, `done`,
+        `patience` or `gain`, with every must met.
         """
-        trace, diagnosis = self.trace, self.diagnosis
-        return {
-            "iterations": trace.iterations,
-            "converged": trace.converged,
-            "score_history": trace.score_history,
-            "note": trace.stop_note,
-            "selection_reason": selection_reason(trace),
-            "p_target": trace.outcome.p_target if trace.outcome else None,
-            "priors": trace.settings.get("priors"),
-            "diagnosis": diagnosis and {"kind": str(diagnosis.kind), "message": diagnosis.message},
-            "repairs": sum(
-                c.role == "repair" and not trace.is_unchanged(c) for c in trace.candidates
-            ),
-            "best": trace.best.id if trace.best else None,
-            "changed_fields": [str(change) for change in changed_fields(trace)],
-            "broken": broken_musts(trace),
-            "truncated": bool(trace.best and trace.best.truncated),
-            "usage_by": {
-                f"{role} {by}".strip(): asdict(usage)
-                for (role, by), usage in trace.usage_by.items()
-            },
-            "validation": {grader.name: dict(grader.card) for grader in trace.panel if grader.card},
-            "failures": [f"{f.role}: {f.message}" for f in sorted_failures(trace)],
-            "callback_errors": list(self.callback_errors),
-        }
+        return self.trace.converged
+
+    @property
+    def score_history(self) -> list[float | None]:
+        """The score of each answer, in order; None if unknown."""
+        return self.trace.score_history
+
+    @property
+    def stop_note(self) -> str:
+        """Why the work ended, in words."""
+        return self.trace.stop_note
+
+    @property
+    def selection_reason(self) -> str:
+        """Why this answer was chosen, if graders gave another one a higher score; else ""."""
+        return selection_reason(self.trace)
+
+    @property
+    def p_target(self) -> float | None:
+        """The probability that the best answer reaches the target, on the basis of `score_basis`;
+        None if scores are exact.
+        """
+        return self.trace.outcome.p_target if self.trace.outcome else None
+
+    @property
+    def priors(self) -> Mapping[str, Any] | None:
+        """The priors of the plan; None for the shipped ones."""
+        priors: Mapping[str, Any] | None = self.trace.settings.get("priors")
+        return priors
+
+    @property
+    def repairs(self) -> int:
+        """The number of answers that the editor repaired, without a model."""
+        trace = self.trace
+        return sum(c.role == "repair" and not trace.is_unchanged(c) for c in trace.candidates)
+
+    @property
+    def changed_fields(self) -> list[str]:
+        """Of a JSON answer, what it changed of its parent though it was right and nobody asked."""
+        return [str(change) for change in changed_fields(self.trace)]
+
+    @property
+    def broken_musts(self) -> list[str]:
+        """The musts that the best answer breaks."""
+        return broken_musts(self.trace)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the best answer was cut off at the token limit."""
+        return bool(self.trace.best and self.trace.best.truncated)
+
+    @property
+    def usage_by(self) -> dict[str, Usage]:
+        """The usage by role and model, such as "generate llama3.2"."""
+        return {f"{role} {by}".strip(): used for (role, by), used in self.trace.usage_by.items()}
+
+    @property
+    def validation(self) -> dict[str, Mapping[str, Any]]:
+        """What its validation card says of each grader, with `require_validated`."""
+        return {grader.name: dict(grader.card) for grader in self.trace.panel if grader.card}
+
+    @property
+    def failures(self) -> list[str]:
+        """What failed, in words: the step and the message."""
+        return [f"{failure.role}: {failure.message}" for failure in sorted_failures(self.trace)]
 
     def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
         """Return the result as plain data that `json.dumps` accepts, with the whole trace if asked
         for.
+
+        First come all facts as `facts.as_data()` has them, and under the same names as a row of a
+        batch: `calls`, `tokens` and `cost` are those of the answers. `usage` is what was paid.
         """
+        diagnosis, forecast = self.diagnosis, self.forecast
         data = {
-            "value": self.value,
-            **({"parsed": self.facts.parsed} if self.answer else {}),
-            "tool_calls": [call.as_message_part() for call in self.tool_calls],
+            **self.facts.as_data(),
+            **error_data(self.error),
+            "diagnosis_note": diagnosis.message if diagnosis else "",
+            **({"forecast_interval": forecast.interval} if forecast else {}),
             "artifact": asdict(self.artifact) if self.artifact else None,
-            "score": self.score,
-            "score_interval": self.score_interval,
-            "score_basis": self.score_basis,
-            **({"forecast": asdict(self.forecast)} if self.forecast else {}),
-            "judge_score": self.judge_score,
             "reason": self.reason,
-            **({} if self.facts.kept is None else {"kept": list(self.facts.kept)}),
-            "stop": str(self.stop),
-            "converged": self.trace.converged,
+            "converged": self.converged,
+            "score_history": self.score_history,
+            "selection_reason": self.selection_reason,
+            "p_target": self.p_target,
+            "priors": self.priors,
+            "best_candidate": self.trace.best.id if self.trace.best else None,
+            "repairs": self.repairs,
+            "changed_fields": self.changed_fields,
             "usage": asdict(self.usage),
-            "cost": self.cost,
-            "metadata": self.metadata,
-            "error": error_data(self.error) if self.error else None,
+            "usage_by": {name: asdict(used) for name, used in self.usage_by.items()},
+            "validation": self.validation,
+            "failures": self.failures,
+            "callback_errors": list(self.callback_errors),
         }
         return data | {"trace": json.loads(self.trace.to_json())} if trace else data
 
@@ -411,9 +447,14 @@ def changed_fields(trace: Trace) -> list[FieldChange]:
     return unrequested_changes(trace, trace.best) if trace.best else []
 
 
-def error_data(error: RedraftError) -> dict[str, Any]:
-    """Return an error as plain data: its name, its message and its details."""
-    return {"error": type(error).__name__, "message": str(error), **error.details}
+def error_data(error: RedraftError | None) -> dict[str, Any]:
+    """Return the error that was raised as plain data: its message, with the name of its class, that
+    name, and its details. Without one only those, which are empty.
+    """
+    if error is None:
+        return {"error_details": {}}
+    kind = type(error).__name__
+    return {"error": f"{kind}: {error}", "error_kind": kind, "error_details": error.details}
 
 
 def format_score(score: float | None) -> str:

@@ -56,7 +56,7 @@ def test_a_form_is_asked_for_and_refined(redraft, serve, folder, option):
     done = redraft(*given, "--json")
     assert done.returncode == 0, done.err
     result = json.loads(done.out.splitlines()[-1])
-    assert (result["parsed"], json.loads(result["value"])) == (json.loads(GOOD), json.loads(GOOD))
+    assert (result["parsed"], json.loads(result["answer"])) == (json.loads(GOOD), json.loads(GOOD))
     schema = server.bodies[0]["response_format"]["json_schema"]
     assert schema["schema"]["properties"]["total"]["type"] == "number" and schema["strict"] is (
         option[0] == "--answer"
@@ -185,7 +185,7 @@ def test_the_best_of_given_answers_has_the_form(redraft, folder, option):
     )
     assert done.returncode == 0, done.err
     result = json.loads(done.out.splitlines()[-1])
-    assert (result["parsed"], result["value"]) == (json.loads(GOOD), GOOD)
+    assert (result["parsed"], result["answer"]) == (json.loads(GOOD), GOOD)
 
 
 @pytest.mark.parametrize("place", ["shop.py", "shop_module"])

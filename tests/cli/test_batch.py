@@ -183,11 +183,11 @@ def test_json_prints_progress_and_report_as_json_lines(batch):
     told = events(done.out)
     assert len(told) == len(done.out.splitlines())
     assert {event["event"] for event in told[:-1]} == {"progress"}
-    assert (told[-1]["event"], told[-1]["done"], told[-1]["end_reason"]) == ("report", 6, "")
-    assert (told[-2]["done"], told[-2]["total"]) == (6, 6)
-    assert 0.4 < told[-2]["mean_first"] < told[-2]["mean_best"] < 1.0
+    assert (told[-1]["event"], told[-1]["rows"]["done"], told[-1]["stop"]) == ("report", 6, "")
+    assert (told[-2]["rows"]["done"], told[-2]["rows"]["total"]) == (6, 6)
+    assert 0.4 < told[-2]["scores"]["initial"] < told[-2]["scores"]["best"] < 1.0
     assert {event["event"] for event in events(done.err)} == {"notice"}
-    assert events(batch("--log-format", "json").err)[-1]["reused"] == 6
+    assert events(batch("--log-format", "json").err)[-1]["rows"]["reused"] == 6
     assert events(batch().err) == []
 
 
@@ -292,7 +292,7 @@ def test_one_signal_waits_for_calls_in_flight(redraft, serve, told):
     assert [event["message"] for event in told if event["event"] == "error"] == ["interrupted"]
     assert (told[-1]["event"], told[-1]["state"]) == ("report", "interrupted")
     last = [event for event in told if event["event"] == "progress"][-1]
-    assert last["state"] == "interrupted" and last["unfinished"] >= 1
+    assert last["state"] == "interrupted" and last["rows"]["unfinished"] >= 1
     assert (last["rows_per_s"] or 0) < 20, "a row that was cut short is none that ended"
     assert server.calls == 5
     done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model)

@@ -93,7 +93,7 @@ async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_
         [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)],
         timeout=0.3,
     )
-    assert (report.end_reason, report.done, report.failed) == ("", good_rows, poison)
+    assert (report.stop, report.rows.done, report.rows.failed) == ("", good_rows, poison)
     errors = [row["error"] for row in rows[good_rows:]]
     assert all(error.startswith("ModelTimeoutError: ") for error in errors)
     assert all("while the endpoint answered other calls" in error for error in errors)
@@ -116,7 +116,7 @@ async def test_a_forbidden_row_fails_alone(tmp_path, serve, status, good_rows):
         timeout=10.0,
         budget=Budget(calls=2 + good_rows),
     )
-    assert (report.end_reason, report.done, report.failed, server.calls) == (
+    assert (report.stop, report.rows.done, report.rows.failed, server.calls) == (
         "",
         good_rows,
         1,
@@ -155,7 +155,7 @@ async def test_a_row_whose_words_an_error_repeats_fails_alone(tmp_path, serve, s
     report, rows, _ = await run(
         tmp_path, server, [f"poison: {words}", *(f"say {i}" for i in range(5))], retries=0
     )
-    assert (report.end_reason, report.done, report.failed) == ("", 5, 1)
+    assert (report.stop, report.rows.done, report.rows.failed) == ("", 5, 1)
     assert words in rows[0]["error"]
 
 
@@ -175,7 +175,7 @@ async def test_an_output_that_another_program_empties_ends_the_run(tmp_path, ser
     more = {"limits": EndpointLimits(initial_in_flight=1), "max_iterations": 0, "max_in_flight": 1}
     report = await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
     assert emptied
-    assert (report.end_reason, "out.jsonl" in report.message) == ("disk", True)
+    assert (report.stop, "out.jsonl" in report.stop_note) == ("disk", True)
     assert "\0" not in (tmp_path / "out.jsonl").read_text()
     await batch(source, tmp_path / "out.jsonl", server.model, slow, **more)
     assert len(read(tmp_path / "out.jsonl")) == 30
@@ -200,8 +200,8 @@ async def test_an_unreadable_body_is_retried_like_a_500(tmp_path, serve, fails):
     report, rows, _ = await run(tmp_path, server, ["poison", "say 1"], retries=3)
     assert [row["best"] for row in rows] == [None, "fine"]
     assert sum("poison" in messages[-1]["content"] for messages in server.asked) == 4
-    assert (report.done, report.failed, report.usage.calls) == (1, 1, 5)
-    assert report.usage.tokens == (15 if fails == 500 else None)
+    assert (report.rows.done, report.rows.failed, report.spending.calls) == (1, 1, 5)
+    assert report.spending.tokens == (15 if fails == 500 else None)
 
 
 @pytest.mark.slow(but_each=3)
@@ -216,19 +216,19 @@ async def test_an_endpoint_without_answers_is_down(tmp_path, serve, fails):
     report, rows, _ = await run(
         tmp_path, server, [f"say {i}" for i in range(30)], outage=1.5, **more
     )
-    assert (report.end_reason, report.done, report.failed, report.resumable) == (
+    assert (report.stop, report.rows.done, report.rows.failed, report.resumable) == (
         "outage",
         0,
         0,
         True,
     )
     assert server.calls < 30
-    assert report.usage.calls <= server.calls
+    assert report.spending.calls <= server.calls
     assert len([text for text in said if "down since" in text]) == 1
     assert 0 < calls[len(calls) // 2] <= server.calls
     server.answer.down_from = None
     report, rows, _ = await run(tmp_path, server, [f"say {i}" for i in range(30)])
-    assert (report.end_reason, report.done, len(rows)) == ("", 30, 30)
+    assert (report.stop, report.rows.done, len(rows)) == ("", 30, 30)
 
 
 @pytest.mark.slow(but_each=3)
@@ -239,7 +239,7 @@ async def test_rows_without_answers_fail_and_the_run_continues(tmp_path, serve, 
     server = serve(Server(fails=fails))
     prompts = [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(12)]
     report, rows, _ = await run(tmp_path, server, prompts, retries=1, outage=1.5)
-    assert (report.end_reason, report.done, report.failed) == ("", good_rows, 12)
+    assert (report.stop, report.rows.done, report.rows.failed) == ("", good_rows, 12)
     assert all(row["error"].startswith("BadResponseError: ") for row in rows[good_rows:])
     assert server.calls <= good_rows + 12 * 4
 
@@ -249,7 +249,7 @@ async def test_a_temporarily_unreadable_body_fails_no_row(tmp_path, serve):
     bodies = [b'{"choices": []}', b"<html>no</html>", b"null", "fine"]
     server = serve(Server(fails=lambda: bodies.pop(0)))
     report, rows, _ = await run(tmp_path, server, ["poison"])
-    assert (report.done, rows[0]["best"]) == (1, "fine")
+    assert (report.rows.done, rows[0]["best"]) == (1, "fine")
 
 
 @pytest.mark.slow
@@ -265,13 +265,15 @@ async def test_an_outage_at_the_end_leaves_the_remaining_rows_for_a_resumed_run(
         *(f"{last} and {i}" for i in range(8 if down else 2)),
     ]
     report, _, _ = await run(tmp_path, server, prompts, outage=1.5, timeout=0.3)
-    assert (report.end_reason, report.failed, report.resumable) == ("outage", 0, True)
-    kept = report.done
+    assert (report.stop, report.rows.failed, report.resumable) == ("outage", 0, True)
+    kept = report.rows.done
     assert kept <= 6
     server.answer.down_from, server.answer.fails = None, 400
     report, rows, _ = await run(tmp_path, server, prompts)
-    assert (report.end_reason, report.reused, len(rows)) == ("", kept, len(prompts))
-    assert (report.done, report.failed) == ((len(rows), 0) if last == "say" else (6, len(rows) - 6))
+    assert (report.stop, report.rows.reused, len(rows)) == ("", kept, len(prompts))
+    assert (report.rows.done, report.rows.failed) == (
+        (len(rows), 0) if last == "say" else (6, len(rows) - 6)
+    )
 
 
 @pytest.mark.slow
@@ -292,7 +294,7 @@ async def test_a_run_waits_for_an_outage_and_only_bad_rows_fail(tmp_path, serve)
     server.answer = answer
     prompts = [f"{'poison' if i % 10 == 3 else 'say'} {i}" for i in range(30)]
     report, rows, _ = await run(tmp_path, server, prompts, timeout=0.3)
-    assert report.end_reason == ""
+    assert report.stop == ""
     assert [row["id"] for row in rows if row["error"]] == ["r3", "r13", "r23"]
 
 
@@ -306,7 +308,7 @@ async def test_concurrency_falls_for_a_slow_endpoint_and_no_row_fails(tmp_path, 
     report, _, _ = await run(
         tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=1.0, start=16
     )
-    assert (report.end_reason, report.done, report.failed) == ("", 16, 0)
+    assert (report.stop, report.rows.done, report.rows.failed) == ("", 16, 0)
 
 
 async def test_an_outage_of_one_endpoint_of_two_leaves_rows_for_a_resumed_run(tmp_path, serve):
@@ -316,10 +318,10 @@ async def test_an_outage_of_one_endpoint_of_two_leaves_rows_for_a_resumed_run(tm
     limits = EndpointLimits(give_up_after=1.0, initial_in_flight=8)
     given = (source, tmp_path / "out.jsonl", writer.model, None, judge.model)
     report = await batch(*given, limits=limits, max_iterations=0)
-    assert (report.end_reason, report.failed) == ("outage", 0)
+    assert (report.stop, report.rows.failed) == ("outage", 0)
     judge.answer = lambda messages, n: verdict(5)
     report = await batch(*given, limits=limits, max_iterations=0)
-    assert (report.end_reason, report.done, report.failed, writer.calls) == ("", 12, 0, 12)
+    assert (report.stop, report.rows.done, report.rows.failed, writer.calls) == ("", 12, 0, 12)
 
 
 # ---- files that disappear
@@ -371,19 +373,19 @@ async def test_a_deleted_file_ends_the_run_and_loses_no_answer(tmp_path, serve, 
     server = serve(SlowWithSideEffect(lambda: FATES[fate](folder / name)))
     prompts = [f"say {i}" for i in range(40)]
     report, _, _ = await check_loss(folder, server, prompts)
-    assert (report.end_reason, report.journal_lost) == ("disk", False)
-    assert repr(str(folder / name)) in report.message, report.message
-    assert "the same command" in report.message
-    kept, asked = report.done, server.calls
+    assert (report.stop, report.journal_lost) == ("disk", False)
+    assert repr(str(folder / name)) in report.stop_note, report.stop_note
+    assert "the same command" in report.stop_note
+    kept, asked = report.rows.done, server.calls
     assert 0 < kept < 40
     if name == "out.jsonl.journal":
-        put_back(folder, name, fate, report.message)
+        put_back(folder, name, fate, report.stop_note)
     elif (folder / name).exists():
         (folder / name).unlink()
     server.answer.do = None
     report, rows, _ = await run(folder, server, prompts, timeout=5)
-    assert (report.end_reason, report.done, len(rows)) == ("", 40, 40)
-    assert report.reused >= kept
+    assert (report.stop, report.rows.done, len(rows)) == ("", 40, 40)
+    assert report.rows.reused >= kept
     assert server.calls <= 40 + (asked - kept)
 
 
@@ -428,8 +430,8 @@ async def test_a_failing_journal_ends_the_run_and_fails_no_row(tmp_path, serve):
     report = await batch(
         source, tmp_path / "out.jsonl", serve(Server()).model, raise_full_disk, max_iterations=1
     )
-    assert (report.end_reason, report.failed, report.resumable) == ("disk", 0, True)
-    assert "'kept' is damaged" in report.message
+    assert (report.stop, report.rows.failed, report.resumable) == ("disk", 0, True)
+    assert "'kept' is damaged" in report.stop_note
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out.csv"])
@@ -446,13 +448,13 @@ async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve,
         "journal": journal,
     }
     report = await batch(source, folder / output, server.model, good, **more)
-    assert report.end_reason == "disk"
-    assert repr(str(folder)) in report.message
+    assert report.stop == "disk"
+    assert repr(str(folder)) in report.stop_note
     folder.mkdir()
     server.answer.do = None
     again = await batch(source, folder / output, server.model, good, **more)
-    assert (again.end_reason, again.done) == ("", 40)
-    assert again.reused >= report.done > 0
+    assert (again.stop, again.rows.done) == ("", 40)
+    assert again.rows.reused >= report.rows.done > 0
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
@@ -684,8 +686,12 @@ def test_a_wrong_key_is_reported_first_and_rows_count_as_not_tried(redraft, serv
     ]
     assert len(reasons) == 1 < len(told) - 1 or reasons == [len(told) - 2]
     report = told[-1]
-    assert (report["event"], report["state"], report["unfinished"]) == ("report", "fatal", 0)
-    assert report["not_started"] + report["remaining"] == 30
+    assert (report["event"], report["state"], report["rows"]["unfinished"]) == (
+        "report",
+        "fatal",
+        0,
+    )
+    assert report["rows"]["not_started"] + report["rows"]["remaining"] == 30
     assert report["summary"][0] == "rows 0 done, 30 not tried"
     assert "cancelled" not in done.err
 
@@ -754,5 +760,5 @@ def test_an_interval_stays_within_the_range_of_scores(redraft):
         "no_commas",
         "--json",
     )
-    low, high = json.loads(done.out.splitlines()[-1])["interval"]
+    low, high = json.loads(done.out.splitlines()[-1])["scores"]["uplift_interval"]
     assert -1 <= low <= 0.75 <= high <= 1

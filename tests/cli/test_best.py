@@ -149,7 +149,7 @@ def test_json_prints_ranking_and_result_last(redraft, serve, answers):
         (2, False, "c.md"),
         (3, False, "a.md"),
     ]
-    assert rows[-1]["value"] == (redraft.folder / "best.md").read_text() == "One, two, three.\n"
+    assert rows[-1]["answer"] == (redraft.folder / "best.md").read_text() == "One, two, three.\n"
 
 
 def test_several_answers_are_kept(redraft, serve, answers):

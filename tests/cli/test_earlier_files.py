@@ -65,7 +65,7 @@ def rows_of(path):
 def check_rows(redraft, files):
     """The rows are a data set, whose batch is found finished: no call is made."""
     report = batch_sync("questions.jsonl", "finished.jsonl", ScriptedModel([]), **WORDS)
-    assert (report.rows, report.reused, report.usage.calls) == (4, 4, 0)
+    assert (report.rows.in_output, report.rows.reused, report.spending.calls) == (4, 4, 0)
 
 
 def check_finished_output(redraft, files):
@@ -109,7 +109,7 @@ def check_unfinished_journal(redraft, files):
     assert before["q3"] == ("open", 0.0, 1, long, 3)
     assert before["q4"] == ("open", None, 0, None, 1)
     report = batch_sync("questions.jsonl", "unfinished.jsonl", writer(), **WORDS)
-    assert (report.done, report.reused, report.usage.calls) == (4, 2, 3)
+    assert (report.rows.done, report.rows.reused, report.spending.calls) == (4, 2, 3)
     rows = [json.loads(line) for line in Path("unfinished.jsonl").read_text().splitlines()]
     assert {row["id"]: row["best"] for row in rows} == ANSWERS
 

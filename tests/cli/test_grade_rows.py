@@ -112,7 +112,7 @@ def test_a_row_that_nothing_grades_fails_beside_others(redraft, serve):
         0,
         [1.0, None],
     ), done.err
-    assert "nothing grades this task" in reports[1]["error"]["message"]
+    assert "nothing grades this task" in reports[1]["error"]
     done = redraft("grade", "rows.jsonl", "--model", server.model)
     assert done.returncode == 1 and "row 2: nothing grades this task" in done.out
     done = redraft("grade", "rows.jsonl", "--judge", server.model, "--json")

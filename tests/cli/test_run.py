@@ -229,9 +229,9 @@ def test_json_prints_every_step_and_the_result(redraft, serve):
     assert {e["event"] for e in events[1:-1]} == {"step", "record"}
     result = events[-1]
     assert result["event"] == "result"
-    assert (result["value"], result["stop"], result["usage"]["calls"]) == ("good", "done", 4)
+    assert (result["answer"], result["stop"], result["usage"]["calls"]) == ("good", "done", 4)
     assert 0.4 < result["score"] < 1.0
-    assert result["cost"] is None and result["metadata"]["score_history"] == [0.4, 1.0]
+    assert result["cost"] is None and result["score_history"] == [0.4, 1.0]
     records = [e for e in events if e["event"] == "record"]
     assert [e["judge_score"] for e in records] == [None, 0.4, 0.4, 1.0, 1.0]
     assert (records[-1]["score"], records[-1]["judge_score"]) == (

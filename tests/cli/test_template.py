@@ -105,7 +105,7 @@ def test_a_form_without_a_score_is_a_critic(redraft, serve, folder, arguments, c
     done = redraft("run", "When?", "--model", server.model, *arguments, "--json")
     assert done.returncode == 0, done.err
     result = json.loads(done.out.splitlines()[-1])
-    assert (result["value"], result["score"], result["stop"]) == ("text 2", None, "done")
+    assert (result["answer"], result["score"], result["stop"]) == ("text 2", None, "done")
     (schema,) = {
         json.dumps(body["response_format"]["json_schema"]["schema"])
         for body in server.bodies

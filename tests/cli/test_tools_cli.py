@@ -54,7 +54,7 @@ def test_json_has_the_calls(redraft, serve, tmp_path):
         "run", "Will it rain?", "--model", server.model, "--tools", tools_in(tmp_path), "--json"
     )
     result = json.loads(done.out.splitlines()[-1])
-    assert (result["value"], result["stop"], result["tool_calls"]) == (
+    assert (result["answer"], result["stop"], result["tool_calls"]) == (
         "",
         "tool_calls",
         calling()["tool_calls"],

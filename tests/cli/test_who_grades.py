@@ -206,7 +206,7 @@ def batch_in(mode):
             answer=named.answer,
             **settings,
         )
-        assert report.done == 1
+        assert report.rows.done == 1
         return panel_of_run(folder / "journal")
 
     return with_batch
@@ -561,7 +561,7 @@ def test_a_row_that_nothing_grades_is_a_failure_with_that_name(mode, endpoint, t
         **({"n": 1} if mode == "best" else {}),
     )
     graded, other = map(json.loads, output.read_text().splitlines())
-    assert (report.done, report.failed, graded["best_score"], other["best_score"]) == (
+    assert (report.rows.done, report.rows.failed, graded["best_score"], other["best_score"]) == (
         1,
         1,
         1.0,

@@ -67,7 +67,7 @@ def test_a_function_is_improved_until_its_tests_pass():
     model = redraft.ScriptedModel(FENCED)
     result = redraft.refine_sync(fib_task(), model, answer="code:python", **EXACT)
     assert result.parsed == DRAFTS[-1] and result.stop == "target"
-    assert result.metadata["score_history"] == [0.5, 0.5, 1.0]
+    assert result.score_history == [0.5, 0.5, 1.0]
     first, second, third = (
         "\n".join(str(m["content"]) for m in request.messages) for request in model.requests
     )
@@ -124,12 +124,12 @@ async def test_a_batch_runs_the_tests_of_each_row_and_resumes_without_any_work(t
         "text": 1.0,
         "wrong": 0.0,
     }
-    assert written["fib"]["best"] == DRAFTS[-1] and report.done == 3
+    assert written["fib"]["best"] == DRAFTS[-1] and report.rows.done == 3
     report = await run(never_asked)
-    assert (report.reused, report.usage.calls) == (3, 0)
+    assert (report.rows.reused, report.spending.calls) == (3, 0)
     rows[2]["tests"] = ["assert fib(3) == 2"]
     report = await run(never_asked)
-    assert (report.reused, report.done, report.mean_best) == (2, 3, 1.0)
+    assert (report.rows.reused, report.rows.done, report.scores.best) == (2, 3, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_a_row_is_redone_if_code_runs_in_another_way(tmp_path, change):
         report = await redraft.batch(
             rows, tmp_path / "out.jsonl", False, answer="code:python", mode="grade", **settings
         )
-        assert (report.done, report.reused) == (1, reused)
+        assert (report.rows.done, report.rows.reused) == (1, reused)
 
 
 @pytest.mark.slow
@@ -451,8 +451,8 @@ async def test_a_run_and_a_batch_say_why_there_is_no_score(tmp_path, tests, reas
     result = await redraft.refine(task, False, answer="code:python")
     assert (result.value, result.score) == (DRAFTS[2], None)
     assert (
-        result.metadata["note"].startswith("no answer was graded by all graders (tests: ")
-        and reason in result.metadata["note"]
+        result.stop_note.startswith("no answer was graded by all graders (tests: ")
+        and reason in result.stop_note
     )
     row = {"prompt": "Write fib(n).", "tests": tests, "response": DRAFTS[2]}
     await redraft.batch([row], tmp_path / "out.jsonl", False, answer="code:python")
@@ -503,10 +503,10 @@ def test_rows_of_mbpp_in_a_batch(tmp_path):
     found.sort(key=lambda row: row["prompt"])
     assert [row["tests_score"] for row in found] == [1, 1, 1, None, None, 0]
     assert all("needs a task with tests; this task has none" in row["error"] for row in found[3:5])
-    assert (report.done, report.failed) == (4, 2)
+    assert (report.rows.done, report.rows.failed) == (4, 2)
     changed = [
         {**row, "test_setup_code": "def g(n): return n"} if n == 1 else row
         for n, row in enumerate(rows)
     ]
     again = redraft.batch_sync(changed, tmp_path / "out.jsonl", False, overwrite=True, **asked)
-    assert again.reused == 5, "only the row whose set-up changed is graded again"
+    assert again.rows.reused == 5, "only the row whose set-up changed is graded again"

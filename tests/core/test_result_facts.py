@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redraft.errors import StoreError
-from redraft.plans.quality.result_facts import ResultFacts, as_version_1
+from redraft.plans.quality.result_facts import OPTIONAL, ResultFacts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 import write as golden
@@ -40,9 +40,26 @@ def test_what_earlier_releases_wrote_is_read_exactly(earlier):
     facts = ResultFacts.from_data({**data, "status": earlier["status"]})
     assert list(facts.columns.items()) == list(data["columns"].items())
     assert facts.status == earlier["status"]
-    for each in (facts, read_again(facts)):
-        assert json.loads(json.dumps(as_version_1(each.to_data()))) == data
-    assert as_version_1(data) is data and as_version_1(None) is None
+    assert read_again(facts) == facts
+    assert [list(each) for each in facts.by_iteration] == data["score_by_iteration"]
+    for name in ("improved", "worse", "unsure", "truncated", "error_kind", "decisions"):
+        if name in data:
+            assert getattr(facts, name) == data[name], name
+
+
+@pytest.mark.parametrize(
+    "facts", [FACTS, ResultFacts("open", "not_started"), replace(FACTS, has_form=False)]
+)
+def test_the_whole_form_has_every_field(facts):
+    """By its name, and with its value; only what the class names may be left out."""
+    data, names = json.loads(json.dumps(facts.as_data())), {f.name for f in fields(ResultFacts)}
+    assert names - data.keys() - {"has_form"} <= {*OPTIONAL, "parsed"}
+    assert data.keys() - names == {"schema"}
+    assert ("parsed" in data) is facts.has_form and data["schema"] == 2
+    packed = json.loads(json.dumps(facts.to_data()))
+    for name in data.keys() & packed.keys() - {"tool_calls"}:
+        assert data[name] == packed[name], name
+    assert data["tool_calls"] == [call.as_message_part() for call in facts.tool_calls]
 
 
 def test_a_row_of_an_early_release_may_lack_columns():

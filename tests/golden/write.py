@@ -39,6 +39,17 @@ from redraft.plans.quality.calibration import Calibration
 from redraft.plans.quality.priors import Priors
 from redraft.plans.quality.result_facts import ResultFacts
 from redraft.protocols import Reply
+from redraft.runs.forecast import ForecastRange, RunForecast
+from redraft.runs.progress import SCHEMA as REPORT_SCHEMA
+from redraft.runs.report import (
+    BatchReport,
+    ErrorExample,
+    IterationReport,
+    RunPriors,
+    RunRows,
+    RunScores,
+    RunSpending,
+)
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import SCHEMA as PRIORS_SCHEMA
 from redraft.storage.priors_store import PriorsKey, StoredPriors
@@ -314,6 +325,45 @@ def example_priors() -> StoredPriors:
     )
 
 
+def example_report() -> BatchReport:
+    """A report with another value than the default in every field."""
+    rows = RunRows(
+        *range(2, 16),
+        stops={"gain": 3, "target": 5},
+        diagnoses={"noise": 2},
+        errors={"ModelError": 2, "OtherError": 1},
+        error_examples={
+            "ModelError": ErrorExample("busy", "row 7"),
+            "OtherError": ErrorExample("odd"),
+        },
+    )
+    iterations = (
+        IterationReport(0, 9, None, 9, 0.5, None, None),
+        IterationReport(1, 5, 0.25, 7, 0.25, 0.056, 0.002),
+    )
+    scores = RunScores(0.5, 0.75, 0.25, (0.125, 0.375), {"by this judge": 9}, iterations)
+    spending = RunSpending.from_usage(
+        USAGE, cache_savings=0.005, excess="a call too many", price=0.02, price_unit="calls"
+    )
+    priors = RunPriors({"noise_sd": 0.1}, 40, ({"from": 16, "rows": 8},), 4, 50, 60)
+    span = ForecastRange(10.0, 5.0, 20.0)
+    return BatchReport(
+        rows,
+        scores,
+        spending,
+        priors,
+        "disk",
+        "the journal was deleted",
+        12.5,
+        "out-jsonl",
+        "out.jsonl",
+        "out.jsonl.journal",
+        journal_lost=True,
+        forecast=RunForecast(9, 100, span, span, None, span, ForecastRange(0.25, 0.125, 0.375)),
+        callback_errors=("on_step raised KeyError",),
+    )
+
+
 class GoldenFile(NamedTuple):
     """A file, what writes its content, its schema version as the code has it, and how the version
     is read from a file.
@@ -353,6 +403,12 @@ GOLDEN_FILES = [
         lambda: json.dumps(example_priors().as_data(), indent=1) + "\n",
         PRIORS_SCHEMA,
         lambda text: int(json.loads(text)["redraft_priors"]),
+    ),
+    GoldenFile(
+        "report.json",
+        lambda: json.dumps(example_report().as_data(), indent=1) + "\n",
+        REPORT_SCHEMA,
+        lambda text: int(json.loads(text)["schema"]),
     ),
 ]
 

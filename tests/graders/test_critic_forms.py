@@ -141,7 +141,7 @@ async def test_a_critic_steers_and_stops_a_refinement(read):
     writer = ScriptedModel(["first draft", "second draft", "third draft"])
     critic = ScriptedModel([says(["Name the year."], False), says([], True)])
     result = await refine("When?", writer, Judge(template=TEMPLATE, read=read), judge=critic)
-    assert (result.value, result.score, str(result.stop), result.metadata["converged"]) == (
+    assert (result.value, result.score, str(result.stop), result.converged) == (
         "second draft",
         None,
         "done",
@@ -158,7 +158,7 @@ async def test_the_mean_does_not_miss_a_critic():
     result = await refine(
         "q", ScriptedModel(["a b", "c d"]), [critic, lambda text: 0.6], max_iterations=1
     )
-    assert (result.judge_score, result.metadata["score_history"][0]) == (0.6, 0.6)
+    assert (result.judge_score, result.score_history[0]) == (0.6, 0.6)
 
 
 @pytest.mark.parametrize(

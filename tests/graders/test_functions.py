@@ -75,7 +75,7 @@ def observable_result(result):
         score,
         result.stop,
         result.score_interval,
-        result.metadata["score_history"],
+        result.score_history,
         result.usage.calls,
     )
 

@@ -190,4 +190,4 @@ async def test_batch_rows_choose_their_graders(tmp_path):
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["best_score"] for line in lines] == [1, 1, None]
     assert "no grader for 'song'" in lines[2]["error"]
-    assert report.rows == 3
+    assert report.rows.in_output == 3

@@ -97,7 +97,7 @@ async def test_usage_and_cost_are_those_of_the_result(server, make):
         TASK, ScriptedModel(["a", "b"]), make(server.url), max_iterations=1, target_score=1
     )
     assert (result.usage.calls, result.usage.input_tokens, result.cost) == (4, 2 * TOKENS, None)
-    assert result.metadata["usage_by"]["grade m"]["calls"] == len(server.paths) == 2
+    assert result.usage_by["grade m"].calls == len(server.paths) == 2
     priced = await refine(
         TASK, ScriptedModel(["a"]), make(server.url), **NO_WRITER, prices={"m": (2.0, 100.0)}
     )
@@ -164,7 +164,7 @@ async def test_what_a_journal_holds_is_not_paid_again(server, make, tmp_path):
         report = await redraft.batch(
             rows[:count], tmp_path / "out.jsonl", None, [make(server.url)], mode="grade"
         )
-        assert (report.done, report.failed) == (count, 0)
+        assert (report.rows.done, report.rows.failed) == (count, 0)
         assert len(server.paths) == count
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["best_score"] for row in out] == [pytest.approx(0.96)] * 3
@@ -254,7 +254,7 @@ async def test_an_estimate_counts_the_grades_of_all_responses(server, make, tmp_
         tmp_path / "rows.jsonl", tmp_path / "out.jsonl", None, [make(server.url)], **settings
     )
     told = await run.prepare()
-    usage = (await run.go()).usage
+    usage = (await run.go()).spending.usage
     assert told.expected.calls == usage.calls == len(server.paths) == 8
     assert told.expected.cost < 0.01
 

@@ -468,7 +468,7 @@ async def test_a_run_spends_more_of_its_budget_on_hard_rows(tmp_path, rows, budg
     model = Writer()
     report = await go(rows, tmp_path / "out.jsonl", model, budget=budget, prices={"w": (0, 10)})
     told = lines(tmp_path / "out.jsonl")
-    assert (report.end_reason, report.done) == ("", 40)
+    assert (report.stop, report.rows.done) == ("", 40)
     assert 120 <= model.calls <= 160
     assert all(row["best_score"] is not None and row["calls"] >= 2 for row in told)
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
@@ -488,7 +488,7 @@ async def test_budget_is_reserved_for_the_final_check(tmp_path, rows, budget, wi
     given = {"tie_break": True, "max_in_flight": width, "prices": {"w": (0, 10)}}
     report = await go(rows, tmp_path / "out.jsonl", model, budget=budget, **given)
     stops = {row["stop"] for row in lines(tmp_path / "out.jsonl")}
-    assert (report.end_reason, report.done) == ("", 40)
+    assert (report.stop, report.rows.done) == ("", 40)
     assert not stops & {"not_started", "budget"}
     most = budget.calls or 240
     assert 0.8 * most <= model.calls <= most
@@ -511,7 +511,7 @@ async def test_a_usd_budget_does_not_limit_a_free_model(tmp_path, rows, price):
         report = await go(
             rows, tmp_path / "both.jsonl", both, budget=Budget(usd=0.5, calls=160), **given
         )
-        assert (report.end_reason, report.done) == ("", 40)
+        assert (report.stop, report.rows.done) == ("", 40)
         assert 120 <= both.calls <= 160
 
 
@@ -546,7 +546,7 @@ async def test_rows_before_and_after_a_refit_get_equal_shares(tmp_path, monkeypa
         priors="shipped",
     )
     told = [row["calls"] for row in lines(tmp_path / "out.jsonl")]
-    assert (report.end_reason, report.done) == ("", 384)
+    assert (report.stop, report.rows.done) == ("", 384)
     parts = [mean(told[i : i + 128]) for i in range(0, 384, 128)]
     assert max(parts) - min(parts) < 0.9
     assert 1100 <= sum(told) <= 1152
@@ -582,14 +582,14 @@ async def test_a_resumed_run_reads_the_decisions_of_finished_rows(tmp_path, rows
         await asyncio.sleep(0)
     first.stop()
     report = await work
-    assert (report.end_reason, 0 < report.done < 40) == ("interrupted", True)
+    assert (report.stop, 0 < report.rows.done < 40) == ("interrupted", True)
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
         kept = [
             note.facts.decisions for note, _ in journal.traces("out-jsonl") if note.status == "done"
         ]
     assert all(unit == "calls" and base >= 2 for unit, base, *_ in kept)
     report = await go(rows, tmp_path / "out.jsonl", model, **given)
-    assert (report.end_reason, report.done) == ("", 40)
+    assert (report.stop, report.rows.done) == ("", 40)
     assert 120 <= model.calls <= 160
 
 
@@ -602,11 +602,13 @@ async def test_a_larger_budget_resumes_rows_that_ended_by_the_price(tmp_path, ro
     model, output = Writer(), tmp_path / "out.jsonl"
     report = await go(rows, output, model, budget=Budget(calls=100), learn=False)
     before, first = lines(output), model.calls
-    assert (report.end_reason, report.done, first <= 100) == ("", 40, True)
-    assert (await go(rows, output, model, budget=Budget(calls=100), learn=False)).usage.calls == 0
+    assert (report.stop, report.rows.done, first <= 100) == ("", 40, True)
+    assert (
+        await go(rows, output, model, budget=Budget(calls=100), learn=False)
+    ).spending.calls == 0
     report = await go(rows, output, model, budget=more, learn=False)
     after, second = lines(output), model.calls
-    assert (report.end_reason, report.done) == ("", 40)
+    assert (report.stop, report.rows.done) == ("", 40)
     assert second > first + 60
     assert second <= (more.calls if more else 40 * 14)
     assert (
@@ -614,7 +616,7 @@ async def test_a_larger_budget_resumes_rows_that_ended_by_the_price(tmp_path, ro
         > mean(row["best_score"] for row in before[::2]) + 0.02
     )
     again = await go(rows, output, model, budget=more, learn=False)
-    assert (again.usage.calls, again.reused, lines(output)) == (0, 40, after)
+    assert (again.spending.calls, again.rows.reused, lines(output)) == (0, 40, after)
 
 
 async def test_a_larger_budget_reaches_all_rows(tmp_path, rows):
@@ -654,9 +656,9 @@ async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, r
     while model.calls < first + 20 and not work.done():
         await asyncio.sleep(0)
     going.stop(now=now)
-    assert (await work).end_reason == "interrupted"
+    assert (await work).stop == "interrupted"
     report = await go(rows, output, model, **given)
-    assert (report.end_reason, report.done) == ("", 40)
+    assert (report.stop, report.rows.done) == ("", 40)
     assert first + 60 < model.calls <= 300
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
         told = {note.id: note.facts.calls for note, trace in journal.traces("out-jsonl")}
@@ -665,7 +667,7 @@ async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, r
             for note, trace in journal.traces("out-jsonl")
         }
     assert told == kept
-    assert (await go(rows, output, model, **given)).usage.calls == 0
+    assert (await go(rows, output, model, **given)).spending.calls == 0
 
 
 class HeldWriter(Writer):
@@ -721,9 +723,9 @@ async def test_shards_resume_with_a_larger_budget(tmp_path, rows, monkeypatch):
     await go(rows, output, model, budget=Budget(calls=100), **given)
     first = model.calls
     report = await go(rows, output, model, budget=Budget(calls=300), **given)
-    assert (report.end_reason, report.done) == ("", 40)
+    assert (report.stop, report.rows.done) == ("", 40)
     assert first + 60 < model.calls <= 300
-    assert (await go(rows, output, model, budget=Budget(calls=300), **given)).usage.calls == 0
+    assert (await go(rows, output, model, budget=Budget(calls=300), **given)).spending.calls == 0
 
 
 async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
@@ -740,14 +742,15 @@ async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
     )
     (line,) = (line for line in told.summary() if line.startswith("price"))
     assert (
-        f" a call; {told.stops['gain']} rows ended because nothing more was worth its price" in line
+        f" a call; {told.rows.stops['gain']} rows ended because nothing more was worth its price"
+        in line
     )
-    assert told.as_data()["price"] == seen[-1]["price"] > 0.001
-    assert told.as_data()["price_unit"] == "calls"
+    assert told.as_data()["spending"]["price"] == seen[-1]["spending"]["price"] > 0.001
+    assert told.as_data()["spending"]["price_unit"] == "calls"
     shown = CliRunner().invoke(runs, ["show", str(tmp_path / "out.jsonl")])
     assert line in " ".join(shown.output.split())
     free = await go(rows, tmp_path / "free.jsonl", Writer())
-    assert free.price is None
+    assert free.spending.price is None
     assert not any("price" in line for line in free.summary())
 
 
@@ -765,9 +768,7 @@ async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
         rows, tmp_path / "out.jsonl", model, budget=Budget(calls=160), engine="ray", shards=3
     )
     told = lines(tmp_path / "out.jsonl")
-    assert report.end_reason in ("", "budget") and all(
-        row["best_score"] is not None for row in told
-    )
+    assert report.stop in ("", "budget") and all(row["best_score"] is not None for row in told)
     assert 110 <= model.calls <= 160
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 
@@ -786,6 +787,6 @@ async def test_provider_batches_share_the_price(tmp_path, provider):
         min_expected_gain=0,
     )
     report = await going.go()
-    assert (report.end_reason, report.done) == ("", 24)
-    assert 60 <= report.usage.calls <= 80
+    assert (report.stop, report.rows.done) == ("", 24)
+    assert 60 <= report.spending.calls <= 80
     assert all(row["best_score"] is not None for row in lines(tmp_path / "out.jsonl"))

@@ -137,14 +137,19 @@ async def test_rows_keep_their_columns_and_get_their_results(tmp_path):
         assert (row["diagnosis"] == "reached") is (row["stop"] == "target")
         assert row["calls"] == row["iterations"] + 1
         assert row["error"] is None
-    assert (report.done, report.failed, report.end_reason, report.resumable) == (12, 0, "", False)
-    assert report.usage.calls == sum(row["calls"] for row in rows)
-    assert report.uplift == pytest.approx(
+    assert (report.rows.done, report.rows.failed, report.stop, report.resumable) == (
+        12,
+        0,
+        "",
+        False,
+    )
+    assert report.spending.calls == sum(row["calls"] for row in rows)
+    assert report.scores.uplift == pytest.approx(
         sum(r["best_score"] - r["initial_score"] for r in rows) / 12
     )
-    assert report.improved + report.unchanged + report.regressed == 12
-    assert sum(step["calls"] for step in report.by_iteration) == report.usage.calls
-    assert sum(report.stops.values()) == 12
+    assert report.rows.improved + report.rows.unchanged + report.rows.regressed == 12
+    assert sum(step.calls for step in report.scores.by_iteration) == report.spending.calls
+    assert sum(report.rows.stops.values()) == 12
 
 
 async def test_rows_of_noisy_graders_report_estimated_scores(tmp_path):
@@ -160,14 +165,19 @@ async def test_rows_of_noisy_graders_report_estimated_scores(tmp_path):
     kept = [row for row in rows if row["iterations"] == 0 and row["calls"] == 2]
     assert kept
     assert all(row["best_score"] == row["initial_score"] for row in kept)
-    assert report.uplift == pytest.approx(
+    assert report.scores.uplift == pytest.approx(
         sum(r["best_score"] - r["initial_score"] for r in rows) / 40
     )
-    assert report.mean_best == pytest.approx(sum(r["best_score"] for r in rows) / 40)
-    assert dict(report.diagnoses) == Counter(sorted(r["diagnosis"] for r in rows if r["diagnosis"]))
-    assert set(report.diagnoses) >= {"ceiling", "too few repeats"}
-    assert report.improved + report.unsure + report.unchanged + report.regressed == 40
-    assert report.improved and report.unsure
+    assert report.scores.best == pytest.approx(sum(r["best_score"] for r in rows) / 40)
+    assert dict(report.rows.diagnoses) == Counter(
+        sorted(r["diagnosis"] for r in rows if r["diagnosis"])
+    )
+    assert set(report.rows.diagnoses) >= {"ceiling", "too few repeats"}
+    assert (
+        report.rows.improved + report.rows.unsure + report.rows.unchanged + report.rows.regressed
+        == 40
+    )
+    assert report.rows.improved and report.rows.unsure
     assert any("too few grades to tell" in line for line in report.summary())
     assert any(line.startswith("diagnosis: ") for line in report.summary())
     before = (tmp_path / "out.jsonl").read_bytes()
@@ -181,7 +191,12 @@ async def test_the_same_run_again_makes_no_call(tmp_path):
     before = (tmp_path / "out.jsonl").read_bytes()
     model = Writer()
     report = await run(tmp_path, model)
-    assert (model.asked, report.reused, report.done, report.usage.calls) == ([], 12, 12, 0)
+    assert (model.asked, report.rows.reused, report.rows.done, report.spending.calls) == (
+        [],
+        12,
+        12,
+        0,
+    )
     assert (tmp_path / "out.jsonl").read_bytes() == before
     (tmp_path / "out.jsonl").unlink()
     await run(tmp_path, model)
@@ -198,14 +213,14 @@ async def test_only_rows_that_a_change_affects_are_redone(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = Writer()
     report = await run(tmp_path, model, max_iterations=1)
-    assert report.reused == 11
+    assert report.rows.reused == 11
     assert all("another question" in text for text, _ in model.asked)
     assert [row["id"] for row in lines(tmp_path / "out.jsonl")] == [row["id"] for row in rows]
     again = Writer()
     report = await run(tmp_path, again, max_iterations=2)
-    assert report.reused == 0
+    assert report.rows.reused == 0
     assert not {*again.asked} & {*first.asked}
-    assert report.usage.cached_calls >= 12
+    assert report.spending.cached_calls >= 12
 
 
 async def test_explain_reports_changes_before_a_run(tmp_path):
@@ -237,7 +252,7 @@ async def test_a_preview_shows_rows_samples_and_a_range_of_calls(tmp_path):
     assert [m[0]["content"] for m in told.samples] == ["question 0", "question 1", "question 2"]
     assert list(tmp_path.iterdir()) == [source]
     report = await run(tmp_path, model, max_iterations=2)
-    assert told.calls[0] <= report.usage.calls <= told.calls[1]
+    assert told.calls[0] <= report.spending.calls <= told.calls[1]
 
 
 async def test_a_failed_row_does_not_stop_the_others(tmp_path):
@@ -248,16 +263,20 @@ async def test_a_failed_row_does_not_stop_the_others(tmp_path):
 
     report = await run(tmp_path, Writer(raise_too_long))
     rows = lines(tmp_path / "out.jsonl")
-    assert (report.done, report.failed, report.errors) == (11, 1, {"ContextLengthError": 1})
+    assert (report.rows.done, report.rows.failed, report.rows.errors) == (
+        11,
+        1,
+        {"ContextLengthError": 1},
+    )
     assert (rows[4]["best"], rows[4]["stop"], rows[4]["error"]) == (
         None,
         "failed",
         "ContextLengthError: too long",
     )
     model = Writer()
-    assert (await run(tmp_path, model)).usage.calls == 0
+    assert (await run(tmp_path, model)).spending.calls == 0
     report = await run(tmp_path, model, retry=["failed"])
-    assert (report.reused, report.done, report.failed) == (11, 12, 0)
+    assert (report.rows.reused, report.rows.done, report.rows.failed) == (11, 12, 0)
     assert all("question 4" in text for text, _ in model.asked)
 
 
@@ -267,12 +286,12 @@ async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
     """
     wrong = Writer(lambda text: AuthenticationError("the key is wrong", status=401))
     report = await run(tmp_path, wrong, n=200)
-    assert (report.end_reason, report.failed, report.resumable) == ("fatal", 0, True)
-    assert report.message.startswith("AuthenticationError (status 401): ")
+    assert (report.stop, report.rows.failed, report.resumable) == ("fatal", 0, True)
+    assert report.stop_note.startswith("AuthenticationError (status 401): ")
     assert "the key is wrong" in lines(tmp_path / "out.jsonl")[0]["error"]
     assert len(wrong.asked) <= 16
     report = await run(tmp_path, Writer())
-    assert (report.done, report.end_reason) == (200, "")
+    assert (report.rows.done, report.stop) == (200, "")
 
 
 async def test_the_budget_covers_the_whole_run(tmp_path):
@@ -282,21 +301,19 @@ async def test_the_budget_covers_the_whole_run(tmp_path):
     model = Writer()
     report = await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)
     rows = lines(tmp_path / "out.jsonl")
-    assert (report.end_reason, len(rows), len(model.asked)) == ("budget", 12, 10)
+    assert (report.stop, len(rows), len(model.asked)) == ("budget", 12, 10)
     assert {row["stop"] for row in rows} >= {"not_started"}
     assert all(
         (row["best"] is None) == (row["stop"] == "not_started") or row["stop"] == "budget"
         for row in rows
     )
-    assert report.not_started + report.unfinished + report.done == 12
+    assert report.rows.not_started + report.rows.unfinished + report.rows.done == 12
     before = (tmp_path / "out.jsonl").read_bytes()
-    assert (
-        await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)
-    ).end_reason == "budget"
+    assert (await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)).stop == "budget"
     assert len(model.asked) == 10
     assert (tmp_path / "out.jsonl").read_bytes() == before
     report = await run(tmp_path, model, budget=Budget(calls=200))
-    assert (report.done, report.end_reason) == (12, "")
+    assert (report.rows.done, report.stop) == (12, "")
     assert len(model.asked) == len(set(model.asked))
 
 
@@ -304,10 +321,10 @@ async def test_the_budget_covers_the_whole_run(tmp_path):
 async def test_a_budget_too_small_for_any_row_is_reported(tmp_path, budget):
     """No row starts, and the report says why."""
     report = await run(tmp_path, Writer(), graders=asking_grader, budget=budget)
-    assert (report.end_reason, report.not_started, report.usage.calls) == ("budget", 12, 0)
+    assert (report.stop, report.rows.not_started, report.spending.calls) == ("budget", 12, 0)
     assert (
         "is too small: 0 spent, the next step, with the grades of its text, may take"
-        in report.message
+        in report.stop_note
     )
 
 
@@ -320,12 +337,12 @@ async def test_identical_rows_are_paid_for_once(tmp_path):
     model = Writer()
     report = await run(tmp_path, model)
     rows = lines(tmp_path / "out.jsonl")
-    assert len(model.asked) == len(set(model.asked)) == report.usage.calls
-    assert report.usage.cached_calls == 7 * report.usage.calls
+    assert len(model.asked) == len(set(model.asked)) == report.spending.calls
+    assert report.spending.cached_calls == 7 * report.spending.calls
     assert len({row["id"] for row in rows}) == 8
     assert len({json.dumps({k: row[k] for k in COLUMNS}) for row in rows}) == 1
     assert rows[0]["cost"] == pytest.approx(0.001 * rows[0]["calls"])
-    assert report.cache_savings == pytest.approx(7 * report.usage.cost)
+    assert report.spending.cache_savings == pytest.approx(7 * report.spending.cost)
 
 
 async def test_duplicate_ids_are_refused_or_handled_as_configured(tmp_path):
@@ -348,7 +365,7 @@ async def test_unreadable_rows_go_to_the_errors_file(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "a"}\nnot json\n{"prompt": ""}\n{"prompt": "b"}\n')
     report = await run(tmp_path, Writer())
-    assert (report.done, report.bad) == (2, 2)
+    assert (report.rows.done, report.rows.bad) == (2, 2)
     told = lines(tmp_path / "out.jsonl.errors.jsonl")
     assert [t["location"].rpartition(":")[2] for t in told] == ["2", "3"]
 
@@ -372,14 +389,14 @@ async def test_a_lost_output_ends_the_run_with_advice(tmp_path, lose, words):
             return await super().complete(request)
 
     report = await run(tmp_path, Losing(), max_in_flight=1)
-    assert report.end_reason == "disk"
-    assert report.message.endswith(f"{words} command resumes")
+    assert report.stop == "disk"
+    assert report.stop_note.endswith(f"{words} command resumes")
     if (moved := tmp_path / "moved").exists():
         moved.rename(output)
     model = Writer()
     again = await run(tmp_path, model, max_in_flight=1)
-    assert again.done == len(lines(output)) == 12
-    assert (again.reused, again.usage.calls) == (report.done, len(model.asked))
+    assert again.rows.done == len(lines(output)) == 12
+    assert (again.rows.reused, again.spending.calls) == (report.rows.done, len(model.asked))
 
 
 async def test_a_name_that_is_no_text_is_refused(tmp_path):
@@ -486,12 +503,12 @@ async def test_an_interrupted_run_writes_the_output_of_an_undisturbed_one(
         )
         model.fails = StopAfter(going, answers, now=now)
         report = await going.go()
-        assert report.end_reason in {"interrupted", ""}
+        assert report.stop in {"interrupted", ""}
         asked.append(model.asked)
     model = Writer()
     report = await run(tmp_path, model)
     asked.append(model.asked)
-    assert (report.end_reason, report.done) == ("", 10)
+    assert (report.stop, report.rows.done) == ("", 10)
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "calm.jsonl").read_bytes()
     everything = [call for calls in asked for call in calls]
     lost = sum(3 for _, now in interruptions if now)
@@ -542,7 +559,7 @@ async def test_a_budget_raised_in_steps_gives_the_same_result(tmp_path):
     await run(tmp_path, Writer(), out="calm.jsonl", judge=None, **given)
     for calls in (3, 9, 10, 17, 25, 40, 500):
         report = await run(tmp_path, Writer(), budget=Budget(calls=calls), max_in_flight=3, **given)
-    assert report.end_reason == ""
+    assert report.stop == ""
     assert (tmp_path / "out.jsonl").read_bytes() == calm.read_bytes()
 
 
@@ -552,7 +569,7 @@ async def test_one_row_too_expensive_for_the_budget_fails_alone(tmp_path):
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = await run(tmp_path, Writer(), budget=Budget(tokens=50_000))
     assert [row["stop"] for row in lines(tmp_path / "out.jsonl")][1] == "not_started"
-    assert (report.done, report.end_reason) == (3, "")
+    assert (report.rows.done, report.stop) == (3, "")
 
 
 async def test_a_stop_after_the_end_of_the_budget_ends_the_run(tmp_path):
@@ -581,7 +598,7 @@ async def test_a_stop_after_the_end_of_the_budget_ends_the_run(tmp_path):
         await asyncio.sleep(0)
     going.stop(now=True)
     report = await asyncio.wait_for(work, 60)
-    assert report.end_reason == "interrupted"
+    assert report.stop == "interrupted"
 
 
 @pytest.mark.parametrize("opening", [False, True])
@@ -598,7 +615,7 @@ async def test_a_run_that_is_stopped_before_its_first_row_has_a_report(tmp_path,
     if not opening:
         stop()
     report = await asyncio.wait_for(going.go(), 60)
-    assert (report.end_reason, report.done, model.asked) == ("interrupted", 0, [])
+    assert (report.stop, report.rows.done, model.asked) == ("interrupted", 0, [])
 
 
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens", "usd"])
@@ -633,7 +650,7 @@ async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
         )
         model.fails = StopAfter(going, stop, now=True) if stop else lambda text: None
         report = await asyncio.wait_for(going.go(), 60)
-    assert report.end_reason == "budget"
+    assert report.stop == "budget"
     assert most / 4 < served[limit] <= most
     with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
         assert journal.run("out-jsonl").metadata["spent"][limit] >= served[limit] * (1 - 1e-9)
@@ -649,8 +666,8 @@ async def test_the_report_names_an_endpoint_that_ignores_max_tokens(tmp_path):
     report = await run(
         tmp_path, IgnoresMaxTokens(), budget=Budget(output_tokens=4000), max_in_flight=1
     )
-    assert "spent 6000 of 4000 output tokens" in report.excess
-    assert report.excess in report.summary()
+    assert "spent 6000 of 4000 output tokens" in report.spending.excess
+    assert report.spending.excess in report.summary()
 
 
 async def test_calls_that_were_never_sent_cost_nothing(tmp_path):
@@ -719,7 +736,7 @@ async def test_a_broken_must_is_reported(tmp_path):
         source, tmp_path / "out.jsonl", False, [must("contains:qubit"), "words:1-5"]
     )
     (row,) = lines(tmp_path / "out.jsonl")
-    assert (row["best_score"], row["broken"], report.broken) == (1.0, "contains:qubit", 1)
+    assert (row["best_score"], row["broken"], report.rows.broken) == (1.0, "contains:qubit", 1)
 
 
 async def test_a_foreign_journal_file_is_not_changed(tmp_path):
@@ -738,10 +755,10 @@ async def test_the_journal_has_every_record_and_the_report(tmp_path):
     with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
         (note,) = journal.runs()
         assert note.counts["done"] == 12
-        assert note.metadata["report"]["uplift"] == report.uplift
+        assert note.metadata["report"]["scores"]["uplift"] == report.scores.uplift
         traces = [trace for _, trace in journal.traces(note.name)]
     assert [t.task.id for t in traces] == [f"r{i}" for i in range(12)]
-    assert sum(t.usage.calls for t in traces) == report.usage.calls
+    assert sum(t.usage.calls for t in traces) == report.spending.calls
     assert all(t.outcome and t.best for t in traces)
 
 
@@ -749,7 +766,7 @@ def test_batch_sync_needs_no_await(tmp_path):
     """`batch_sync` does the same as `batch`; without an output the results are in the journal."""
     source = table(tmp_path / "in.jsonl", 3)
     report = batch_sync(source, None, Writer(), digit, journal=tmp_path / "j", target_score=1)
-    assert (report.done, report.output) == (3, None)
+    assert (report.rows.done, report.output) == (3, None)
     with Journal(tmp_path / "j", read_only=True) as journal:
         assert len(list(journal.traces(report.run))) == 3
 
@@ -770,7 +787,7 @@ async def test_a_grader_that_raises_fails_its_row_alone(tmp_path):
         rows[2]["error"],
     )
     assert rows[2]["best"] and rows[2]["best_score"] is None
-    assert report.failed == 1
+    assert report.rows.failed == 1
 
 
 def test_the_report_shows_one_error_of_each_kind(tmp_path):
@@ -782,8 +799,8 @@ def test_the_report_shows_one_error_of_each_kind(tmp_path):
     report = batch_sync(
         [{"prompt": "a"}, {"prompt": "b"}], None, broken, lambda text: 0.5, journal=tmp_path / "j"
     )
-    assert report.errors == {"ModelError": 2}
-    assert "the tape is torn" in report.reasons["ModelError"]
+    assert report.rows.errors == {"ModelError": 2}
+    assert "the tape is torn" in report.rows.error_examples["ModelError"].message
     assert "ModelError, for example: broken raised ValueError: the tape is torn" in "\n".join(
         report.summary()
     )

@@ -57,7 +57,7 @@ async def test_the_rows_of_a_complete_run_are_not_read_again(tmp_path, readings,
     assert len(readings) == 2
     assert output.read_bytes() == written
     assert known == replace(read, seconds=known.seconds)
-    assert known.reused == 5
+    assert known.rows.reused == 5
     assert metadata_of(output)["completion"]
 
 
@@ -66,7 +66,7 @@ async def test_a_run_without_an_output_is_found_complete(tmp_path, readings):
     source = write(tmp_path / "in.jsonl", ROWS)
     for _ in range(2):
         report = await grade(source, None, journal=tmp_path / "run.journal")
-    assert (len(readings), report.reused) == (1, 5)
+    assert (len(readings), report.rows.reused) == (1, 5)
 
 
 async def test_an_output_that_is_a_pipe_is_written_each_time(tmp_path, readings):
@@ -122,13 +122,10 @@ def keep_other_figures(change):
         change_the_output,
         delete_the_output,
         delete_a_row_of_the_journal,
-        keep_other_figures(lambda kept: kept | {"first": [1.0]}),
-        keep_other_figures(
-            lambda kept: {name: value for name, value in kept.items() if name != "reasons"}
-        ),
-        keep_other_figures(
-            lambda kept: {name: value for name, value in kept.items() if name != "done"}
-        ),
+        keep_other_figures(lambda kept: kept | {"digest": "other"}),
+        keep_other_figures(lambda kept: kept | {"report": kept["report"] | {"schema": 9}}),
+        keep_other_figures(lambda kept: kept | {"report": kept["report"] | {"scores": [1.0]}}),
+        keep_other_figures(lambda kept: kept | {"report": kept["report"] | {"rows": {"done": 5}}}),
         keep_other_figures(lambda kept: {"digest": kept["digest"]}),
         keep_other_figures(lambda kept: {"something": 1}),
     ],
@@ -142,7 +139,7 @@ async def test_rows_are_read_after_a_change(tmp_path, readings, change):
     assert len(readings) > 1
     await grade(source, tmp_path / "new.jsonl")
     assert output.read_bytes() == (tmp_path / "new.jsonl").read_bytes()
-    assert (report.done, report.failed) == (5, 0)
+    assert (report.rows.done, report.rows.failed) == (5, 0)
 
 
 @pytest.mark.parametrize(
@@ -176,10 +173,10 @@ async def test_rows_are_read_after_a_start_that_was_stopped(tmp_path, readings):
     run = BatchRun.from_arguments(
         source, output, False, "words:3-", mode="grade", say=stop, overwrite=True
     )
-    assert (await run.go()).end_reason == "interrupted"
+    assert (await run.go()).stop == "interrupted"
     write(source, ROWS)
     readings.clear()
-    assert (await grade(source, output)).reused == 5
+    assert (await grade(source, output)).rows.reused == 5
     assert readings
 
 
@@ -227,9 +224,9 @@ async def test_failed_rows_are_part_of_a_complete_run(tmp_path, readings):
     again = await batch(source, output, False, grader, mode="grade")
     assert len(readings) == 1
     assert (
-        (again.done, again.failed, again.errors)
-        == (first.done, first.failed, first.errors)
-        == (3, 2, first.errors)
+        (again.rows.done, again.rows.failed, again.rows.errors)
+        == (first.rows.done, first.rows.failed, first.rows.errors)
+        == (3, 2, first.rows.errors)
     )
     await batch(source, output, False, grader, mode="grade", retry=["failed"])
     assert len(readings) == 2

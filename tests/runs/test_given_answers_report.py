@@ -44,4 +44,5 @@ def test_only_a_later_answer_can_regress(given, answers, settings, counts, tmp_p
     model = ScriptedModel(answers * 3) if answers else False
     report = batch_sync(rows, tmp_path / "out.jsonl", model, share_of_nine, **settings)
     names = ("improved", "unsure", "unchanged", "regressed")
-    assert {name: getattr(report, name) for name in names if getattr(report, name)} == counts
+    found = {name: getattr(report.rows, name) for name in names}
+    assert {name: n for name, n in found.items() if n} == counts

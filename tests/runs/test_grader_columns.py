@@ -58,7 +58,7 @@ def test_responses_are_graded_as_they_are(tmp_path):
             (row["best"], row["best_score"], row["iterations"])
             for row in read(tmp_path / f"{len(settings)}.jsonl")
         ]
-        assert (found, report.improved) == ([("hello", 0.0, 0), ("HI", 1.0, 0)], 0)
+        assert (found, report.rows.improved) == ([("hello", 0.0, 0), ("HI", 1.0, 0)], 0)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])

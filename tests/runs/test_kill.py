@@ -100,7 +100,7 @@ def test_an_undisturbed_run_makes_every_call_once(tmp_path, rows, serve):
     found = list(map(json.loads, written.splitlines()))
     assert [list(row) for row in found] == [["id", "prompt", *RESULTS]] * 40
     with closing(Journal(Path(f"{output}.journal"))) as journal:
-        cached = journal.run("out-jsonl").metadata["report"]["cached_calls"]
+        cached = journal.run("out-jsonl").metadata["report"]["spending"]["cached_calls"]
     assert sum(row["calls"] for row in found) == calls.total() + cached
     assert cached < 10  # this server gives the same answer to a request for a new draft
 
@@ -175,10 +175,11 @@ def test_ctrl_c_in_a_script_raises_with_the_report(tmp_path, rows, serve, twice)
     ended = ending(process, within=100)
     assert not ended.err
     report = json.loads(ended.out.splitlines()[-1])
-    assert report["raised"] == "KeyboardInterrupt" and report["end_reason"] == "interrupted"
+    assert report["raised"] == "KeyboardInterrupt" and report["stop"] == "interrupted"
     kinds = [kind for kind, *_ in server.entries()]
-    assert report["calls"] == report["journalled"] == kinds.count("B") > 0
-    assert ("X" in kinds) == twice == (report["tokens"] is None)
+    paid = report["spending"]
+    assert paid["calls"] == report["journalled"] == kinds.count("B") > 0
+    assert ("X" in kinds) == twice == (paid["tokens"] is None)
 
 
 SCRIPT = """
@@ -217,7 +218,7 @@ def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
     ended = run(["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *command])
     assert "Traceback" not in ended.err, ended.err
     report = json.loads(ended.out.splitlines()[-1])
-    assert report["calls"] == server.counts()["B"] > 0
+    assert report["spending"]["calls"] == server.counts()["B"] > 0
 
 
 @pytest.mark.slow

@@ -188,7 +188,7 @@ def test_nothing_is_saved_unless_asked():
     assert list(PriorsStore.in_folder().entries()) == []
     assert learned.save().priors == learned.priors
     result = redraft.refine_sync("Write.", bench, judge, priors="learned")
-    assert result.metadata["priors"] == learned.priors.to_dict()
+    assert result.priors == learned.priors.to_dict()
     # those of more tasks stay
     assert bench.calibrate(calls=40, tasks=8).save().priors == learned.priors
 

@@ -114,7 +114,7 @@ async def test_later_rows_use_priors_learned_from_earlier_ones(tmp_path, rows):
     """From each refit on the priors differ, and the run saves them."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
     told = saved_refits(tmp_path / "out.jsonl.journal")
-    assert report.done == N
+    assert report.rows.done == N
     assert Priors.from_dict(told["start"]) == Priors()
     assert [*told["refits"]] == ["4", "16"]
     assert [Priors.from_dict(p).tasks for p in told["refits"].values()] == [2, 8]
@@ -157,7 +157,7 @@ async def test_an_interrupted_run_learns_the_same_priors(tmp_path, tmp_path_fact
         going.stop(now=now)
         await work
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(99)).go()
-    assert (report.end_reason, report.done) == ("", N)
+    assert (report.stop, report.rows.done) == ("", N)
     assert saved_refits(tmp_path / "out.jsonl.journal") == learned
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
 
@@ -174,11 +174,11 @@ async def test_a_hanging_row_delays_the_others_for_a_bounded_time(tmp_path, rows
     while going.progress.done < N - 1:
         await asyncio.sleep(0.01)
     going.stop(now=True)
-    assert (await work).done == N - 1
+    assert (await work).rows.done == N - 1
     assert saved_refits(tmp_path / "out.jsonl.journal")["refits"] == {"4": None, "16": None}
     assert any("priors were not refitted for rows from 4 on" in line for line in said)
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
-    assert (report.done, report.end_reason) == (N, "")
+    assert (report.rows.done, report.stop) == (N, "")
     assert saved_refits(tmp_path / "out.jsonl.journal")["refits"] == {"4": None, "16": None}
 
 
@@ -195,7 +195,7 @@ async def test_a_hanging_row_delays_the_others_for_a_bounded_time(tmp_path, rows
 async def test_a_run_without_learning_waits_for_no_row(tmp_path, rows, given):
     """It saves no refit, and no priors for other runs."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(), **given).go()
-    assert report.done == N
+    assert report.rows.done == N
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
         told = opened.run("out-jsonl").metadata.get("online_priors", {})
     assert all(one["refits"] == {} for one in told.values())
@@ -208,8 +208,8 @@ async def test_a_run_that_was_not_asked_writes_nothing_to_the_folder_of_the_user
 ):
     """Its own rows learn all the same, and its journal can be learned from."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=priors).go()
-    assert [refit["from"] for refit in report.prior_refits] == [4, 16]
-    assert (report.prior_rows, report.saved_prior_tasks) == (0, 0)
+    assert [refit["from"] for refit in report.priors.refits] == [4, 16]
+    assert (report.priors.offered_rows, report.priors.saved_tasks) == (0, 0)
     assert list(PriorsStore.in_folder().entries()) == []
 
 
@@ -224,18 +224,16 @@ async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
         assert opened.run("out-jsonl").metadata["priors_key"]["key"] == kept.priors_key.key
     again = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
-    assert again.usage.calls == 0
+    assert again.spending.calls == 0
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     (tmp_path / "b").mkdir()
     report = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), priors="learned").go()
     assert (
         Priors.from_dict(saved_refits(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
     )
-    assert (report.priors, report.initial_prior_tasks) == (kept.priors.to_dict(), N)
+    assert (report.priors.initial, report.priors.initial_tasks) == (kept.priors.to_dict(), N)
     with closing(Journal(tmp_path / "b" / "out.jsonl.journal", read_only=True)) as opened:
-        [first, *_, last] = [
-            Result(trace).metadata["priors"] for _, trace in opened.traces("out-jsonl")
-        ]
+        [first, *_, last] = [Result(trace).priors for _, trace in opened.traces("out-jsonl")]
     refits = saved_refits(tmp_path / "b" / "out.jsonl.journal")["refits"]
     assert (first, last) == (kept.priors.to_dict(), refits["16"])
 
@@ -250,7 +248,7 @@ async def test_a_repeated_run_ignores_priors_learned_since(tmp_path, rows):
         report = await run_of(rows, tmp_path / name / "out.jsonl", model, priors=None).go()
         outputs.append((tmp_path / name / "out.jsonl").read_bytes())
         asked.append(sorted(model.asked))
-        assert (report.priors, report.initial_prior_tasks) == (None, 0)
+        assert (report.priors.initial, report.priors.initial_tasks) == (None, 0)
         since = Priors(draft_mean=0.2, gain=0.4, noise_sd=0.3, tasks=10**6)
         PriorsStore.in_folder().save(StoredPriors.create(pair_of_all(), since, "since"))
     assert outputs[0] == outputs[1]
@@ -277,13 +275,13 @@ async def test_a_resumed_run_keeps_the_priors_it_began_with(tmp_path, rows, begu
         while len(model.asked) < 30 and not work.done():
             await asyncio.sleep(0)
         going.stop()
-        assert (await work).end_reason == "interrupted"
+        assert (await work).stop == "interrupted"
         start = saved_refits(folder / "out.jsonl.journal")["start"]
         assert Priors.from_dict(start) == (kept if kept and begun == "learned" else Priors())
         PriorsStore.in_folder().save(
             StoredPriors.create(pair, Priors(draft_mean=0.9, tasks=10**6 + 1), "since")
         )
-        assert (await run_of(rows, folder / "out.jsonl", Writer(), priors=then).go()).done == N
+        assert (await run_of(rows, folder / "out.jsonl", Writer(), priors=then).go()).rows.done == N
         assert saved_refits(folder / "out.jsonl.journal")["start"] == start
 
 
@@ -302,7 +300,7 @@ async def test_learned_priors_may_be_requested_when_resuming(tmp_path, rows):
     PriorsStore.in_folder().save(kept)
     assert (
         await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", say=said.append).go()
-    ).done == N
+    ).rows.done == N
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     assert not any("no priors are saved" in line for line in said)
     PriorsStore.in_folder().delete(PriorsStore.in_folder().path_for(kept.priors_key))
@@ -366,9 +364,9 @@ async def test_the_report_says_from_which_row_each_priors_apply(tmp_path, rows):
         in report.summary()
     )
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
-        told = opened.run("out-jsonl").metadata["report"]
-    assert told["prior_refits"] == [{"from": 4, "rows": 2}, {"from": 16, "rows": 8}]
-    assert (told["initial_prior_tasks"], told["prior_rows"], told["saved_prior_tasks"]) == (
+        told = opened.run("out-jsonl").metadata["report"]["priors"]
+    assert told["refits"] == [{"from": 4, "rows": 2}, {"from": 16, "rows": 8}]
+    assert (told["initial_tasks"], told["offered_rows"], told["saved_tasks"]) == (
         0,
         24,
         24,
@@ -389,11 +387,11 @@ async def test_a_resumed_run_may_change_to_shipped_priors(tmp_path, rows, some):
     while len(model.asked) < some and not work.done():
         await asyncio.sleep(0)
     going.stop()
-    done = (await work).done
+    done = (await work).rows.done
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
-    assert report.done == N
-    assert report.reused >= done > 0
+    assert report.rows.done == N
+    assert report.rows.reused >= done > 0
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     learned = [*saved_refits(tmp_path / "out.jsonl.journal")["refits"]]
     assert learned == ([] if done == N else ["4", "16"])
@@ -474,7 +472,7 @@ async def test_an_unwritable_priors_folder_fails_no_run(tmp_path, rows, monkeypa
     report = await run_of(
         rows, tmp_path / "out.jsonl", Writer(), say=said.append, priors="learned"
     ).go()
-    assert (report.end_reason, report.done) == ("", N)
+    assert (report.stop, report.rows.done) == ("", N)
     assert any("could not be saved" in line for line in said)
 
 
@@ -528,8 +526,8 @@ async def test_every_fourth_of_the_first_rows_gets_a_second_look(tmp_path, rows,
     report = await run.go()
     assert looked_at(tmp_path / "out.jsonl.journal") == [0, 4, 8, 12]
     assert any("calibrating: 4 second looks among the first 16 rows" in line for line in said)
-    assert report.second_looks == 4
-    assert report.usage.calls == 2 * N + 4
+    assert report.priors.second_looks == 4
+    assert report.spending.calls == 2 * N + 4
     assert expected == (2 * N + 4, 2 * N + 4)
     assert (
         f"4 first answers were graded twice, to learn how noisy the judge is ({4 / (2 * N + 4):.1%} of the calls)"
@@ -568,7 +566,7 @@ async def test_no_second_look_where_nothing_would_be_learned(tmp_path, rows, cal
     )
     report = await run.go()
     assert not any("calibrating" in line for line in said)
-    assert (report.second_looks, report.usage.calls) == (0, 2 * report.rows)
+    assert (report.priors.second_looks, report.spending.calls) == (0, 2 * report.rows.in_output)
 
 
 RULE, MUST = PanelGrader("rule", model_free=True), PanelGrader("must", must=True)
@@ -642,7 +640,7 @@ async def test_an_interrupted_run_resumes_its_second_looks(tmp_path, rows, calib
     assert looked_at(cut / "out.jsonl.journal") == [0, 4, 8, 12]
     assert saved_refits(cut / "out.jsonl.journal") == saved_refits(whole / "out.jsonl.journal")
     again = await run_of(rows, cut / "out.jsonl", Writer()).go()
-    assert (again.usage.calls, again.second_looks) == (0, 0)
+    assert (again.spending.calls, again.priors.second_looks) == (0, 0)
 
 
 @pytest.mark.parametrize("rows", [64, 5000, 70_000])

@@ -82,7 +82,7 @@ async def runs_until_the_end(folder, budget, stops):
         )
         model.stop = lambda _, run=run: run.stop()
         report = await run.go()
-        usages.append(report.usage)
+        usages.append(report.spending.usage)
         with closing(Journal(folder / "out.jsonl.journal", read_only=True)) as journal:
             spent = journal.run("out-jsonl").metadata["spent"]
             results = {info.id: info.result for info, _ in journal.traces("out-jsonl")}
@@ -98,7 +98,7 @@ async def runs_until_the_end(folder, budget, stops):
             "allocator": unit * (allocator.commitment - need * allocator.waiting),
         }
         assert figures == pytest.approx(dict.fromkeys(figures, model.spent[allocator.unit])), starts
-        assert (report.end_reason, model.stops) == (
+        assert (report.stop, model.stops) == (
             "interrupted" if starts <= len(stops) else "",
             [*stops[starts:]],
         )

@@ -255,24 +255,29 @@ def test_the_rows_of_a_pilot_are_kept(tmp_path):
     report = redraft.batch_sync(data(120), output, model, grade, pilot=20, **settings)
     forecast, of_pilot = report.forecast, model.calls
     assert (forecast.calls.value, forecast.tokens.value) == pytest.approx(
-        (5 * of_pilot, 5 * report.usage.tokens)
+        (5 * of_pilot, 5 * report.spending.tokens)
     )
-    assert forecast.cost.value == pytest.approx(5 * report.usage.cost)
-    assert (report.done, forecast.pilot, forecast.rows, output.exists()) == (20, 20, 100, False)
+    assert forecast.cost.value == pytest.approx(5 * report.spending.cost)
+    assert (report.rows.done, forecast.pilot, forecast.rows, output.exists()) == (
+        20,
+        20,
+        100,
+        False,
+    )
     assert report.resumable is False
     whole = redraft.batch_sync(data(120), output, model, grade, **settings)
-    assert (whole.done, whole.reused, whole.forecast) == (120, 20, None)
+    assert (whole.rows.done, whole.rows.reused, whole.forecast) == (120, 20, None)
     rest = model.calls - of_pilot
     assert forecast.calls.low <= rest <= forecast.calls.high
-    assert forecast.tokens.low <= whole.usage.tokens <= forecast.tokens.high
-    assert forecast.cost.low <= whole.usage.cost <= forecast.cost.high
+    assert forecast.tokens.low <= whole.spending.tokens <= forecast.tokens.high
+    assert forecast.cost.low <= whole.spending.cost <= forecast.cost.high
     assert forecast.seconds.low < forecast.seconds.value < forecast.seconds.high
-    assert forecast.uplift.low <= whole.uplift <= forecast.uplift.high
+    assert forecast.uplift.low <= whole.scores.uplift <= forecast.uplift.high
     assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == [
         str(k) for k in range(120)
     ]
     assert json.loads(json.dumps(report.as_data()))["forecast"]["rows"] == 100
-    assert "forecast" not in whole.as_data()
+    assert whole.as_data()["forecast"] is None
 
 
 def test_a_second_pilot_costs_nothing(tmp_path):
@@ -280,7 +285,7 @@ def test_a_second_pilot_costs_nothing(tmp_path):
     output, model = tmp_path / "out.jsonl", CountingModel()
     first = redraft.batch_sync(data(60), output, model, grade, pilot=10, max_iterations=0)
     again = redraft.batch_sync(data(60), output, model, grade, pilot=10, max_iterations=0)
-    assert (again.reused, again.usage.calls, model.calls) == (10, 0, 10)
+    assert (again.rows.reused, again.spending.calls, model.calls) == (10, 0, 10)
     assert again.forecast.calls == first.forecast.calls
     assert again.forecast.seconds is not None
     redraft.batch_sync(data(60), output, model, grade, pilot=30, max_iterations=0)
@@ -293,9 +298,9 @@ def test_a_pilot_after_a_complete_run_changes_nothing(tmp_path):
     redraft.batch_sync(data(20), output, model, grade, max_iterations=0)
     before = output.read_text()
     report = redraft.batch_sync(data(20), output, model, grade, pilot=5, max_iterations=0)
-    assert (report.reused, report.usage.calls, output.read_text()) == (5, 0, before)
+    assert (report.rows.reused, report.spending.calls, output.read_text()) == (5, 0, before)
     again = redraft.batch_sync(data(20), output, model, grade, max_iterations=0)
-    assert (again.reused, again.usage.calls, output.read_text()) == (20, 0, before)
+    assert (again.rows.reused, again.spending.calls, output.read_text()) == (20, 0, before)
 
 
 def test_a_pilot_of_all_rows(tmp_path):
@@ -303,7 +308,7 @@ def test_a_pilot_of_all_rows(tmp_path):
     report = redraft.batch_sync(
         data(6), tmp_path / "out.jsonl", CountingModel(), grade, pilot=20, max_iterations=0
     )
-    assert (report.done, report.forecast.rows, report.forecast.calls.value) == (6, 0, 0)
+    assert (report.rows.done, report.forecast.rows, report.forecast.calls.value) == (6, 0, 0)
 
 
 def test_a_budget_ends_a_pilot_without_a_forecast(tmp_path):
@@ -317,7 +322,7 @@ def test_a_budget_ends_a_pilot_without_a_forecast(tmp_path):
         max_iterations=0,
         budget=redraft.Budget(calls=5),
     )
-    assert report.end_reason == "budget"
+    assert report.stop == "budget"
     assert report.forecast is None
 
 

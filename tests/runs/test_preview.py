@@ -73,7 +73,7 @@ async def test_the_estimate_and_the_actual_usage_are_within_the_range(tmp_path, 
     for what in ("calls", "tokens", "cost"):
         low, high = getattr(told, what)
         assert low <= getattr(told.expected, what) <= high
-    usage = (await run.go()).usage
+    usage = (await run.go()).spending.usage
     assert told.calls[0] <= usage.calls - usage.retried_calls <= told.calls[1]
     if told.calls[0] < told.calls[1] and name != "learned that nothing helps":
         assert told.calls[0] < told.expected.calls

@@ -14,7 +14,9 @@ async def test_a_probe_uses_no_answer_of_a_scripted_model(tmp_path):
     source.write_text(json.dumps({"prompt": "Say it"}) + "\n")
     model = ScriptedModel([ModelTimeoutError("late"), "fine"])
     report = await batch(source, tmp_path / "out.jsonl", model, lambda text: 1.0, max_iterations=0)
-    assert (report.done, report.failed) == (1, 0), json.loads((tmp_path / "out.jsonl").read_text())
+    assert (report.rows.done, report.rows.failed) == (1, 0), json.loads(
+        (tmp_path / "out.jsonl").read_text()
+    )
     assert [messages[-1]["content"] for messages in model.messages] == ["Say it", "Say it"]
 
 
@@ -26,4 +28,4 @@ async def test_a_forbidden_call_of_a_scripted_model_ends_the_run(tmp_path):
     source.write_text(json.dumps({"prompt": "Say it"}) + "\n")
     model = ScriptedModel([AuthenticationError("status 403", status=403), "fine"])
     report = await batch(source, tmp_path / "out.jsonl", model, lambda text: 1.0, max_iterations=0)
-    assert (report.end_reason, report.done, len(model.messages)) == ("fatal", 0, 1)
+    assert (report.stop, report.rows.done, len(model.messages)) == ("fatal", 0, 1)

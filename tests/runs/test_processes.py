@@ -106,11 +106,11 @@ def test_processes_give_the_result_of_one(tmp_path, serve, processes):
     assert journal_content(tmp_path / "b.jsonl.journal", "b-jsonl") == journal_content(
         tmp_path / "a.jsonl.journal", "a-jsonl"
     )
-    assert (many.done, many.reused, many.usage, many.uplift) == (
-        one.done,
+    assert (many.rows.done, many.rows.reused, many.spending.usage, many.scores.uplift) == (
+        one.rows.done,
         0,
-        one.usage,
-        pytest.approx(one.uplift),
+        one.spending.usage,
+        pytest.approx(one.scores.uplift),
     )
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
     assert (
@@ -119,17 +119,22 @@ def test_processes_give_the_result_of_one(tmp_path, serve, processes):
     )
     begun = server.lines()
     again = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **given)
-    assert (again.reused, server.lines()) == (30, begun)
+    assert (again.rows.reused, server.lines()) == (30, begun)
     # the rows are redone
     cached = go(
         rows, tmp_path / "b.jsonl", server.model, processes=processes, min_delta=0.02, **given
     )
-    assert (cached.reused, cached.usage.calls, cached.cache_savings) == (
+    assert (cached.rows.reused, cached.spending.calls, cached.spending.cache_savings) == (
         0,
         0,
-        cached.usage.answer_cost,
+        cached.spending.usage.answer_cost,
     )
-    assert cached.cache_savings > 0 == many.cache_savings == again.cache_savings
+    assert (
+        cached.spending.cache_savings
+        > 0
+        == many.spending.cache_savings
+        == again.spending.cache_savings
+    )
 
 
 @pytest.mark.slow
@@ -141,8 +146,11 @@ def test_later_rows_learn_from_earlier_ones_of_other_processes(tmp_path, serve):
         for n in (1, 2)
     )
     assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
-    assert [refit["from"] for refit in one.prior_refits] == [32, 64, 128]
-    assert (many.prior_refits, many.second_looks) == (one.prior_refits, one.second_looks)
+    assert [refit["from"] for refit in one.priors.refits] == [32, 64, 128]
+    assert (many.priors.refits, many.priors.second_looks) == (
+        one.priors.refits,
+        one.priors.second_looks,
+    )
     assert journal_content(tmp_path / "2.jsonl.journal", "2-jsonl") == journal_content(
         tmp_path / "1.jsonl.journal", "1-jsonl"
     )
@@ -159,7 +167,7 @@ def test_graders_of_the_user_are_found_by_name(tmp_path):
         report = go(
             graded(20), tmp_path / f"{n}.jsonl", False, [brevity, polite], mode="grade", processes=n
         )
-        assert report.done == 20
+        assert report.rows.done == 20
     assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
 
 
@@ -178,7 +186,7 @@ def brevity(text):
 def main():
     rows = [{"id": n, "prompt": "Say it.", "response": "Well." * (n + 1)} for n in range(8)]
     report = redraft.batch_sync(rows, "out.jsonl", False, brevity, mode="grade", processes=2)
-    print(report.done, report.message)
+    print(report.rows.done, report.stop_note)
 
 """
 
@@ -258,7 +266,7 @@ def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
 def test_rows_have_objects_of_the_user(tmp_path):
     """Their classes are found as those of graders are."""
     rows = [row | {"extra": Extra(n)} for n, row in enumerate(graded(4))]
-    assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == 4
+    assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).rows.done == 4
 
 
 class Kept:
@@ -284,12 +292,12 @@ def test_a_row_that_cannot_be_sent_ends_the_run(tmp_path, extra, what):
     rows = graded(4)
     rows[2]["extra"] = extra
     report = go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2)
-    assert (report.end_reason, report.message.partition(what)[0]) == (
+    assert (report.stop, report.stop_note.partition(what)[0]) == (
         "fatal",
         "extra of row r2: ",
     )
-    assert "leave out processes" in report.message
-    assert report.done < 4
+    assert "leave out processes" in report.stop_note
+    assert report.rows.done < 4
 
 
 @pytest.mark.slow
@@ -305,7 +313,7 @@ def test_what_a_grader_starts_can_be_terminated(tmp_path):
         mode="grade",
         processes=2,
     )
-    assert (report.done, report.mean_best) == (2, 1.0)
+    assert (report.rows.done, report.scores.best) == (2, 1.0)
 
 
 def test_a_process_that_cannot_be_started_ends_the_run(tmp_path, monkeypatch):
@@ -316,7 +324,7 @@ def test_a_process_that_cannot_be_started_ends_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", fail)
     report = go(graded(4), tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2)
-    assert (report.end_reason, report.message) == (
+    assert (report.stop, report.stop_note) == (
         "fatal",
         "a worker process cannot be started: too many processes",
     )
@@ -336,7 +344,7 @@ def test_processes_share_one_budget(tmp_path, serve):
         max_in_flight=6,
         **PLAIN,
     )
-    assert (report.end_reason, report.usage.calls) == ("budget", 60), report.message
+    assert (report.stop, report.spending.calls) == ("budget", 60), report.stop_note
     entries = server.entries()
     assert [kind for kind, *_ in entries].count("B") == 60
     assert most_in_flight(entries) <= 6
@@ -349,7 +357,7 @@ def test_processes_share_one_budget(tmp_path, serve):
             processes=2,
             budget=Budget(calls=1000),
             **PLAIN,
-        ).done
+        ).rows.done
         == 30
     )
     go(rows, tmp_path / "whole.jsonl", server.model, **PLAIN)
@@ -383,7 +391,7 @@ def test_processes_share_one_deadline(tmp_path, serve):
     report = go(
         rows, tmp_path / "a.jsonl", server.model, processes=2, deadline=3, max_in_flight=4, **PLAIN
     )
-    assert report.end_reason == "deadline"
+    assert report.stop == "deadline"
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 60
 
 
@@ -396,7 +404,7 @@ def test_an_error_of_an_endpoint_is_reported_once(tmp_path, serve):
         report = go(
             rows, tmp_path / f"{n}.jsonl", server.model, processes=n, say=said.append, **PLAIN
         )
-        ends.append((report.end_reason, report.message, report.done))
+        ends.append((report.stop, report.stop_note, report.rows.done))
     assert ends[0] == ends[1]
     assert ends[0][0] == "fatal"
 
@@ -458,7 +466,12 @@ async def test_killed_workers_are_replaced(tmp_path, serve):
     going = asyncio.ensure_future(run.go())
     kills = await kill_workers(going, lambda number: server.lines() > since + number, (60, 400))
     report = await going
-    assert (report.done, report.reused, report.end_reason, run.progress.done) == (100, 0, "", 100)
+    assert (report.rows.done, report.rows.reused, report.stop, run.progress.done) == (
+        100,
+        0,
+        "",
+        100,
+    )
     assert any("of 2 died" in line for line in said), said
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
     check_asked_once(server.entries(since), kills)
@@ -554,7 +567,7 @@ def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch)
     )
     monkeypatch.setenv("CRASH_MARK", str(tmp_path / "mark"))
     report = go(graded(40), tmp_path / "a.jsonl", False, crash_once, mode="grade", processes=2)
-    assert (report.done, report.end_reason) == (40, "")
+    assert (report.rows.done, report.stop) == (40, "")
     assert (tmp_path / "mark").exists()
     starts = [n for n, message in enumerate(sent) if isinstance(message, EarlierWork)]
     third = starts[2]
@@ -574,8 +587,8 @@ def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch)
 def test_a_row_that_kills_every_process_ends_the_run(tmp_path):
     """It is not tried for ever."""
     report = go(graded(4), tmp_path / "a.jsonl", False, crash_always, mode="grade", processes=2)
-    assert report.end_reason == "fatal"
-    assert "died" in report.message or "ended at its start" in report.message
+    assert report.stop == "fatal"
+    assert "died" in report.stop_note or "ended at its start" in report.stop_note
 
 
 @pytest.mark.slow
@@ -587,7 +600,7 @@ async def test_what_killed_workers_have_spent_counts(tmp_path, serve):
     run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, **PLAIN)
     going = asyncio.ensure_future(run.go())
     kills = await kill_workers(going, lambda number: server.lines() > number, (60, 240))
-    usage = (await going).usage
+    usage = (await going).spending.usage
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
         spent = journal.run("out-jsonl").metadata["spent"]["calls"]
     assert max(usage.calls, len(calls_by_hash(server.entries()))) <= spent <= server.counts()["B"]
@@ -604,7 +617,7 @@ async def test_a_stopped_worker_is_replaced(tmp_path, serve, monkeypatch):
     await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
     os.kill(workers_of(os.getpid())[0], signal.SIGSTOP)
     report = await going
-    assert (report.done, report.end_reason) == (30, "")
+    assert (report.rows.done, report.stop) == (30, "")
 
 
 def test_a_journal_that_fails_ends_the_run(tmp_path, monkeypatch):
@@ -617,8 +630,8 @@ def test_a_journal_that_fails_ends_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr("redraft.storage.transaction._write_rows", fail)
     report = go(graded(8), tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2)
-    assert (report.end_reason, report.done) == ("disk", 0)
-    assert "disk is full" in report.message
+    assert (report.stop, report.rows.done) == ("disk", 0)
+    assert "disk is full" in report.stop_note
 
 
 BEFORE, REOPENED = (
@@ -733,7 +746,7 @@ def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypa
     with nullcontext() if started else pytest.raises(ConfigError, match="no response to grade"):
         assert go(
             rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2
-        ).done == len(rows)
+        ).rows.done == len(rows)
     assert counts == started
 
 
@@ -746,7 +759,7 @@ def test_what_graders_print_goes_to_stderr(tmp_path):
         .replace("mode=", "journal='j', mode=")
     )
     (tmp_path / "script.py").write_text(
-        script.replace("print(report.done, report.message)", "assert report.done")
+        script.replace("print(report.rows.done, report.stop_note)", "assert report.rows.done")
         + 'if __name__ == "__main__":\n    main()'
     )
     done = subprocess.run(
@@ -786,11 +799,11 @@ def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, processes):
 
     with asyncio.Runner(loop_factory=factory) as runner:
         report = runner.run(cancel())
-        assert (report.end_reason, report.resumable) == ("interrupted", True)
+        assert (report.stop, report.resumable) == ("interrupted", True)
         run = BatchRun.from_arguments(
             rows, tmp_path / "a.jsonl", server.model, processes=processes, **PLAIN
         )
-        assert runner.run(run.go()).done == 30
+        assert runner.run(run.go()).rows.done == 30
 
 
 def test_without_uvloop_the_event_loop_is_that_of_asyncio(monkeypatch):
@@ -857,7 +870,7 @@ def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
     monkeypatch.setattr(processes, "start_process", start_noted)
     monkeypatch.setattr(processes, "receive", receive_some)
     report = go(rows, tmp_path / "a.jsonl", server.model, processes=2, **PLAIN)
-    assert (report.done, report.failed, len(lost)) == (12, 0, 1)
+    assert (report.rows.done, report.rows.failed, len(lost)) == (12, 0, 1)
     assert capfd.readouterr().err == ""
 
 
@@ -875,4 +888,4 @@ def test_a_worker_waits_while_no_process_can_be_started(tmp_path, serve, monkeyp
 
     monkeypatch.setattr(processes, "start_process", start_later)
     monkeypatch.setattr(processes, "SHORTAGE_PAUSE", 0.0)
-    assert go(rows, tmp_path / "a.jsonl", server.model, processes=2, **PLAIN).done == 3
+    assert go(rows, tmp_path / "a.jsonl", server.model, processes=2, **PLAIN).rows.done == 3

@@ -34,7 +34,7 @@ source, output, model, poll, calls, limit = sys.argv[1:]
 budget, limit = Budget(calls=int(calls)) if int(calls) else None, int(limit) or None
 given = dict(engine="provider-batch", poll=float(poll), budget=budget, limit=limit, noise_aware=False)
 report = batch_sync(source, output, model, **given)
-sys.exit(report.message if report.end_reason else None)
+sys.exit(report.stop_note if report.stop else None)
 """
 
 
@@ -82,8 +82,8 @@ def local_run(folder, **asked):
         report = batch_sync(
             write_rows(folder / "rows.jsonl", 24), folder / "out.jsonl", server.model, **asked
         )
-    assert not report.end_reason and not report.failed, report
-    return (folder / "out.jsonl").read_bytes(), report.usage.calls
+    assert not report.stop and not report.rows.failed, report
+    return (folder / "out.jsonl").read_bytes(), report.spending.calls
 
 
 def command(source, output, model, poll=0.02, calls=0, limit=0):
@@ -114,7 +114,7 @@ async def test_the_output_equals_that_of_a_local_run(
         await asyncio.sleep(0.01)
     report, counts = going.result(), server.counts()
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
-    assert report.usage.calls == counts["requests"] == calls
+    assert report.spending.calls == counts["requests"] == calls
     assert "live" not in counts and counts["batches"] < 10
     assert any(
         re.fullmatch(r"batch 1: 24 requests, batch_1 in progress \(0 done\)", state)
@@ -147,7 +147,9 @@ async def test_the_code_of_answers_is_run_as_in_a_local_run(
     assert (tmp_path / "out.jsonl").read_bytes() == (folder / "out.jsonl").read_bytes()
     scores = [(row["initial_score"], row["best_score"]) for row in output_bytes(tmp_path)]
     assert {0, 1} >= {best for _, best in scores} and 1 in {best for _, best in scores}
-    assert report.failed == local.failed == 0 and any(first < best for first, best in scores)
+    assert report.rows.failed == local.rows.failed == 0 and any(
+        first < best for first, best in scores
+    )
     assert "live" not in server.counts()
 
 
@@ -210,7 +212,7 @@ async def test_answers_that_no_row_has_used_survive_a_second_process(
     assert ending(killed).code == (-signal.SIGKILL if kills == 2 else 0)
     assert open_batches(output)[0] == "batch_1"
     report = await BatchRun.from_arguments(rows, output, server.model, **WAVES, **PLAIN).go()
-    assert (report.end_reason, server.counts()["again"], server.counts()["requests"]) == (
+    assert (report.stop, server.counts()["again"], server.counts()["requests"]) == (
         "",
         0,
         calls,
@@ -230,7 +232,7 @@ async def test_provider_faults_repeat_no_batch_and_no_answer(
     wanted, calls = local
     server = provider(*options)
     report = await run_by_provider_batch(server.model)
-    assert not report.end_reason and (tmp_path / "out.jsonl").read_bytes() == wanted
+    assert not report.stop and (tmp_path / "out.jsonl").read_bytes() == wanted
     assert (server.counts()["again"], server.counts()["requests"]) == (0, calls)
 
 
@@ -244,11 +246,11 @@ async def test_failed_items_are_handled_like_failed_calls(
         server.model, prompts(tmp_path / "troubled.jsonl", *texts), max_iterations=0
     )
     rows = output_bytes(tmp_path)
-    assert (report.done, report.failed, report.end_reason) == (4, 2, "")
+    assert (report.rows.done, report.rows.failed, report.stop) == (4, 2, "")
     assert [row["stop"] == "failed" for row in rows] == [False, False, False, True, True, False]
     assert "ContentFilterError" in rows[3]["error"] and "status 400" in rows[4]["error"]
     assert rows[5]["best"] == "half an ans"
-    assert server.counts()["again"] == 2 and report.usage.retried_calls == 2
+    assert server.counts()["again"] == 2 and report.spending.retried_calls == 2
 
 
 @pytest.mark.parametrize("option", ["--expire", "--fail"])
@@ -261,7 +263,7 @@ async def test_items_without_an_answer_are_submitted_again(
     assert (tmp_path / "out.jsonl").read_bytes() == local[0]
     counts = server.counts()
     assert counts["again"] == counts["unanswered"] > 0
-    assert report.usage.calls == local[1]
+    assert report.spending.calls == local[1]
 
 
 async def test_an_item_without_an_answer_in_three_batches_fails_its_row(
@@ -270,7 +272,7 @@ async def test_an_item_without_an_answer_in_three_batches_fails_its_row(
     """The row has the provider's message, and the run continues."""
     server = provider("--fail", 3)
     report = await run_by_provider_batch(server.model, limit=5)
-    assert (report.failed, report.end_reason) == (5, "")
+    assert (report.rows.failed, report.stop) == (5, "")
     assert all(
         "3 batches ended without an answer" in row["error"] and "not today" in row["error"]
         for row in output_bytes(tmp_path)
@@ -285,7 +287,7 @@ async def test_batches_shrink_to_the_limit_of_the_account(
     wanted, calls = local
     server, said = provider("--most", 7), []
     report = await run_by_provider_batch(server.model, say=said.append)
-    assert (tmp_path / "out.jsonl").read_bytes() == wanted and report.usage.calls == calls
+    assert (tmp_path / "out.jsonl").read_bytes() == wanted and report.spending.calls == calls
     assert any("at most 6 requests a batch" in words for words in said), said
 
 
@@ -294,7 +296,7 @@ async def test_a_request_larger_than_the_limit_fails(tmp_path, provider, run_by_
     report = await run_by_provider_batch(
         provider("--most", 0).model, prompts(tmp_path / "one.jsonl", "too much", "as well")
     )
-    assert report.failed == 2 and "too much" in output_bytes(tmp_path)[0]["error"]
+    assert report.rows.failed == 2 and "too much" in output_bytes(tmp_path)[0]["error"]
 
 
 async def test_the_items_of_a_cancelled_batch_are_submitted_again(tmp_path, rows, local, provider):
@@ -305,7 +307,7 @@ async def test_the_items_of_a_cancelled_batch_are_submitted_again(tmp_path, rows
     while "in progress" not in asked.progress.state and not going.done():
         await asyncio.sleep(0.01)
     assert (await BatchClient(Chat("m", f"{server.url}/v1")).cancel("batch_1")).is_ended
-    assert not (await going).end_reason
+    assert not (await going).stop
     assert (tmp_path / "out.jsonl").read_bytes() == local[0] and server.counts()["again"] == 24
 
 
@@ -319,7 +321,7 @@ async def test_a_wrong_key_ends_the_run(tmp_path, provider, run_by_provider_batc
     report = await run_by_provider_batch(
         provider(*options).model, prompts(tmp_path / "some.jsonl", *texts)
     )
-    assert report.end_reason == "fatal" and "401" in report.message and report.resumable
+    assert report.stop == "fatal" and "401" in report.stop_note and report.resumable
 
 
 async def test_an_item_whose_words_an_error_repeats_fails_alone(
@@ -333,13 +335,13 @@ async def test_an_item_whose_words_an_error_repeats_fails_alone(
         "[quoted] no such model",
     ]
     report = await run_by_provider_batch(provider().model, prompts(tmp_path / "some.jsonl", *texts))
-    assert (report.end_reason, report.done, report.failed) == ("", 1, 3)
+    assert (report.stop, report.rows.done, report.rows.failed) == ("", 1, 3)
 
 
 async def test_an_endpoint_without_a_batch_api_ends_the_run(run_by_provider_batch, serve):
     """The message says that it has none."""
     report = await run_by_provider_batch(serve("--refuse", 404).model)
-    assert report.end_reason == "fatal" and "does this endpoint have a batch API" in report.message
+    assert report.stop == "fatal" and "does this endpoint have a batch API" in report.stop_note
 
 
 async def test_an_outage_of_the_provider_ends_the_run(run_by_provider_batch):
@@ -347,7 +349,7 @@ async def test_an_outage_of_the_provider_ends_the_run(run_by_provider_batch):
     report = await run_by_provider_batch(
         "http://127.0.0.1:9/v1#m", limits=EndpointLimits(give_up_after=0.2)
     )
-    assert report.end_reason == "outage" and "cannot be reached" in report.message
+    assert report.stop == "outage" and "cannot be reached" in report.stop_note
 
 
 TEXTS_OF_PROVIDER = (
@@ -415,7 +417,7 @@ def test_no_text_of_the_provider_is_on_stderr(tmp_path, provider, capfd, options
 async def test_refused_schemas_fall_back_to_another_format(run_by_provider_batch, provider):
     """The next batch uses the next format."""
     report = await run_by_provider_batch(provider("--no-schema").model, limit=4, max_iterations=0)
-    assert set(report.errors) <= {"BadResponseError", "GradingError"} and not report.end_reason
+    assert set(report.rows.errors) <= {"BadResponseError", "GradingError"} and not report.stop
 
 
 async def test_each_endpoint_has_batches_of_its_own(
@@ -424,7 +426,7 @@ async def test_each_endpoint_has_batches_of_its_own(
     """Drafts go to one, verdicts to the other."""
     writer, judge = provider(), provider()
     report = await run_by_provider_batch(writer.model, judge=judge.model, max_iterations=0)
-    assert report.done == 24
+    assert report.rows.done == 24
     assert [s.counts()["requests"] for s in (writer, judge)] == [24, 24]
     assert [s.counts()["batches"] for s in (writer, judge)] == [1, 1]
 
@@ -460,7 +462,7 @@ async def test_a_budget_smaller_than_a_batch_limits_its_size(
     report = await asyncio.wait_for(
         run_by_provider_batch(server.model, budget=Budget(calls=10)), 60
     )
-    assert report.end_reason == "budget" and report.usage.calls == server.counts()["requests"] == 10
+    assert report.stop == "budget" and report.spending.calls == server.counts()["requests"] == 10
 
 
 def test_equal_requests_are_one_line_of_a_batch():
@@ -479,7 +481,7 @@ async def test_the_same_prompt_is_submitted_once(tmp_path, provider, run_by_prov
     report = await asyncio.wait_for(
         run_by_provider_batch(server.model, prompts(tmp_path / "same.jsonl", *["the same"] * 5)), 60
     )
-    assert report.done == 5 and server.counts()["again"] == 0
+    assert report.rows.done == 5 and server.counts()["again"] == 0
 
 
 @pytest.mark.slow
@@ -505,7 +507,7 @@ async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(
     if ends != "deadline":
         asked.stop()
     report = await asyncio.wait_for(going, 60)
-    assert report.end_reason == ("deadline" if ends == "deadline" else "interrupted")
+    assert report.stop == ("deadline" if ends == "deadline" else "interrupted")
     assert any("batch_1 continues at the provider" in words for words in said), said
     if ends.endswith("not noted"):
         forget_batch(output)
@@ -513,7 +515,7 @@ async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(
         await BatchRun.from_arguments(
             rows, output, server.model, **{**given, "deadline": None}
         ).go()
-    ).end_reason
+    ).stop
     assert (server.counts()["again"], server.counts()["requests"]) == (0, calls)
     if ends != "deadline":  # (a call that the deadline cancelled counts for its row)
         assert output.read_bytes() == wanted

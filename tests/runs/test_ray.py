@@ -102,7 +102,7 @@ async def test_a_killed_worker_is_replaced(tmp_path, rows, serve, cluster):
 
     kills = await kill_workers(going, reached, part)
     report = await going
-    assert (report.done, report.end_reason, run.progress.done) == (30, "", 30)
+    assert (report.rows.done, report.stop, run.progress.done) == (30, "", 30)
     assert sum("shard 1 of 2 died" in line for line in said) == 2, said
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
     check_asked_once(server.entries(since), kills)
@@ -134,7 +134,7 @@ def test_a_run_resumes_after_its_driver_was_killed(tmp_path, rows, serve, cluste
         max([killed, *(at for kind, _, at in entries[: begun - since + 40] if kind == "X")])
         for killed, begun in stops
     ]
-    assert (report.done, report.end_reason) == (30, "")
+    assert (report.rows.done, report.stop) == (30, "")
     assert output.read_bytes() == wanted
     check_asked_once(entries, kills)
     assert [path.name for path in tmp_path.glob("out.jsonl.journal*")] == ["out.jsonl.journal"]
@@ -149,7 +149,7 @@ async def test_calls_of_a_killed_worker_count_against_the_budget(tmp_path, rows,
     part = tmp_path / "out.jsonl.journal.2-of-2"
     await kill_workers(going, lambda number: server.lines() > number, part)
     report = await going
-    assert report.end_reason == "budget"
+    assert report.stop == "budget"
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 30
     assert 60 <= [kind for kind, *_ in server.entries()].count("B") <= 80
 
@@ -174,8 +174,8 @@ async def test_a_worker_that_ray_gives_up_ends_the_run(tmp_path, rows, serve, cl
 
     ray.kill(started[0].actor, no_restart=True)
     report = await going
-    assert (report.end_reason, report.resumable) == ("fatal", True)
-    assert report.message.startswith("a shard cannot be run by Ray: ")
+    assert (report.stop, report.resumable) == ("fatal", True)
+    assert report.stop_note.startswith("a shard cannot be run by Ray: ")
 
 
 async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluster):
@@ -201,7 +201,7 @@ async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluste
     await asyncio.to_thread(until, lambda: server.lines() > 20 or going.done())
     run.stop()
     report = await going
-    assert (report.end_reason, report.resumable) == ("interrupted", True)
+    assert (report.stop, report.resumable) == ("interrupted", True)
     done = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert done == sorted(done, key=lambda id: int(id.removeprefix("row-")))
     assert [kind for kind, *_ in server.entries()].count("X") == 0
@@ -227,7 +227,7 @@ async def test_workers_receive_a_grader_from_a_file(tmp_path, cluster):
     scores = [
         json.loads(line)["best_score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
     ]
-    assert (report.done, scores) == (3, [1.0, 0.0, 1.0])
+    assert (report.rows.done, scores) == (3, [1.0, 0.0, 1.0])
 
 
 async def test_code_runs_in_the_sandbox_of_the_workers(tmp_path, cluster):

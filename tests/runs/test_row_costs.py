@@ -5,6 +5,7 @@ the report of the run.
 import json
 from collections import Counter
 from contextlib import closing
+from dataclasses import astuple
 from statistics import NormalDist, mean, stdev
 
 import pytest
@@ -17,7 +18,15 @@ from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.quality.result_facts import ResultFacts
 from redraft.protocols import Reply
 from redraft.runs.progress import BatchProgress
-from redraft.runs.report import BatchReport, ReportBuilder
+from redraft.runs.report import (
+    BatchReport,
+    ErrorExample,
+    ReportBuilder,
+    RunPriors,
+    RunRows,
+    RunScores,
+    RunSpending,
+)
 from redraft.runs.row_result import row_result
 from redraft.storage.journal import Journal
 from redraft.usage import Usage
@@ -318,15 +327,15 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
         (paid, (15, 1, 0), 31.654516, 0.0),
         (cached, (3, 0, 11), 24.0, 0.654516),
     ):
-        used = report.usage
+        used = report.spending.usage
         assert (used.calls, used.retried_calls, used.cached_calls) == usage
         assert (used.tokens, used.cost) == (round(amount * 1e6), pytest.approx(amount))
         assert (used.answer_tokens, used.answer_cost) == (654_516, pytest.approx(0.654516))
-        data = report.as_data()
-        assert data["cache_savings"] == report.cache_savings == pytest.approx(saved)
+        data = report.as_data()["spending"]
+        assert data["cache_savings"] == report.spending.cache_savings == pytest.approx(saved)
         names = ("calls", "retried_calls", "cached_calls", "tokens", "cost")
         assert tuple(data[name] for name in names) == (*usage, used.tokens, used.cost)
-        assert [tuple(row.values()) for row in data["by_iteration"]] == [
+        assert [astuple(row) for row in report.scores.by_iteration] == [
             (0, 3, None, 6, pytest.approx(0.000116), None, None),
             (
                 1,
@@ -396,8 +405,7 @@ def test_the_report_sums_iterations_over_rows():
     """Gains are those over the same row's iteration before; an unknown cost makes only that of its
     iteration unknown.
 
-    The interval is the mean plus or minus 1.96 standard errors. Figures survive being saved, and
-    count further rows after that.
+    The interval is the mean plus or minus 1.96 standard errors.
     """
     builder = ReportBuilder()
     rows = [
@@ -407,9 +415,8 @@ def test_the_report_sums_iterations_over_rows():
         result_of((0.0, 2, 0.25), (None, 1, 0.125), (0.5, 2, 16.0)),
     ]
     for n, row in enumerate(rows):
-        builder = ReportBuilder.from_data(json.loads(json.dumps(builder.as_data())))
         builder.add(row, f"row {n}")
-    assert [tuple(stats.as_data(n).values()) for n, stats in builder.iterations.items()] == [
+    assert [astuple(stats.report(n)) for n, stats in builder.iterations.items()] == [
         (0, 4, None, 7, 13.25, None, None),
         (1, 3, 0.5, 9, None, 9 / 100, None),
         (2, 2, 0.0, 3, 16.5, None, None),
@@ -420,7 +427,8 @@ def test_the_report_sums_iterations_over_rows():
     assert builder.uplift.interval == pytest.approx(
         (mean(gains) - half, mean(gains) + half), rel=1e-6
     )
-    assert (builder.improved, builder.unchanged, builder.stops, builder.bases) == (
+    counts = builder.counts
+    assert (counts["improved"], counts["unchanged"], builder.stops, builder.bases) == (
         3,
         1,
         {"gain": 4},
@@ -433,36 +441,10 @@ def test_the_report_sums_iterations_over_rows():
     assert one.uplift.interval == (-1.0, pytest.approx(-0.375 + 1.959964 * 0.625))
 
 
-NOTHING = dict.fromkeys(
-    (
-        "rows",
-        "done",
-        "failed",
-        "reused",
-        "unfinished",
-        "not_started",
-        "bad",
-        "improved",
-        "unchanged",
-        "regressed",
-        "broken",
-    ),
-    0,
-)
-NO_ROWS = {
-    **NOTHING,
-    "seconds": 1.25,
-    "usage": Usage(),
-    "uplift": None,
-    "interval": None,
-    "mean_first": None,
-    "mean_best": None,
-}
-NO_ROWS |= {"stops": {}, "diagnoses": {}, "errors": {}, "by_iteration": ()}
 SUMMARIES = {
     "no row": ({}, ["rows 0 done", "score unknown", "paid: 0 calls, 0 tokens, 0 USD; 1.2 s"]),
     "everything finished before": (
-        {"rows": 3, "done": 2, "failed": 1, "reused": 3},
+        {"rows": RunRows(done=2, failed=1, reused=3)},
         [
             "rows 2 done, 1 failed (3 of them before)",
             (
@@ -475,47 +457,49 @@ SUMMARIES = {
     ),
     "much at once": (
         {
-            "rows": 3000,
-            "done": 2000,
-            "failed": 5,
-            "reused": 1000,
-            "unfinished": 4,
-            "not_started": 900,
-            "remaining": 100,
-            "bad": 2,
-            "blank": 1,
-            "improved": 1200,
-            "unsure": 3,
-            "unchanged": 790,
-            "regressed": 7,
-            "broken": 8,
-            "uplift": 0.125,
-            "interval": (-0.0625, 0.25),
-            "mean_first": 0.5,
-            "mean_best": 0.625,
-            "score_bases": {"by judge a": 1999, "by judge b": 1},
-            "stops": {"target": 1999, "not_started": 900, "gain": 1},
-            "diagnoses": {"noise": 3},
-            "errors": {"ConfigError": 1, "ModelError": 2, "OtherError": 2},
-            "reasons": {
-                "ConfigError": "no prompt",
-                "ModelError": "private text",
-                "OtherError": "other text",
-            },
-            "error_rows": {"ConfigError": "r1", "ModelError": "r2"},
+            "rows": RunRows(
+                done=2000,
+                failed=5,
+                reused=1000,
+                unfinished=4,
+                not_started=900,
+                remaining=100,
+                bad=2,
+                blank=1,
+                improved=1200,
+                unsure=3,
+                unchanged=790,
+                regressed=7,
+                broken=8,
+                cut_prompts=1,
+                stops={"target": 1999, "not_started": 900, "gain": 1},
+                diagnoses={"noise": 3},
+                errors={"ConfigError": 1, "ModelError": 2, "OtherError": 2},
+                error_examples={
+                    "ConfigError": ErrorExample("no prompt", "r1"),
+                    "ModelError": ErrorExample("private text", "r2"),
+                    "OtherError": ErrorExample("other text"),
+                },
+            ),
+            "scores": RunScores(
+                0.5, 0.625, 0.125, (-0.0625, 0.25), {"by judge a": 1999, "by judge b": 1}
+            ),
+            "spending": RunSpending.from_usage(
+                Usage(1000, None, None, cached_calls=20, cost=None),
+                cache_savings=0.5,
+                excess="2 calls more than the budget",
+                price=0.015,
+                price_unit="calls",
+            ),
+            "priors": RunPriors(
+                initial_tasks=1500,
+                refits=({"from": 300, "rows": 250},),
+                offered_rows=250,
+                saved_tasks=250,
+                second_looks=50,
+            ),
             "callback_errors": ("on_step raised KeyError",),
-            "cut_prompts": 1,
-            "price": 0.015,
-            "price_unit": "calls",
-            "initial_prior_tasks": 1500,
-            "prior_refits": ({"from": 300, "rows": 250},),
-            "prior_rows": 250,
-            "saved_prior_tasks": 250,
-            "second_looks": 50,
-            "excess": "2 calls more than the budget",
-            "usage": Usage(1000, None, None, cached_calls=20, cost=None),
-            "cache_savings": 0.5,
-            "end_reason": "budget",
+            "stop": "budget",
         },
         [
             "rows 2,000 done, 5 failed, 4 cut short, 1,000 not tried, 2 unreadable (1,000 of them before)",
@@ -543,22 +527,15 @@ SUMMARIES = {
     ),
     "scores by one judge": (
         {
-            "rows": 2,
-            "done": 2,
-            "reused": 1,
-            "uplift": 0.0,
-            "mean_first": 0.5,
-            "mean_best": 0.5,
-            "unchanged": 2,
-            "score_bases": {"by this judge": 2},
-            "stops": {"gain": 2},
-            "price": 250.0,
-            "price_unit": "tokens",
-            "priors": {"noise_sd": 0.1},
-            "prior_rows": 5,
-            "saved_prior_tasks": 9,
-            "usage": Usage(2, 300, 45, cached_calls=1, cost=0.25),
-            "cache_savings": None,
+            "rows": RunRows(done=2, reused=1, unchanged=2, stops={"gain": 2}),
+            "scores": RunScores(0.5, 0.5, 0.0, bases={"by this judge": 2}),
+            "spending": RunSpending.from_usage(
+                Usage(2, 300, 45, cached_calls=1, cost=0.25),
+                cache_savings=None,
+                price=250.0,
+                price_unit="tokens",
+            ),
+            "priors": RunPriors({"noise_sd": 0.1}, offered_rows=5, saved_tasks=9),
         },
         [
             "rows 2 done (1 of them before)",
@@ -578,12 +555,12 @@ def test_the_summary_of_a_run(figures, expected):
     """To the letter: what is 0 or unknown is left out, and with `quote_errors` a line has the
     message instead of the row.
     """
-    report = BatchReport(**NO_ROWS | figures)
+    report = BatchReport(**figures, seconds=1.25)
     assert report.summary(quote_errors=False) == expected
     whole = report.summary()
     assert [line for line in whole if line not in expected] == [
-        f"{kind}, for example: {why}"
-        for kind, why in report.reasons.items()
+        f"{kind}, for example: {example.message}"
+        for kind, example in report.rows.error_examples.items()
         if kind != "ConfigError"
     ]
     assert len(whole) == len(expected)
@@ -593,16 +570,16 @@ def test_the_summary_of_a_run(figures, expected):
     ("figures", "is_resumable"),
     [
         ({}, False),
-        ({"done": 1, "failed": 1, "bad": 1}, False),
-        ({"unfinished": 1}, True),
-        ({"not_started": 1}, True),
-        ({"end_reason": "budget"}, True),
-        ({"end_reason": "disk", "unfinished": 1, "journal_lost": True}, False),
+        ({"rows": RunRows(done=1, failed=1, bad=1)}, False),
+        ({"rows": RunRows(unfinished=1)}, True),
+        ({"rows": RunRows(not_started=1)}, True),
+        ({"stop": "budget"}, True),
+        ({"stop": "disk", "rows": RunRows(unfinished=1), "journal_lost": True}, False),
     ],
 )
 def test_whether_a_run_can_be_resumed(figures, is_resumable):
     """If something is left to do and the journal is there."""
-    report = BatchReport(**NO_ROWS | figures)
+    report = BatchReport(**figures)
     assert report.resumable is report.as_data()["resumable"] is is_resumable
 
 

@@ -47,7 +47,11 @@ async def test_unchanged_files_are_checked_once(tmp_path, passes):
     (tmp_path / "out.jsonl.errors.jsonl").unlink()
     again = await grade(source, tmp_path)
     assert len(passes) == 1
-    assert (again.rows, again.reused, again.bad) == (first.rows, 5, first.bad) == (5, 5, 1)
+    assert (
+        (again.rows.in_output, again.rows.reused, again.rows.bad)
+        == (first.rows.in_output, 5, first.rows.bad)
+        == (5, 5, 1)
+    )
     assert (tmp_path / "out.jsonl").read_bytes() == before
     assert (tmp_path / "out.jsonl.errors.jsonl").exists()
 
@@ -158,6 +162,6 @@ async def test_stopping_ends_the_digest(tmp_path, passes):
     )
     run.stop()
     report = await run.go()
-    assert report.end_reason == "interrupted"
+    assert report.stop == "interrupted"
     assert not passes
     assert not (tmp_path / "out.jsonl").exists()

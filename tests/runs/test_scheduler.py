@@ -350,7 +350,7 @@ async def test_an_answer_is_saved_before_the_next_call_of_its_row(tmp_path, monk
     )
     report = await run.go()
     calls = [i for i, what in enumerate(log) if what == "ask"]
-    assert (report.done, len(calls) > 1) == (1, True)
+    assert (report.rows.done, len(calls) > 1) == (1, True)
     for before, after in zip(calls, calls[1:], strict=False):
         between = log[before + 1 : after]
         assert "commit" in between[between.index("append") :]

@@ -4,7 +4,6 @@ the next attempt.
 
 import errno
 import os
-from dataclasses import dataclass
 from itertools import count
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ from test_secure_files import KINDS
 from disk_faults import CALLS, failing
 from redraft.errors import StoreError
 from redraft.gateway.request_store import RequestStore
+from redraft.runs import BatchReport
 from redraft.runs import files as run_files
 from redraft.storage import Journal, secure_files
 from redraft.storage.secure_files import PathLock
@@ -30,12 +30,6 @@ LINK_IS_UNKNOWN = (
     errno.EMLINK,
     errno.EINVAL,
 )
-
-
-@dataclass
-class Report:
-    message: str = "deleted"
-    journal_lost: bool = False
 
 
 def labels(path):
@@ -214,7 +208,7 @@ def test_copy_of_a_deleted_journal_that_fails_leaves_nothing(tmp_path, monkeypat
         files._watched = [run_files.WatchedFile.open("journal", journal.path)]
         journal.path.unlink()
         files.check_at_end()
-        report = files.with_advice(Report())
+        report = files.with_advice(BatchReport(stop_note="deleted"))
         files.close()
-        assert report.journal_lost and "the disk is full" in report.message
+        assert report.journal_lost and "the disk is full" in report.stop_note
         assert not journal.path.exists()

@@ -320,9 +320,9 @@ async def test_stored_priors_are_used_only_on_request(tmp_path, run_once):
         [replace(r, seconds=None) if hasattr(r, "seconds") else r for r in one.trace.records]
         for one in after
     ] == timeless[:2]
-    assert [one.metadata["priors"] for one in after] == [None, None]
+    assert [one.priors for one in after] == [None, None]
     assert [one.usage.calls for one in results] == [2, 2, 2]
-    assert [one.metadata["priors"] for one in results] == [useless.to_dict()] * 3
+    assert [one.priors for one in results] == [useless.to_dict()] * 3
 
 
 async def test_useless_refinement_is_not_paid_for():

@@ -404,7 +404,7 @@ def test_a_file_as_pandas_writes_it(tmp_path):
         editor=False,
     )
     assert json.loads((tmp_path / "o.jsonl").read_text())["best"] == "five"
-    assert report.done == 1
+    assert report.rows.done == 1
 
 
 def test_labelled_answers_in_a_cell(tmp_path):

@@ -114,11 +114,11 @@ def test_hostile_row_stops_no_batch(tmp_path, field, given_as):
     )
     bad = (
         [json.loads(line) for line in Path(f"{output}.errors.jsonl").read_text().splitlines()]
-        if report.bad
+        if report.rows.bad
         else []
     )
-    assert report.done + report.failed + report.bad == len(table)
-    assert len(bad) == report.bad
+    assert report.rows.done + report.rows.failed + report.rows.bad == len(table)
+    assert len(bad) == report.rows.bad
     places = {row["location"] for row in bad}
     assert not places & {"row:1", f"row:{len(table)}"}
     assert all(len(row["message"]) > 10 for row in bad)

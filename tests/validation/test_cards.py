@@ -336,7 +336,7 @@ async def test_untrusted_grader_gives_a_warning_or_an_error(tmp_path, content, s
         write_to_store(store, content())
     with pytest.warns(UntrustedGraderWarning, match="truthful.*redraft validate"):
         result = await run(store, "warn")
-    assert result.metadata["validation"]["truthful"]["status"] == status
+    assert result.validation["truthful"]["status"] == status
     with pytest.raises(ConfigError, match="truthful"):
         await run(store, "error")
 
@@ -349,7 +349,7 @@ async def test_trusted_grader_passes(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = await run(store, "error")
-    known = result.metadata["validation"]["truthful"]
+    known = result.validation["truthful"]
     assert known["status"] == "trusted"
     assert known["headline"]["value"] == 0.9
     assert "pairs.jsonl, 2026-01-02" in known["explanation"]
@@ -372,7 +372,7 @@ def short(text):
 async def test_deterministic_graders_need_no_card(tmp_path, grader):
     """It holds for requirements, computed graders and combinations of them."""
     result = await run(CardStore(tmp_path), "error", grader)
-    assert {s["status"] for s in result.metadata["validation"].values()} == {"deterministic"}
+    assert {s["status"] for s in result.validation.values()} == {"deterministic"}
 
 
 class ModelFree:
@@ -395,7 +395,7 @@ async def test_custom_code_needs_a_card(tmp_path, grader):
     _panel, graders = run_session.resolve_panel(())
     write_to_store(CardStore(tmp_path), card(graders.fingerprint("short"), grader="short"))
     result = await run(CardStore(tmp_path), "error", grader)
-    assert result.metadata["validation"]["short"]["status"] == "trusted"
+    assert result.validation["short"]["status"] == "trusted"
 
 
 async def test_card_of_recordings_does_not_count_for_a_live_grader(tmp_path):
@@ -409,7 +409,7 @@ async def test_weight_and_repeats_do_not_enter_the_fingerprint(tmp_path):
     """They belong to the panel and not to the grader."""
     write_to_store(CardStore(tmp_path), card(mark_of()))
     result = await run(CardStore(tmp_path), "error", with_weight(JUDGE, 2))
-    assert result.metadata["validation"]["truthful"]["status"] == "trusted"
+    assert result.validation["truthful"]["status"] == "trusted"
 
 
 async def test_without_a_trust_check_no_card_is_read(tmp_path):
@@ -417,7 +417,7 @@ async def test_without_a_trust_check_no_card_is_read(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "card.json").write_text("not a card")
     result = await run(CardStore(tmp_path), "off")
-    assert result.metadata["validation"] == {}
+    assert result.validation == {}
     with (
         pytest.warns(UntrustedGraderWarning),
         pytest.warns(UserWarning, match="a card is left out.*not a validation card"),
@@ -455,7 +455,7 @@ async def test_card_with_the_most_rows_decides(tmp_path):
     write_to_store(store, card(mark_of(), CHANCE, data="few.jsonl", rows=20))
     write_to_store(store, card("recorded", CHANCE, data="old.jsonl", rows=9000))
     result = await run(store, "error")
-    assert result.metadata["validation"]["truthful"]["status"] == "trusted"
+    assert result.validation["truthful"]["status"] == "trusted"
 
 
 async def test_invalid_trust_setting_is_rejected():

@@ -99,23 +99,22 @@ def test_figures_are_those_of_the_report(journal, index):
     assert figures.uplift == pytest.approx(report.uplift.mean)
     assert figures.interval == pytest.approx(report.uplift.interval)
     assert figures.changes == {
-        "improved": report.improved,
-        "unsure": report.unsure,
-        "unchanged": report.unchanged,
-        "worse": report.regressed,
+        "improved": report.counts["improved"],
+        "unsure": report.counts["unsure"],
+        "unchanged": report.counts["unchanged"],
+        "worse": report.counts["regressed"],
     }
-    assert (figures.stops, figures.errors) == (dict(report.stops), dict(report.errors))
+    assert (figures.stops, figures.errors) == (
+        dict(report.stops),
+        dict(report.errors),
+    )
     assert sum(figures.histogram) == report.uplift.n == figures.scored
     for iteration in figures.by_iteration:
-        expected = report.iterations[iteration.n].as_data(iteration.n)
-        assert (iteration.rows, iteration.calls) == (expected["rows"], expected["calls"])
+        expected = report.iterations[iteration.n].report(iteration.n)
+        assert (iteration.rows, iteration.calls) == (expected.rows, expected.calls)
         for name in ("gain", "cost", "calls_per_point", "usd_per_point"):
-            value = getattr(iteration, name)
-            assert (
-                value is None
-                if expected[name] is None
-                else isclose(value, expected[name], rel_tol=1e-9)
-            ), name
+            value, wanted = getattr(iteration, name), getattr(expected, name)
+            assert value is None if wanted is None else isclose(value, wanted, rel_tol=1e-9), name
 
 
 KEYS = {

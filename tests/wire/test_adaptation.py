@@ -307,7 +307,7 @@ async def test_resumed_batch_remembers_rejections(faults, tmp_path):
     with Journal(tmp_path / "j") as journal:
         assert journal.run("r").metadata["capabilities"]
     report = await batch(rows, None, f"{faults.url}#m", JUDGE, **settings)
-    assert report.done == 6
+    assert report.rows.done == 6
     later = [request_features(sent) for sent in faults.requests[learned:]]
     assert later
     assert all(

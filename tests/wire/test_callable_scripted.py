@@ -166,4 +166,4 @@ async def test_a_batch_again_with_an_object_that_has_an_identity_makes_no_calls(
         report = await redraft.batch(
             [{"prompt": "q"}], tmp_path / "out.jsonl", Named(), "contains:text"
         )
-        assert report.reused == reused
+        assert report.rows.reused == reused

@@ -88,7 +88,7 @@ async def test_judge_error_is_the_cause_of_the_grading_error(faults, judge):
     """
     faults.says(BUSY)
     result = await refine("q", ScriptedModel(["a"]), judge, Chat("m", faults.url), retries=0)
-    assert (result.value, result.score) == ("a", None) and "no, 429" in result.metadata["note"]
+    assert (result.value, result.score) == ("a", None) and "no, 429" in result.stop_note
     with pytest.raises(GradingError, match="no, 429") as caught:
         await grade(("q", "a"), judge, Chat("m", faults.url), retries=0)
     assert error_details(caught.value.__cause__) == (RateLimitError, 429, 7, True)

@@ -157,7 +157,7 @@ async def test_batch_and_grade(proxy, tmp_path):
     report = await redraft.batch(
         rows, output, proxy.model(), [WORDS, JUDGE], proxy.model(), **ONCE, max_tokens=40
     )
-    assert (report.done, report.failed) == (6, 0), report
+    assert (report.rows.done, report.rows.failed) == (6, 0), report
     assert all(0 <= json.loads(line)["best_score"] <= 1 for line in output.read_text().splitlines())
     graded = await redraft.grade(("Say a word.", "A word."), JUDGE, proxy.model())
     assert 0 <= graded.score <= 1

@@ -198,7 +198,7 @@ async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
             "q", redraft.ScriptedModel([LONG]), judge, Chat("m", faults.url), max_iterations=0
         )
     assert (result.value.strip(), result.score) == (LONG.strip(), None)
-    assert "the server cut the prompt" in result.metadata["note"]
+    assert "the server cut the prompt" in result.stop_note
     assert len(faults.requests) == 1
     with pytest.raises(GradingError, match="has not seen all of the question") as caught:
         await redraft.grade(("q", LONG), judge, Chat("m", faults.url))
@@ -250,7 +250,7 @@ async def test_a_row_has_the_note(faults, tmp_path):
         sorted(note or "" for note in notes)[0] == ""
         and sum("the server cut the prompt: it read" in (n or "") for n in notes) == 2
     )
-    assert report.cut_prompts == report.as_data()["cut_prompts"] == 2
+    assert report.rows.cut_prompts == report.as_data()["cut_prompts"] == 2
     assert "prompts cut by the server: 2 rows" in report.summary()
 
 

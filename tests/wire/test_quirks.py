@@ -219,13 +219,13 @@ async def batch(stage, key, quirk, face, folder):
             [{"prompt": QUESTION, "response": "A bit."}], output, False, JUDGE, model, **ONCE
         )
     (row,) = map(json.loads, output.read_text().splitlines())
-    if report.done != 1:
+    if report.rows.done != 1:
         return Outcome(
-            failed=True, error=next(iter(report.errors), report.end_reason), words=row["error"]
+            failed=True, error=next(iter(report.rows.errors), report.stop), words=row["error"]
         )
     if face.role == "judge":
-        return Outcome(score=row["best_score"], usage=counted(report.usage))
-    return Outcome(row["best"], usage=counted(report.usage))
+        return Outcome(score=row["best_score"], usage=counted(report.spending.usage))
+    return Outcome(row["best"], usage=counted(report.spending.usage))
 
 
 async def ask_gateway(stage, quirk, face):

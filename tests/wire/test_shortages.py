@@ -419,12 +419,12 @@ async def test_rows_that_fail_for_a_shortage_are_redone(tmp_path):
     """
     model, grader = ScriptedModel(["fine"] * 9), ShortGrader(10**6)
     first = await batch([{"prompt": "q"}], tmp_path / "out.jsonl", model, grader)
-    assert (first.done, first.failed, first.unfinished) == (0, 0, 1)
+    assert (first.rows.done, first.rows.failed, first.rows.unfinished) == (0, 0, 1)
     assert "ShortageError: " in (tmp_path / "out.jsonl").read_text()
-    assert first.errors == {"ShortageError": 1}
+    assert first.rows.errors == {"ShortageError": 1}
     grader.times = 0
     second = await batch([{"prompt": "q"}], tmp_path / "out.jsonl", model, grader)
-    assert (second.done, second.failed, second.unfinished) == (1, 0, 0)
+    assert (second.rows.done, second.rows.failed, second.rows.unfinished) == (1, 0, 0)
 
 
 async def test_rows_whose_calls_find_no_room_are_redone(faults, tmp_path, monkeypatch):
@@ -439,7 +439,7 @@ async def test_rows_whose_calls_find_no_room_are_redone(faults, tmp_path, monkey
     report = await batch(
         rows, tmp_path / "o.jsonl", Chat("m", faults.url), lambda text: 1.0, retries=0
     )
-    assert (report.done, report.failed, report.unfinished, report.end_reason) == (
+    assert (report.rows.done, report.rows.failed, report.rows.unfinished, report.stop) == (
         0,
         0,
         len(rows),

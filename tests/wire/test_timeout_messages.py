@@ -55,7 +55,7 @@ async def test_deadline_error_names_the_silent_endpoint(faults, who):
     else:
         result = await refine("q", **WAITS[who](url), deadline=1)
         assert (result.value, result.score, str(result.stop)) == ("a", None, "deadline")
-        assert result.metadata["note"].startswith(f"{message}; ") and KEY not in repr(result)
+        assert result.stop_note.startswith(f"{message}; ") and KEY not in repr(result)
 
 
 @pytest.mark.parametrize("who", WAITS)
@@ -72,7 +72,7 @@ async def test_a_wait_that_ends_after_the_deadline_is_an_error_at_once(faults, w
     else:
         result = await refine("q", **WAITS[who](url), deadline=10)
         assert (result.value, result.score, str(result.stop)) == ("a", None, "failed")
-        said, shown = result.metadata["note"], repr(result)
+        said, shown = result.stop_note, repr(result)
     assert "wait 1 min 40 s" in said and faults.host in said and KEY not in said + shown
     assert len(faults.requests) == (2 if who == "jury" else 1)
 
@@ -91,7 +91,7 @@ async def test_interrupted_result_names_the_silent_endpoint(faults):
     faults.says(fs.good("first"), never)
     [result] = await refine_many(["q"], Chat("m", faults.url), lambda text: 0.5, deadline=5)
     told = f"no answer from {faults.url} (model m) before the deadline of 5 s"
-    assert (result.value, result.stop, result.metadata["note"]) == ("first", "deadline", told)
+    assert (result.value, result.stop, result.stop_note) == ("first", "deadline", told)
     assert told in result.summary()
 
 
@@ -109,7 +109,7 @@ async def test_timeout_names_the_silent_endpoint(faults, who):
             "a",
             None,
             "failed",
-        ) and told in result.metadata["note"]
+        ) and told in result.stop_note
 
 
 async def test_batch_rows_name_the_silent_endpoint(faults, tmp_path):
@@ -119,5 +119,5 @@ async def test_batch_rows_name_the_silent_endpoint(faults, tmp_path):
         [{"prompt": "q"}], tmp_path / "out.jsonl", Chat("m", faults.url), "no_commas", deadline=1
     )
     told = f"no answer from {faults.url} (model m) before the deadline of 1 s"
-    assert (report.end_reason, report.message) == ("deadline", told)
+    assert (report.stop, report.stop_note) == ("deadline", told)
     assert told in (tmp_path / "out.jsonl").read_text()

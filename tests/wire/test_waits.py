@@ -269,8 +269,8 @@ async def test_a_used_up_quota_ends_a_batch(faults, tmp_path):
     report = await redraft.batch(
         rows, tmp_path / "out.jsonl", Chat("m", faults.url), "words:1-50", max_iterations=0
     )
-    assert (report.end_reason, report.failed, report.done) == ("fatal", 0, 0)
-    assert "status 429" in report.message and FREE_MODELS not in report.message
+    assert (report.stop, report.rows.failed, report.rows.done) == ("fatal", 0, 0)
+    assert "status 429" in report.stop_note and FREE_MODELS not in report.stop_note
     assert len(faults.requests) <= 16
 
 

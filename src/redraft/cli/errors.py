@@ -27,7 +27,7 @@ from ..errors import (
 from ..graders import entries
 from ..loop.records import StopReason
 from ..models.server_errors import is_out_of_credit
-from ..result import Result, conclusion_error, error_data, is_graded
+from ..result import Result, conclusion_error, is_graded
 from ..storage.secure_files import data_dir
 from . import output
 from .exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, USAGE
@@ -82,7 +82,8 @@ def warn_if_ungraded(result: Result) -> None:
 
 def error_event(error: RedraftError) -> dict[str, Any]:
     """Return an error as plain data, in the words of the command line."""
-    return {**error_data(error), "message": output.in_options(str(error))}
+    message = output.in_options(str(error))
+    return {"error": type(error).__name__, "message": message, **error.details}
 
 
 def report_error(error: Exception) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, StoreError
 from ..storage.journal import Journal, RunInfo, is_file_of_run, run_name
 from .output import warning
+
+if TYPE_CHECKING:
+    from ..runs import BatchReport
 
 SUFFIX = ".journal"
 
@@ -21,7 +24,21 @@ class StoredRun:
     info: RunInfo
 
     def as_data(self) -> dict[str, Any]:
-        return {"journal": str(self.path), **asdict(self.info)}
+        """Return plain data: the journal, the run and its metadata, with the report in its present
+        form.
+        """
+        data = {"journal": str(self.path), **asdict(self.info)}
+        if report := self.report:
+            data["metadata"]["report"] = report.as_data()
+        return data
+
+    @property
+    def report(self) -> BatchReport | None:
+        """The last report of the run; None if it has none yet. Raises StoreError."""
+        from ..runs import BatchReport
+
+        data = self.info.metadata.get("report")
+        return BatchReport.from_data(data) if data else None
 
     def writes(self, name: str) -> bool:
         """Whether this is the output of the run: the file of that path, or the one beside the

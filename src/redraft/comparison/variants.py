@@ -173,8 +173,8 @@ class ComparisonRun:
                 },
             ),
         )
-        self.usage += report.usage
-        if report.end_reason or report.unfinished or report.not_started:
+        self.usage += report.spending.usage
+        if report.stop or report.rows.unfinished or report.rows.not_started:
             _raise_early_end(report, label, self.usage)
         return report
 
@@ -414,11 +414,10 @@ def _budget_left(budget: Budget, used: Usage) -> Budget:
 
 def _raise_early_end(report: BatchReport, label: str, usage: Usage) -> None:
     """Raise the error of a run that ended early: half a run is no result to compare."""
-    reason = report.end_reason or (
-        "budget" if report.not_started or report.unfinished else "interrupted"
-    )
+    rows = report.rows
+    reason = report.stop or ("budget" if rows.not_started or rows.unfinished else "interrupted")
     message = (
-        f"the run of {label!r} ended early: {report.message or reason}; the same call resumes it"
+        f"the run of {label!r} ended early: {report.stop_note or reason}; the same call resumes it"
     )
     error: RedraftError = (
         BudgetExhaustedError(message, usage=usage)

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from .learning import LearnedPriors, LearnedValue, calibrate, calibrate_sync
     from .preview import BatchPreview
     from .progress import BatchProgress
-    from .report import BatchReport
+    from .report import (
+        BatchReport,
+        ErrorExample,
+        IterationReport,
+        RunPriors,
+        RunRows,
+        RunScores,
+        RunSpending,
+    )
 else:
     __getattr__ = attribute_loader(
         __name__,
@@ -40,10 +48,16 @@ else:
             "BatchReport": "report",
             "BatchRun": "api",
             "BatchSettings": "config",
+            "ErrorExample": "report",
             "ForecastRange": "forecast",
+            "IterationReport": "report",
             "LearnedPriors": "learning",
             "LearnedValue": "learning",
             "RunForecast": "forecast",
+            "RunPriors": "report",
+            "RunRows": "report",
+            "RunScores": "report",
+            "RunSpending": "report",
             "batch": "api",
             "batch_sync": "api",
             "calibrate": "learning",
@@ -58,10 +72,16 @@ __all__ = [
     "BatchRun",
     "BatchSettings",
     "EndpointLimits",
+    "ErrorExample",
     "ForecastRange",
+    "IterationReport",
     "LearnedPriors",
     "LearnedValue",
     "RunForecast",
+    "RunPriors",
+    "RunRows",
+    "RunScores",
+    "RunSpending",
     "batch",
     "batch_sync",
     "calibrate",

@@ -243,7 +243,7 @@ class BatchRun:
         """Return the report of a run that was stopped before its job was open."""
         self._progress.finish("interrupted")
         return build_report(
-            self._progress, ReportBuilder(), run=self.config.name, end_reason="interrupted"
+            self._progress, ReportBuilder(), run=self.config.name, stop="interrupted"
         )
 
     async def _load(self, *, list_errors: bool = False) -> tuple[BatchDataset, DatasetSummary]:

@@ -210,38 +210,43 @@ class BatchConfig(BatchFields):
         """Raise ConfigError for an output or errors file that this run did not write. `known`: the
         metadata of the run.
         """
-        files = {"output": self.output, "errors": self.errors}
-        for what, name in files.items():
+        for what, name in (("output", self.output), ("errors", self.errors)):
             if name is None or name == STDOUT:
                 continue
             if any(_is_same_file(source, name) for source in sources):
                 raise ConfigError(f"{what} {name!r} is one of the input files: name another")
             earlier = (known or {}).get(what)
-            is_same = earlier is not None and is_file_of_run(earlier, name, self.journal)
-            if what == "output" and earlier is not None and not is_same:
-                raise ConfigError(
-                    f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes "
-                    f"{earlier!r}: give this run another name (--name)"
-                )
-            if what == "errors" and self.has_unsafe_errors_path:
-                raise ConfigError(
-                    f"errors {name!r} is not a file, or a link out of its folder: remove it, or "
-                    "name another (--errors)"
-                )
-            if what == "errors" and lists_errors(Path(name)):
-                continue
-            if what == "output" and self.overwrite:
-                continue
-            if not is_same and Path(name).is_file() and Path(name).stat().st_size:
-                replace_it = (
-                    "replace it with overwrite (--overwrite)"
-                    if what == "output"
-                    else "remove this one"
-                )
-                raise ConfigError(
-                    f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no "
-                    f"run {self.name!r} that wrote it: name another file, or {replace_it}"
-                )
+            is_own = earlier is not None and is_file_of_run(earlier, name, self.journal)
+            if what == "output":
+                self._check_output(name, earlier, is_own=is_own)
+            else:
+                self._check_errors(name, is_own=is_own)
+
+    def _check_output(self, name: str, earlier: str | None, *, is_own: bool) -> None:
+        if earlier is not None and not is_own:
+            raise ConfigError(
+                f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes "
+                f"{earlier!r}: give this run another name (--name)"
+            )
+        if not (is_own or self.overwrite):
+            self._check_is_new("output", name, "replace it with overwrite (--overwrite)")
+
+    def _check_errors(self, name: str, *, is_own: bool) -> None:
+        if self.has_unsafe_errors_path:
+            raise ConfigError(
+                f"errors {name!r} is not a file, or a link out of its folder: remove it, or "
+                "name another (--errors)"
+            )
+        if not (is_own or lists_errors(Path(name))):
+            self._check_is_new("errors", name, "remove this one")
+
+    def _check_is_new(self, what: str, name: str, advice: str) -> None:
+        """Raise ConfigError for a file that exists and is not empty."""
+        if Path(name).is_file() and Path(name).stat().st_size:
+            raise ConfigError(
+                f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no "
+                f"run {self.name!r} that wrote it: name another file, or {advice}"
+            )
 
     @property
     def has_unsafe_errors_path(self) -> bool:

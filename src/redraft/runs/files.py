@@ -256,48 +256,43 @@ class RunFiles:
             self.scheduler.replace_end("disk", str(folder or losses[0]))
 
     def with_advice(self, report: BatchReport) -> BatchReport:
-        """Return the report with advice about lost files. A deleted journal is still open, so it is
-        copied to a new file.
-        """
+        """Return the report with advice about lost files."""
         if not self._losses:
             return report
-        deleted = [
-            loss for loss in self._losses if loss.label == "journal" and loss.change != "moved"
-        ]
+        advice, is_lost = self._advice()
+        if not is_lost:
+            advice += " the same command resumes"
+        return replace(report, stop_note=f"{report.stop_note}{advice}", journal_lost=is_lost)
+
+    def _advice(self) -> tuple[str, bool]:
+        """Return what became of the journal, and whether it is lost. A deleted one is still open,
+        so it is saved.
+        """
+        lost = [loss for loss in self._losses if loss.label == "journal" and loss.change != "moved"]
         path = self.journal.path
-        if not deleted:
+        if not lost:
             moved = any(loss.change == "moved" for loss in self._losses)
-            how = "; move it back, and" if moved else ": everything is in the journal, and"
-            return replace(report, message=f"{report.message}{how} the same command resumes")
+            return "; move it back, and" if moved else ": everything is in the journal, and", False
         # SQLite's log beside the journal, which is written into the journal when that is closed
-        if deleted[0].path != path:
-            return replace(
-                report,
-                message=(
-                    f"{report.message}: nothing was lost from the journal, and the same command "
-                    "resumes"
-                ),
-            )
-        place = None
+        if lost[0].path != path:
+            return ": nothing was lost from the journal, and", False
         try:
-            place = create_rescue_file(path)
-            self.journal.copy(place)
+            place = self._rescue_journal()
         except (OSError, StoreError) as error:
-            if place:  # a part of a journal stops a new run
-                place.unlink(missing_ok=True)
-            return replace(
-                report,
-                message=(
-                    f"{report.message}, and it could not be saved ({error}): a new run starts over"
-                ),
-                journal_lost=True,
-            )
-        how = (
-            "it was written again, and"
-            if place == path
-            else f"its content is in {str(place)!r}: move that to its place, and"
-        )
-        return replace(report, message=f"{report.message}; {how} the same command resumes")
+            return f", and it could not be saved ({error}): a new run starts over", True
+        if place == path:
+            return "; it was written again, and", False
+        return f"; its content is in {str(place)!r}: move that to its place, and", False
+
+    def _rescue_journal(self) -> Path:
+        """Copy the journal to a new file, and return its path. Raises OSError and StoreError."""
+        place = create_rescue_file(self.journal.path)
+        try:
+            self.journal.copy(place)
+        except BaseException:
+            place.unlink(missing_ok=True)  # a part of a journal stops a new run
+            raise
+        return place
 
     def close(self) -> None:
         """Close the handles of the watched files."""

@@ -32,8 +32,9 @@ from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
 from .completion import (
     completion_data,
     completion_digest,
+    count_as_finished,
     is_complete,
-    restore_completion,
+    reuse_report,
     saved_completion,
 )
 from .config import STDOUT, BatchConfig
@@ -48,7 +49,7 @@ from .online_priors import (
     second_look_rows,
 )
 from .progress import BatchProgress
-from .report import BatchReport, ReportBuilder, build_report
+from .report import BatchReport, ReportBuilder, RunPriors, build_report
 from .row_key import RowKeys
 from .runner import RowPolicy, RowRunner
 from .saved_summary import summary_data
@@ -107,7 +108,8 @@ class BatchJob:
     online_priors: OnlinePriors | None = field(default=None, init=False)
     processor: RowProcessor | None = field(default=None, init=False)
     report_builder: ReportBuilder = field(default_factory=ReportBuilder, init=False)
-    _was_complete: bool = field(default=False, init=False)
+    # of the complete run, if nothing has changed since
+    _complete_report: BatchReport | None = field(default=None, init=False)
     _noted_spent: Mapping[str, float] | None = field(default=None, init=False)
 
     def __post_init__(self, endpoints: Endpoints) -> None:
@@ -159,7 +161,7 @@ class BatchJob:
             ):
                 self.scheduler.end("budget", budget_error)
             report = self._finish(files, executor)
-            await self._keep_completion()
+            await self._keep_completion(report)
             return await self._save_priors(report, say)
         except asyncio.CancelledError as error:
             if report is None:
@@ -178,8 +180,8 @@ class BatchJob:
             await executor.work(self)
 
     async def _is_complete(self) -> bool:
-        """Return whether an earlier start has completed this run; if so, keep its output, and take
-        its figures for the report.
+        """Return whether an earlier start has completed this run; if so, keep its output and its
+        report.
         """
         saved = (
             None
@@ -193,12 +195,11 @@ class BatchJob:
         except asyncio.CancelledError:
             self.output.keep()  # no row was read: what is there stays
             raise
-        if (
-            digest != saved.get("digest")
-            or (builder := restore_completion(saved, self.progress)) is None
-        ):
+        saved_digest, report = saved
+        if digest != saved_digest:
             return False
-        self.report_builder, self._was_complete = builder, True
+        self._complete_report = report
+        count_as_finished(self.progress, report)
         self.output.keep()
         return True
 
@@ -346,30 +347,28 @@ class BatchJob:
         self.progress.finish(reason or "finished")
         if executor.has_one_price:
             self.show_price()
-        priors = plan_traits(self.plan).priors
         report = build_report(
             self.progress,
             self.report_builder,
+            blank=self.summary.blank,
+            excess=self.session.models.budget_tracker.excess,
+            priors=self._priors_report(),
+            stop=reason,
+            stop_note=self.scheduler.message,
             run=self.config.name,
-            end_reason=reason,
-            message=self.scheduler.message,
             output=self.config.output,
             journal=str(self.config.journal),
-            excess=self.session.models.budget_tracker.excess,
             callback_errors=CallbackErrors(self.session.callback_errors).texts,
-            priors=None if priors == Priors() else priors.to_dict(),
-            initial_prior_tasks=priors.tasks,
-            prior_refits=self.online_priors.schedule.summary if self.online_priors else (),
-            blank=self.summary.blank,
-            second_looks=self.online_priors.second_looks if self.online_priors else 0,
         )
+        if self._complete_report:
+            report = reuse_report(report, self._complete_report)
         with suppress(StoreError):
             self._note_spent()
             self.budget.note_end(
                 any_processed=bool(self.progress.processed_rows), complete=not reason
             )
             if (
-                not (reason or self._was_complete)
+                not (reason or self._complete_report)
                 and self.config.limit is None
                 and self.config.pilot is None
             ):  # rows that this run has not seen are no longer in the input
@@ -380,13 +379,22 @@ class BatchJob:
         files.close()
         return report
 
-    async def _keep_completion(self) -> None:
-        """Save the figures of a complete run, by which a later start need not read its rows."""
-        if self._was_complete or self.scheduler.reason or not is_complete(self.progress):
+    def _priors_report(self) -> RunPriors:
+        priors, online = plan_traits(self.plan).priors, self.online_priors
+        return RunPriors(
+            None if priors == Priors() else priors.to_dict(),
+            priors.tasks,
+            online.schedule.summary if online else (),
+            online.second_looks if online else 0,
+        )
+
+    async def _keep_completion(self, report: BatchReport) -> None:
+        """Save the report of a complete run, by which a later start need not read its rows."""
+        if self._complete_report or self.scheduler.reason or not is_complete(self.progress):
             return
         if digest := await asyncio.to_thread(self._digest):
             with suppress(StoreError):
-                self.note(completion=completion_data(digest, self.progress, self.report_builder))
+                self.note(completion=completion_data(digest, report))
 
     def _note_spent(self) -> None:
         """Save what was spent, for a later process. With a budget the tracker saves every change
@@ -424,7 +432,8 @@ class BatchJob:
             return report
         if saved is None:
             return report
-        report = replace(report, prior_rows=saved[0], saved_prior_tasks=saved[1].tasks)
+        priors = replace(report.priors, offered_rows=saved[0], saved_tasks=saved[1].tasks)
+        report = replace(report, priors=priors)
         with suppress(StoreError):
             self.note(report=report.as_data())
         return report

@@ -37,7 +37,7 @@ from ..session.session import Session
 from ..settings import CalibrationSettings, Settings, check_names
 from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from ..usage import NO_USAGE, Usage
-from .preview import calls_per_grade, calls_per_task
+from .preview import calls_by_grader, calls_per_task
 
 SHIPPED = Priors()
 MIN_TASKS = 8  # priors of fewer tasks are not saved
@@ -340,20 +340,11 @@ def calls_for_one_task(session: Session) -> int:
     first one.
     """
     panel, roles = session.common_panel()
-    grades = {
-        grader.name: calls_per_grade(roles.traits[grader.name])
-        for grader in panel
-        if not grader.compares
-    }
-    per_text = 1 + sum(
-        grader.repeats * grades[grader.name] for grader in panel if not grader.compares
-    )
+    calls = calls_by_grader(session)
+    per_text = 1 + sum(calls[grader.name] for grader in panel if not grader.compares)
     judges = [judge for judge, _ in llm_graders(panel)]
-    looks = (
-        sum(grades[judge.name] for judge in judges)
-        if all(judge.repeats == 1 for judge in judges)
-        else 0
-    )
+    is_repeated = any(judge.repeats > 1 for judge in judges)
+    looks = 0 if is_repeated else sum(calls[judge.name] for judge in judges)
     return 2 * per_text + looks + sum(map(calls_per_task, roles.traits.values()))
 
 

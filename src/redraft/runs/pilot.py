@@ -53,7 +53,7 @@ def choose_pilot(job: BatchJob, size: int) -> None:
 
 def with_forecast(report: BatchReport, job: BatchJob) -> BatchReport:
     """Return the report of a pilot with the forecast. It has none if the pilot ended early."""
-    if report.end_reason or not isinstance(job.rows, PilotRows) or not job.rows.ids:
+    if report.stop or not isinstance(job.rows, PilotRows) or not job.rows.ids:
         return report
     ids, name = list(job.rows.ids.values()), job.config.name
     infos = job.journal.rows_by_id(name, ids)
@@ -67,8 +67,8 @@ def with_forecast(report: BatchReport, job: BatchJob) -> BatchReport:
         job.summary.total - len(ids),
         concurrency=_concurrency(job, report, sampled),
         limit=job.session.options.max_in_flight,
-        uplift=report.uplift,
-        interval=report.interval,
+        uplift=report.scores.uplift,
+        interval=report.scores.uplift_interval,
     )
     return replace(report, forecast=forecast)
 
@@ -80,7 +80,7 @@ def _concurrency(job: BatchJob, report: BatchReport, sampled: list[PilotRow]) ->
     run = job.journal.run(job.config.name)
     saved = run.metadata.get(CONCURRENCY) if run else None
     busy = sum(row.seconds or 0.0 for row in sampled)
-    if not report.reused and report.seconds > 0 and busy > 0:
+    if not report.rows.reused and report.seconds > 0 and busy > 0:
         saved = busy / report.seconds
         job.note(**{CONCURRENCY: saved})
     return float(saved) if isinstance(saved, int | float) else None

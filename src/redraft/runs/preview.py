@@ -378,6 +378,29 @@ def estimate_usage(
     """
     if session.options.plan is not None:
         return None
+    steps = expected_steps(session, plan, summary, rows)
+    for name, n in (looks or {}).items():
+        steps["grade", name] += n
+    usages = [_priced_usage(kind, n, session, summary) for kind, n in steps.items()]
+    total = sum(usages, NO_USAGE)
+    return ExpectedUsage(round(total.calls), round(total.tokens or 0), total.cost)
+
+
+def _priced_usage(kind: StepKind, n: float, session: Session, summary: DatasetSummary) -> Usage:
+    """Return the usage of `n` steps of a kind with its cost in USD; None if the price is
+    unknown.
+    """
+    usage, (_, roles) = expected_usage(kind, n, session, summary), session.common_panel()
+    client = roles.judges[kind[1]] if kind[1] else roles.writer
+    if not usage.calls:
+        return NO_USAGE
+    return usage.with_cost(client.price.cost(usage) if client and client.price else None)
+
+
+def expected_steps(
+    session: Session, plan: Plan, summary: DatasetSummary, rows: int
+) -> defaultdict[StepKind, float]:
+    """Return the expected number of steps of each kind that call a model, for a number of rows."""
     panel, roles = session.common_panel()
     with_response = rows * summary.with_response / max(1, summary.total)
     steps: defaultdict[StepKind, float] = defaultdict(float)
@@ -390,24 +413,7 @@ def estimate_usage(
         if not grader.compares and roles.traits[grader.name].makes_calls:
             more = (summary.responses - summary.with_response) / summary.total
             steps["grade", grader.name] += rows * more * grader.repeats
-    for name, n in (looks or {}).items():
-        steps["grade", name] += n
-    usages = [(kind, expected_usage(kind, n, session, summary)) for kind, n in steps.items()]
-    clients = [
-        (roles.judges[by] if by else roles.writer, usage)
-        for (_, by), usage in usages
-        if usage.calls
-    ]
-    costs = [
-        client.price.cost(usage) if client and client.price else None for client, usage in clients
-    ]
-    known = [cost for cost in costs if cost is not None]
-    total = sum((usage for _, usage in clients), NO_USAGE)
-    return ExpectedUsage(
-        round(total.calls),
-        round(total.tokens or 0),
-        sum(known) if len(known) == len(costs) else None,
-    )
+    return steps
 
 
 def steps_per_row(
@@ -420,12 +426,7 @@ def steps_per_row(
         for grader in panel
         if not grader.model_free or traits[grader.name].makes_calls
     }
-    judges = {name: grader for name, grader in callers.items() if not grader.model_free}
-    priors = plan_traits(plan).priors
-    if not judges:
-        priors = priors_with_even_odds(session.options.target_score)
-    tasks = simulate_tasks(priors, judges.values(), Random(0), with_response=with_response)
-    traces = [run_to_end(trace, plan, task) for task, trace in tasks]
+    traces = _simulated_traces(session, plan, callers.values(), with_response=with_response)
     steps: defaultdict[StepKind, float] = defaultdict(float)
     for kind in filter(None, (_step_kind(record) for trace in traces for record in trace.records)):
         steps[kind] += 1
@@ -437,6 +438,17 @@ def steps_per_row(
             len(traces) * calls_per_task(traits[name]) / max(1, calls_per_grade(traits[name]))
         )
     return {kind: n / len(traces) for kind, n in steps.items() if not kind[1] or kind[1] in callers}
+
+
+def _simulated_traces(
+    session: Session, plan: Plan, callers: Iterable[PanelGrader], *, with_response: bool
+) -> list[Trace]:
+    """Return the traces of simulated tasks, graded by those of these graders that are judges."""
+    judges = [grader for grader in callers if not grader.model_free]
+    even = priors_with_even_odds(session.options.target_score)
+    priors = plan_traits(plan).priors if judges else even
+    tasks = simulate_tasks(priors, judges, Random(0), with_response=with_response)
+    return [run_to_end(trace, plan, task) for task, trace in tasks]
 
 
 def priors_with_even_odds(target: float) -> Priors:

@@ -18,14 +18,14 @@ ROW_COUNTS = (
     "read",
     "done",
     "failed",
-    "reused",
     "unfinished",
     "not_started",
-    "bad",
     "remaining",
+    "reused",
+    "bad",
     "under_way",
 )
-CALL_COUNTS = ("in_flight", "limit")
+SCHEMA = 2  # of the form of progress and report: raise it with every change of what is written
 WINDOW = 30.0  # seconds over which the rate is measured
 
 
@@ -58,7 +58,7 @@ class BatchProgress:
     `reused` rows were finished by an earlier run; they also count in `done` and `failed`.
     `unfinished` rows were cut short, and their best answer so far is in the output. `state` is
     "reading", "running", "stopping", or a message about endpoints that are not called now; at the
-    end it is "finished" or the reason why the run ended early (see `BatchReport.end_reason`). If
+    end it is "finished" or the reason why the run ended early (see `BatchReport.stop`). If
     rows share a budget, a step must be expected to raise the score by `price` for each `price_unit`
     of its cost.
     """
@@ -189,20 +189,24 @@ class BatchProgress:
         return cost * (1 + remaining / self.processed_rows)
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return plain data for JSON."""
+        """Return plain data for JSON, in the parts and with the names of a `BatchReport`."""
         usage = self.usage
         return {
+            "schema": SCHEMA,
             "state": self.state,
-            **{name: getattr(self, name) for name in (*ROW_COUNTS, *CALL_COUNTS)},
-            "calls": self.calls,
-            "cached_calls": usage.cached_calls,
-            "tokens": usage.tokens,
-            "cost": usage.cost,
-            "projected_cost": self.projected_cost,
-            "price": self.price,
-            "price_unit": self.price_unit,
-            "mean_first": self.first.value,
-            "mean_best": self.best.value,
+            "rows": {name: getattr(self, name) for name in ROW_COUNTS},
+            "scores": {"initial": self.first.value, "best": self.best.value},
+            "spending": {
+                "calls": self.calls,
+                "cached_calls": usage.cached_calls,
+                "tokens": usage.tokens,
+                "cost": usage.cost,
+                "projected_cost": self.projected_cost,
+                "price": self.price,
+                "price_unit": self.price_unit,
+            },
+            "in_flight": self.in_flight,
+            "limit": self.limit,
             "rows_per_s": self.rows_per_s,
             "eta": self.eta,
             "seconds": self.seconds,

@@ -31,6 +31,7 @@ from ..graders.traits import report_hidden_tests
 from ..loop.records import Outcome, Record, StopReason
 from ..loop.serialize import SCHEMA, pack, record_to_json
 from ..loop.steps import Step, Stop
+from ..loop.task import Task
 from ..loop.trace import PanelGrader, Trace
 from ..middleware import BudgetTracker
 from ..middleware.observe import observer
@@ -253,24 +254,10 @@ class RowRunner:
         return plan
 
     def _prepare(self, row: PendingRow) -> Refinement:
-        """Return the row's refinement, resumed from the journal or new. Raises ConfigError.
-
-        A row that the price had stopped continues without that outcome; its old result stays until
-        there is a new one.
-        """
-        task, name, id = row.entry.task, self.config.name, row.id
-        if self.config.mode == "grade" and not task.given_responses:
-            with_one_response(task)  # raises what is wrong
-        if self.session.models.writer is None and not task.given_responses:
-            raise NoResponseError(
-                "there is no response, and no model to write one: it is missing or blank"
-            )
-        redo = bool(row.result and row.result.truncated and "truncated" in self.config.retry)
-        earlier = self.journal.trace(name, id) if row.is_current and not redo else None
-        if earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN:
-            earlier = without_outcome(earlier)
-            if row.info and row.info.result:
-                self.journal.finish_row(name, id, "open", row.info.result)
+        """Return the row's refinement, resumed from the journal or new. Raises ConfigError."""
+        task = row.entry.task
+        self._check_task(task)
+        earlier = self._earlier_trace(row)
         plan = self.plan_for(row)
         if plan is not self._recorded_plan:
             self._recorded_plan, self._plan_settings = plan, plan_settings(plan)
@@ -285,9 +272,8 @@ class RowRunner:
         )
         if earlier is None:
             self._begin(row, refinement.trace)
-        store = RowStore(
-            self.journal, name, id, self.progress, len(earlier.records) if earlier else 0
-        )
+        known = len(earlier.records) if earlier else 0
+        store = RowStore(self.journal, self.config.name, row.id, self.progress, known)
         perform = partial(self._perform, refinement.perform, store)
         refinement = replace(refinement, perform=perform, store=store)
         if noise_aware := plan_traits(plan).noise_aware:
@@ -299,6 +285,33 @@ class RowRunner:
             for policy in self.policies if earlier else ():
                 policy.row_resumed(row, noise_aware, refinement.trace)
         return refinement
+
+    def _check_task(self, task: Task) -> None:
+        """Raise ConfigError if there is no response, and nothing that writes one."""
+        if task.given_responses:
+            return
+        if self.config.mode == "grade":
+            with_one_response(task)  # raises what is wrong
+        if self.session.models.writer is None:
+            raise NoResponseError(
+                "there is no response, and no model to write one: it is missing or blank"
+            )
+
+    def _earlier_trace(self, row: PendingRow) -> Trace | None:
+        """Return the trace from which a row goes on; None if it starts from the beginning.
+
+        A row that the price had stopped continues without that outcome; its old result stays until
+        there is a new one.
+        """
+        redo = bool(row.result and row.result.truncated and "truncated" in self.config.retry)
+        if redo or not row.is_current:
+            return None
+        earlier = self.journal.trace(self.config.name, row.id)
+        if not (earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN):
+            return earlier
+        if row.info and row.info.result:
+            self.journal.finish_row(self.config.name, row.id, "open", row.info.result)
+        return without_outcome(earlier)
 
     def _preview(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> PlanDecision:
         """Return the decision by the plan that the policies choose now."""

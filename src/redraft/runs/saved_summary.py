@@ -97,17 +97,11 @@ def _saved_summary(journal: Path, run: str, digest: str) -> DatasetSummary | Non
     # the run itself reports it
     with suppress(StoreError), closing(Journal(journal, create=False, read_only=True)) as opened:
         data = opened.metadata(run).get("dataset")
-        if (
-            isinstance(data, Mapping)
-            and data.keys() == {*SAVED_FIELDS}
-            and data["digest"] == digest
-        ):
+        if isinstance(data, Mapping) and data.keys() == {*SAVED_FIELDS}:
             numbers = {name: value for name, value in data.items() if name != "digest"}
-            is_valid = (
-                all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers.values())
-                and numbers["total"]
-            )
-            return DatasetSummary(**numbers, digest=digest) if is_valid else None
+            is_valid = all(type(n) is int and 0 <= n < MAX_COUNT for n in numbers.values())
+            if data["digest"] == digest and is_valid and numbers["total"]:
+                return DatasetSummary(**numbers, digest=digest)
     return None
 
 

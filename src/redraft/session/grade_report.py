@@ -14,9 +14,12 @@ from ..errors import RedraftError
 from ..graders.base import consensus, unique_texts
 from ..loop.records import CriterionScore, Failure, Feedback
 from ..loop.trace import PanelGrader, Trace
-from ..plans.quality.result_facts import broken_musts
+from ..plans.quality.result_facts import broken_musts, result_facts
 from ..result import error_data, format_score
 from ..usage import NO_USAGE, Usage
+
+# the facts of a result that a grade has, too
+GRADE_FACTS = ("schema", "broken", "calls", "tokens", "cost", "error", "error_kind")
 
 
 @dataclass(frozen=True)
@@ -177,14 +180,16 @@ class GradeReport:
         return self.usage.cost
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data that `json.dumps` accepts."""
+        """Return the report as plain data that `json.dumps` accepts: with the names, and the
+        meanings, of `Result.to_dict`.
+        """
+        facts = result_facts(self.trace).as_data()
         return {
+            **{name: facts[name] for name in GRADE_FACTS},
+            **error_data(self.error),
             "score": self.score,
-            "broken": self.broken_musts,
             "feedback": [feedback.to_dict() for feedback in self.feedback],
             "usage": asdict(self.usage),
-            "cost": self.cost,
-            "error": error_data(self.error) if self.error else None,
             "callback_errors": list(self.callback_errors),
         }
 

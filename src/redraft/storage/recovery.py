@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from ..base.documents import open_regular
 from ..errors import StoreError, WrongFileError
 from ..loop.serialize import value_from_json
-from ..plans.quality.result_facts import as_version_1
+from ..plans.quality.result_facts import ResultFacts
 from .database import fetch_bounded
 from .schema import (
     CHECK_TIMEOUT,
@@ -125,12 +125,8 @@ def _save_table(connection: sqlite3.Connection, table: str, file: TextIO) -> int
         f"SELECT {COLUMNS[table]} FROM {table}",  # noqa: S608
         COLUMNS[table].split(",")[0],
     ):
-        file.write(
-            json.dumps(
-                {"table": table, **{name: _decode_value(name, row[name]) for name in row.keys()}}  # noqa: SIM118
-            )
-            + "\n"
-        )
+        values = {name: _decode_value(name, row[name]) for name in row.keys()}  # noqa: SIM118
+        file.write(json.dumps({"table": table, **_with_result_columns(values)}) + "\n")
         count += 1
     return count
 
@@ -168,7 +164,17 @@ def _decode_value(name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     try:
-        decoded = value_from_json(value) if name in JSON_COLUMNS and value else value
-        return as_version_1(decoded) if name == "result" else decoded
+        return value_from_json(value) if name in JSON_COLUMNS and value else value
     except StoreError:
         return value
+
+
+def _with_result_columns(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a row, with its result in the present form and as "columns" of an
+    output; unchanged if there is no result that can be read.
+    """
+    if isinstance(result := values.get("result"), Mapping):
+        with suppress(StoreError):
+            facts = ResultFacts.from_data({**result, "status": values["status"]})
+            return {**values, "result": facts.as_data(), "columns": facts.columns}
+    return values

@@ -221,8 +221,8 @@ def batch(
         raise
     advice = _resume_advice(report, settings, keeps_journal=keeps_journal)
     _show_end(report, run.config.errors, advice)
-    if report.errors.get("ShortageError"):
-        _warn_of_shortage(report.errors["ShortageError"], keeps_journal=keeps_journal)
+    if report.rows.errors.get("ShortageError"):
+        _warn_of_shortage(report.rows.errors["ShortageError"], keeps_journal=keeps_journal)
     if as_json:
         data = report_data(report, quote_errors=not rows_on_stdout)
         out.write_event("report", stdout=not rows_on_stdout, **data)
@@ -367,16 +367,12 @@ def _restore_signals() -> None:
 
 def _show_end(report: BatchReport, errors: str, advice: str) -> None:
     """Show why the run ended early, and the rows that could not be read, which `errors` lists."""
-    if report.end_reason:
-        reason = (
-            report.end_reason
-            if report.end_reason == "interrupted"
-            else f"ended early: {report.end_reason}"
-        )
-        message = "" if report.message == report.end_reason else report.message
+    if report.stop:
+        reason = report.stop if report.stop == "interrupted" else f"ended early: {report.stop}"
+        message = "" if report.stop_note == report.stop else report.stop_note
         out.error(f"{reason}{f': {message}' if message else ''}", advice)
-    if report.bad:
-        list_unreadable(report.bad, errors)
+    if report.rows.bad:
+        list_unreadable(report.rows.bad, errors)
 
 
 def _warn_of_shortage(rows: int, *, keeps_journal: bool) -> None:
@@ -390,13 +386,13 @@ def _warn_of_shortage(rows: int, *, keeps_journal: bool) -> None:
 
 def _resume_advice(report: BatchReport, settings: Mapping[str, Any], *, keeps_journal: bool) -> str:
     """Return how to resume a run that ended early, unless its message says so."""
-    message = "" if report.message == report.end_reason else report.message
+    message = "" if report.stop_note == report.stop else report.stop_note
     if RESUMES in message:
         return ""
     error_name = NOTHING_LEFT if NOTHING_LEFT in message else re.split(r"\W", message)[0]
     if not keeps_journal:
         return HINTS.get(error_name, "")
-    match report.end_reason:
+    match report.stop:
         case "budget":
             limits = [
                 f"--budget-{name}"
@@ -411,14 +407,14 @@ def _resume_advice(report: BatchReport, settings: Mapping[str, Any], *, keeps_jo
 
 
 def _exit_code(report: BatchReport) -> int:
-    if report.end_reason:
-        return INTERRUPTED if report.end_reason == "interrupted" else FAILED
+    if report.stop:
+        return INTERRUPTED if report.stop == "interrupted" else FAILED
     incomplete_rows = (
-        report.failed,
-        report.bad,
-        report.unfinished,
-        report.not_started,
-        report.broken,
+        report.rows.failed,
+        report.rows.bad,
+        report.rows.unfinished,
+        report.rows.not_started,
+        report.rows.broken,
     )
     return IMPERFECT if any(incomplete_rows) else OK
 
@@ -724,14 +720,14 @@ def show_report(report: BatchReport) -> None:
         return
     for message in filter(None, summary):
         out.notice(message)
-    if len(report.by_iteration) > 1:
+    if len(report.scores.by_iteration) > 1:
         console(stderr=True).print(_iterations(report))
 
 
 def report_data(report: BatchReport, *, quote_errors: bool = True) -> dict[str, Any]:
     """Return a report as plain data, with the final state of the run."""
-    data = {"state": report.end_reason or "finished", **report.as_data()}
-    return data if quote_errors else {**data, "reasons": {}}
+    data = report.as_data(quote_errors=quote_errors)
+    return {"state": report.stop or "finished", **data}
 
 
 def list_unreadable(count: int, errors: str) -> None:
@@ -754,15 +750,15 @@ def _iterations(report: BatchReport) -> Table:
     table = plain_table()
     for title in ("iteration", "rows", "gain", "calls", "USD", "calls per 0.01", "USD per 0.01"):
         table.add_column(title, justify="right")
-    for row in report.by_iteration:
+    for row in report.scores.by_iteration:
         table.add_row(
-            str(row["iteration"]),
-            f"{row['rows']:,}",
-            _or_dash(row["gain"], "{:+.3f}".format),
-            f"{row['calls']:,}",
-            "unknown" if row["cost"] is None else usd_amount(row["cost"]),
-            _or_dash(row["calls_per_point"], "{:,.2f}".format),
-            _or_dash(row["usd_per_point"], usd_amount),
+            str(row.iteration),
+            f"{row.rows:,}",
+            _or_dash(row.gain, "{:+.3f}".format),
+            f"{row.calls:,}",
+            "unknown" if row.cost is None else usd_amount(row.cost),
+            _or_dash(row.calls_per_point, "{:,.2f}".format),
+            _or_dash(row.usd_per_point, usd_amount),
         )
     return table
 
@@ -776,27 +772,27 @@ HOST = "127.0.0.1"
 METRICS_TIMEOUT = 5.0  # seconds to wait for the event loop when Prometheus asks
 
 COUNTERS = {
-    "done": ("redraft_rows_done", "Rows with a result."),
-    "failed": ("redraft_rows_failed", "Rows that ended in an error."),
-    "unfinished": ("redraft_rows_unfinished", "Rows that were interrupted."),
-    "bad": ("redraft_rows_bad", "Rows that could not be read."),
-    "reused": ("redraft_rows_reused", "Rows that were already finished and were reused."),
-    "calls": ("redraft_calls", "Model calls made."),
-    "cached_calls": ("redraft_cached_calls", "Calls answered from the cache."),
-    "tokens": ("redraft_tokens", "Tokens in prompts and answers."),
-    "cost": ("redraft_cost_usd", "USD spent."),
+    "rows.done": ("redraft_rows_done", "Rows with a result."),
+    "rows.failed": ("redraft_rows_failed", "Rows that ended in an error."),
+    "rows.unfinished": ("redraft_rows_unfinished", "Rows that were interrupted."),
+    "rows.bad": ("redraft_rows_bad", "Rows that could not be read."),
+    "rows.reused": ("redraft_rows_reused", "Rows that were already finished and were reused."),
+    "spending.calls": ("redraft_calls", "Model calls made."),
+    "spending.cached_calls": ("redraft_cached_calls", "Calls answered from the cache."),
+    "spending.tokens": ("redraft_tokens", "Tokens in prompts and answers."),
+    "spending.cost": ("redraft_cost_usd", "USD spent."),
 }
 GAUGES = {
-    "total": ("redraft_rows", "Rows in the input."),
-    "remaining": ("redraft_rows_remaining", "Rows that are not finished."),
-    "under_way": ("redraft_rows_under_way", "Rows in progress."),
+    "rows.total": ("redraft_rows", "Rows in the input."),
+    "rows.remaining": ("redraft_rows_remaining", "Rows that are not finished."),
+    "rows.under_way": ("redraft_rows_under_way", "Rows in progress."),
     "in_flight": ("redraft_calls_in_flight", "Calls in progress."),
     "limit": ("redraft_calls_in_flight_limit", "Present limit of concurrent calls."),
     "rows_per_s": ("redraft_rows_per_second", "Rows finished per second, recently."),
     "eta": ("redraft_eta_seconds", "Estimated seconds until the end."),
-    "projected_cost": ("redraft_projected_cost_usd", "Estimated USD for the whole run."),
-    "mean_first": ("redraft_mean_first_score", "Mean score of the first answers."),
-    "mean_best": ("redraft_mean_best_score", "Mean score of the best answers."),
+    "spending.projected_cost": ("redraft_projected_cost_usd", "Estimated USD for the whole run."),
+    "scores.initial": ("redraft_mean_first_score", "Mean score of the first answers."),
+    "scores.best": ("redraft_mean_best_score", "Mean score of the best answers."),
     "seconds": ("redraft_seconds", "Seconds since the start of the run."),
 }
 
@@ -848,5 +844,6 @@ class _MetricsCollector:
         metrics = answer.result(METRICS_TIMEOUT)
         for kind, names in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
             for key, (name, about) in names.items():
-                if metrics.get(key) is not None:
-                    yield kind(name, about, value=metrics[key])
+                part, _, figure = key.rpartition(".")
+                if (value := (metrics[part] if part else metrics)[figure]) is not None:
+                    yield kind(name, about, value=value)

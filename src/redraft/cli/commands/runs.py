@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,8 +17,8 @@ import click
 from ...base.money import format_usd, usd_amount
 from ...base.text import pluralize
 from ...errors import ConfigError
-from ...plans.quality.result_facts import Status, as_version_1
-from ...runs.report import SUMMARIZED, budget_and_priors
+from ...plans.quality.result_facts import Status
+from ...runs import BatchReport
 from ...storage.journal import Journal
 from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
@@ -48,10 +49,10 @@ SALVAGE_EPILOG = """\b
 The "table" of each line says what it is: runs, rows, lines (the records of a row, in
 order) or calls (replies that were paid for). A row whose status is "done" is finished:
 it contains the columns of its output, and its id joins them to the input.
-  jq -c 'select(.table == "rows" and .status == "done") | {id} + .result.columns' saved.jsonl > done.jsonl
+  jq -c 'select(.table == "rows" and .status == "done") | {id} + .columns' saved.jsonl > done.jsonl
 Run `redraft batch` over the rows of the input that are missing there, with another
 journal and output.
-"""  # noqa: E501
+"""
 
 STATUSES: tuple[Status, ...] = ("done", "failed", "open")
 INTERNAL = (  # metadata of a run that is not shown as it is
@@ -67,8 +68,6 @@ INTERNAL = (  # metadata of a run that is not shown as it is
     "report",
     "completion",
 )
-# of a report: shown above, or too long for a line
-ELSEWHERE = ("output", "journal", "run", "rows", "by_iteration")
 
 
 @click.group(
@@ -126,7 +125,7 @@ def show(run: str, row: str | None, journal: str | None, as_json: bool, full: bo
     elif as_json:
         print_json(stored.as_data())
     else:
-        facts = (*_history(stored), *_facts(stored.info.metadata))
+        facts = (*_history(stored), *_facts(stored.info.metadata, stored.report))
         show_facts(stored.info.display_name, facts)
 
 
@@ -139,23 +138,39 @@ def _history(run: StoredRun) -> Iterator[tuple[str, str]]:
     yield "rows", ", ".join(counts) or "none"
 
 
-def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(metadata: Mapping[str, Any], report: BatchReport | None) -> Iterator[tuple[str, str]]:
     """Yield what is known about a run, one fact a line; those of its last report come last."""
     facts = {name: value for name, value in metadata.items() if name not in INTERNAL}
-    report = {
-        name: value
-        for name, value in (metadata.get("report") or {}).items()
-        if name not in {*ELSEWHERE, *SUMMARIZED}
-    }
-    report |= {"tokens": "unknown"} if report.get("tokens", 0) is None else {}
-    report |= {"cost": format_usd(report["cost"])} if report.get("cost", 0) != 0 else {}
-    for name, value in {
-        **facts,
-        **report,
-        **budget_and_priors(metadata.get("report") or {}),
-    }.items():
-        if value not in (None, "", 0, False, [], {}):
+    for name, value in (facts | (_report_facts(report) if report else {})).items():
+        if value not in (None, "", 0, False, (), {}):
             yield name.replace("_", " "), _format_value(value)
+
+
+def _report_facts(report: BatchReport) -> dict[str, Any]:
+    """Return the figures of a report that are short enough for a line each."""
+    scores, spending = report.scores, report.spending
+    return {
+        **asdict(report.rows),
+        "error_examples": {},
+        **{kind: example.message for kind, example in report.rows.error_examples.items()},
+        "initial_score": scores.initial,
+        "best_score": scores.best,
+        "uplift": scores.uplift,
+        "uplift_interval": scores.uplift_interval,
+        "score_bases": scores.bases,
+        "calls": spending.calls,
+        "retried_calls": spending.retried_calls,
+        "cached_calls": spending.cached_calls,
+        "tokens": "unknown" if spending.tokens is None else spending.tokens,
+        "cost": spending.cost and format_usd(spending.cost),
+        "cache_savings": spending.cache_savings and format_usd(spending.cache_savings),
+        "stop": report.stop,
+        "stop_note": report.stop_note,
+        "seconds": report.seconds,
+        "journal_lost": report.journal_lost,
+        "resumable": report.resumable,
+        **report.budget_and_priors(),
+    }
 
 
 def _format_value(value: Any) -> str:
@@ -164,7 +179,7 @@ def _format_value(value: Any) -> str:
             (usd_amount(v) if k == "usd" else _format_value(v), k) for k, v in value.items() if v
         )
         return ", ".join(f"{amount} {name.replace('_', ' ')}" for amount, name in parts)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return " to ".join(map(_format_value, value))
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
@@ -209,7 +224,7 @@ def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
                 "run": stored.info.name,
                 "id": row.id,
                 "status": row.status,
-                "result": as_version_1(row.result),
+                "result": row.facts and row.facts.as_data(),
             }
             file.write(f"{json.dumps({**data, 'trace': json.loads(trace.to_json())})}\n")
             count += 1

@@ -3,17 +3,18 @@
 `result_facts` makes it from a trace; nothing else reads the figures of a result out of one. Python,
 the output of a batch, the journal and the pages show views of it.
 
-`ResultFacts.to_data` is its form as JSON values, version 2: the fields that do not hold their
-default, under their names. `ResultFacts.from_data` reads it, and version 1, which releases up to
-0.2 wrote: the columns of a batch's output, and beside them what these lack (`as_version_1`). What
-is neither, or holds a value that no result has, is refused with the name of the field.
+`ResultFacts.as_data` is the whole form, version 2, as people and programs get it: all fields that
+apply, under their names. `ResultFacts.to_data` is what a journal holds: the fields that do not hold
+their default. `ResultFacts.from_data` reads that, and version 1, which releases up to 0.2 wrote:
+the columns of a batch's output, and beside them what these lack. What is neither, or holds a value
+that no result has, is refused with the name of the field.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +25,7 @@ from ...loop.records import (
     Comparison,
     Failure,
     Feedback,
+    Outcome,
     Record,
     StopReason,
     ToolCall,
@@ -157,8 +159,18 @@ class ResultFacts:
         }
 
     def to_data(self) -> dict[str, Any]:
-        """Return the form of the facts as JSON values."""
+        """Return what a journal holds: the facts without those that hold their default."""
         return {VERSION: SCHEMA, **pack(self)}
+
+    def as_data(self) -> dict[str, Any]:
+        """Return all facts as JSON values, with "schema". `parsed` is left out without a form, and
+        what only some results have (`OPTIONAL`) if it is None or empty.
+        """
+        left_out = {name for name in OPTIONAL if getattr(self, name) in (None, {})}
+        left_out |= {"has_form"} if self.has_form else {"has_form", "parsed"}
+        data = {name: value for name, value in asdict(self).items() if name not in left_out}
+        calls = [call.as_message_part() for call in self.tool_calls]
+        return {"schema": SCHEMA, **data, "tool_calls": calls}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ResultFacts:
@@ -177,24 +189,7 @@ class ResultFacts:
         return facts
 
 
-def as_version_1(data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the form of a result, whatever its version, in version 1, which some commands show.
-    Raises StoreError.
-    """
-    if data is None or VERSION not in data:
-        return data
-    facts = ResultFacts.from_data(data)
-    return {
-        "columns": facts.columns,
-        "score_by_iteration": facts.by_iteration,
-        "improved": facts.improved,
-        "worse": facts.worse,
-        "unsure": facts.unsure,
-        "truncated": facts.truncated,
-        "error_kind": facts.error_kind,
-        **({} if facts.decisions is None else {"decisions": facts.decisions}),
-    }
-
+OPTIONAL = ("kept", "forecast", "more_columns", "decisions")  # fields that few results have
 
 # the fields of what version 1 has as columns of the output
 COLUMN_FIELDS = {
@@ -276,30 +271,20 @@ def result_facts(
     """Return the facts of a trace that ended, or was cut short. `parsed` is the best answer as a
     JSON value, if the task `has_form`.
     """
-    best, end, diagnosis = trace.best, trace.outcome, diagnose(trace)
-    status = _status(trace)
-    error = None if status == "done" else find_error(trace)
+    status, diagnosis = _status(trace), diagnose(trace)
     calls, tokens, cost = _spent_on_answers(_usage_of_answers(trace))
     improved, worse, unsure = score_change(trace)
     return ResultFacts(
         status,
         str(trace.stop),
         trace.stop_note,
-        best.text if best else None,
         has_form=has_form,
         parsed=parsed,
-        tool_calls=best.tool_calls if best else (),
-        kept=tuple(each.to_dict() for each in top_answers(trace, len(end.kept)))
-        if end and end.kept
-        else None,
-        note=best.note if best and best.role in {"generate", "refine"} else "",
-        truncated=bool(best and best.truncated),
         initial_score=_initial_score(trace.with_estimates),
         score=trace.score,
         interval=score_interval(trace),
         score_basis=score_basis(trace),
         judge_score=trace.judge_score,
-        forecast=round(end.forecast[0], 2) if end and end.forecast else None,
         broken=tuple(broken_musts(trace)),
         diagnosis=diagnosis.kind.value if diagnosis else "",
         improved=improved,
@@ -310,10 +295,40 @@ def result_facts(
         calls=calls,
         tokens=tokens,
         cost=cost,
-        error=format_error(error) if error else None,
-        error_kind=error.error if error and (status == "failed" or error.error == SHORTAGE) else "",
         more_columns=more_columns or {},
+        **_answer_fields(trace.best),
+        **_end_fields(trace, trace.outcome),
+        **_error_fields(trace, status),
     )
+
+
+def _answer_fields(best: Candidate | None) -> dict[str, Any]:
+    if best is None:
+        return {}
+    note = best.note if best.role in {"generate", "refine"} else ""
+    return {
+        "answer": best.text,
+        "tool_calls": best.tool_calls,
+        "note": note,
+        "truncated": best.truncated,
+    }
+
+
+def _end_fields(trace: Trace, end: Outcome | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if end and end.kept:
+        fields["kept"] = tuple(each.to_dict() for each in top_answers(trace, len(end.kept)))
+    if end and end.forecast:
+        fields["forecast"] = round(end.forecast[0], 2)
+    return fields
+
+
+def _error_fields(trace: Trace, status: Status) -> dict[str, Any]:
+    error = None if status == "done" else find_error(trace)
+    if error is None:
+        return {}
+    is_named = status == "failed" or error.error == SHORTAGE
+    return {"error": format_error(error), "error_kind": error.error if is_named else ""}
 
 
 def score_interval(trace: Trace) -> tuple[float, float] | None:
