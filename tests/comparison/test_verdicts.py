@@ -16,8 +16,7 @@ from redraft.comparison.report import (
     format_signed,
 )
 from redraft.errors import ConfigError
-from redraft.validation.differences import PairedDifference, WinRate
-from redraft.validation.estimators import LabelEstimate
+from redraft.validation.statistics import LabelEstimate, PairedDifference, WinRate
 
 
 def difference(low, high, *, rows=100, value=None, ties=10, error=0.05):

@@ -16,15 +16,17 @@ from ..base.text import pluralize
 from ..errors import ConfigError
 from ..tables.row_values import MISSING, value_at
 from ..usage import NO_USAGE, Usage
-from ..validation.differences import (
+from ..validation.statistics import (
+    LabelEstimate,
     PairedDifference,
     WinRate,
+    confidence_sequence,
+    labels_needed,
     paired_difference,
+    pearson,
+    ppi_difference,
     slice_differences,
 )
-from ..validation.estimators import LabelEstimate, labels_needed, ppi_difference
-from ..validation.sequential import confidence_sequence
-from ..validation.statistics import pearson
 from .labels import NOT_RANDOM, PairLabels
 from .report import DEFAULT_MARGIN, ComparisonReport, PeopleEstimate
 from .results import PairedResults, ResultPair, ResultRow

@@ -15,14 +15,14 @@ from typing import Any, Literal, TypeAlias
 from ..base.text import pluralize
 from ..errors import ConfigError
 from ..usage import NO_USAGE, Usage
-from ..validation.differences import (
+from ..validation.statistics import (
+    LabelEstimate,
     PairedDifference,
     ThreeWayVerdict,
     WinRate,
     interval_verdict,
     rows_to_decide,
 )
-from ..validation.estimators import LabelEstimate
 from .labels import LabelUnit
 from .results import PairedBy
 

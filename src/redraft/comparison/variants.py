@@ -41,8 +41,8 @@ from ..storage.journal import Journal, run_name
 from ..tables.sources import open_source
 from ..usage import NO_USAGE, Usage
 from ..validation.cases import LabelledCase
-from ..validation.differences import WinRate, win_rate
 from ..validation.run import GraderHarness, JudgedCase
+from ..validation.statistics import WinRate, win_rate
 from .readers import read_results
 from .results import PairedResults, ResultPair, ResultRow, RunResults, hash_task
 

@@ -30,7 +30,6 @@ from .cases import (
     preferred_response,
     verdict_ranks,
 )
-from .clusters import cluster_numbers, cluster_sums, clustered_mean
 
 BOOTSTRAP_SAMPLES = 1000
 LENIENCY = "mean score minus people's, both in 0-1"
@@ -659,34 +658,8 @@ def proportion(
     `clusters` are those of the outcomes; "" is one of its own.
     """
     n, k = len(outcomes), _cluster_count(clusters)
-    interval = None
-    if n:
-        interval = (
-            m.wilson_interval(sum(outcomes), n)
-            if k is None
-            else _clustered_share(outcomes, _units(clusters))
-        )
-    low, high = interval or (None, None)
+    low, high = m.share_interval(outcomes, k and _units(clusters)) or (None, None)
     return Measure(name, sum(outcomes) / n if n else None, low, high, n, chance, about, k)
-
-
-def _clustered_share(outcomes: Sequence[float], units: Sequence[Any]) -> tuple[float, float] | None:
-    """Return Wilson's interval for as many rows as would be as precise as these clusters; None for
-    a single cluster.
-
-    If all outcomes are equal, nothing is known of the spread, and each cluster counts as a row.
-    """
-    sizes, sums = cluster_sums(cluster_numbers(units, len(units)), list(map(float, outcomes)))
-    mean = clustered_mean(sizes, sums)
-    if mean.variance is None:
-        return None
-    share = min(1.0, max(0.0, mean.value))
-    if not 0 < share < 1:
-        return m.wilson_interval(round(share) * len(sizes), len(sizes))
-    variance = max(mean.variance, share * (1 - share) / len(outcomes))
-    return m.score_interval(
-        share, share * (1 - share) / variance, m.t_quantile(0.975, mean.degrees_of_freedom)
-    )
 
 
 def estimate(
@@ -702,20 +675,12 @@ def estimate(
     """Return a statistic of rows with its bootstrap interval over clusters, which needs at least
     MIN_ROWS of them.
     """
+    units, interval = _units(clusters), None
     value = statistic(rows) if rows else None
-    together: defaultdict[str | int, list[Any]] = defaultdict(list)
-    for unit, row in zip(_units(clusters), rows, strict=True):
-        together[unit].append(row)
-    drawn = list(together.values())
-
-    def of_drawn(chosen: Sequence[list[Any]]) -> float | None:
-        return statistic([row for unit in chosen for row in unit])
-
-    interval = (
-        m.bootstrap_interval(drawn, of_drawn, samples=BOOTSTRAP_SAMPLES, seed=seed)
-        if value is not None and len(drawn) >= MIN_ROWS
-        else None
-    )
+    if value is not None and len(set(units)) >= MIN_ROWS:
+        interval = m.bootstrap_interval(
+            rows, statistic, clusters=units, samples=BOOTSTRAP_SAMPLES, seed=seed
+        )
     low, high = interval or (None, None)
     return Measure(name, value, low, high, len(rows), chance, about, _cluster_count(clusters))
 

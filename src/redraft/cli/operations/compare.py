@@ -27,8 +27,8 @@ from ...models.model_names import PREFIXES
 from ...runs import BatchSettings
 from ...session.panel import needs_judge
 from ...settings import ValidationSettings, settings_for
-from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders
+from ...validation.statistics import PairedDifference
 from ..errors import OK, UNDECIDED, WORSE
 from ..grader_code import load_grader
 from ..output import check_writable, notice, warning
