@@ -1302,7 +1302,7 @@ def proportion_figures():
 
 def estimate_figures():
     rows = [float(n * n % 17) for n in range(12)]
-    found = report.estimate("x", rows, fmean, 3, [""] * 12, chance=0.1, about="y")
+    found = report.estimate("x", rows, [""] * 12, fmean, 3, chance=0.1, about="y")
     yield (
         (found.value, found.n, found.clusters, found.chance, found.about),
         (fmean(rows), 12, None, 0.1, "y"),
@@ -1311,16 +1311,16 @@ def estimate_figures():
         (found.low, found.high),
         m.bootstrap_interval(rows, fmean, samples=report.BOOTSTRAP_SAMPLES, seed=3),
     )
-    together = report.estimate("x", rows * 2, fmean, 3, [f"c{n}" for n in range(12)] * 2)
+    together = report.estimate("x", rows * 2, [f"c{n}" for n in range(12)] * 2, fmean, 3)
     yield (
         (together.low, together.high, together.n, together.clusters),
         (found.low, found.high, 24, 12),
     )
-    nine, ten = (report.estimate("x", rows[:n], fmean, 3, [""] * n) for n in (9, 10))
+    nine, ten = (report.estimate("x", rows[:n], [""] * n, fmean, 3) for n in (9, 10))
     yield (nine.low, nine.high, ten.low is None, ten.high is None), (None, None, False, False)
-    unknown = report.estimate("x", rows, lambda _: None, 3, [""] * 12)
+    unknown = report.estimate("x", rows, [""] * 12, lambda _: None, 3)
     yield (
-        (unknown.value, unknown.low, unknown.high, report.estimate("x", [], fmean, 3, []).value),
+        (unknown.value, unknown.low, unknown.high, report.estimate("x", [], [], fmean, 3).value),
         (None, None, None, None),
     )
 
@@ -1822,7 +1822,8 @@ FUNCTIONS = {
 ELSEWHERE = {
     "test_estimators.py": ["samples.binary_numbers"],
     "test_statistics.py": [
-        f"samples.{name}" for name in ("check_equal_lengths", "check_finite", "complete_rows")
+        f"samples.{name}"
+        for name in ("check_equal_lengths", "check_finite", "complete_rows", "grouped")
     ],
     "test_calibration.py": ["calibration.calibrate_grader"],
     "test_grader_comparison.py": [
@@ -1840,6 +1841,9 @@ ELSEWHERE = {
             for name in ("count_parse_errors", "measure_by_group", "pass_label", "rater_agreement")
         ),
         *(f"report.{name}" for name in ("retest_noise", "unreadable_share", "verdicts_by_case")),
+        *(f"report.{name}" for name in ("people_label", "is_right", "preference", "cluster_of")),
+        *(f"report.{name}" for name in ("of_columns", "sample", "sample_verdicts")),
+        "report.measure_groups",
     ],
     "test_validate_api.py": ["samples.check_dependencies", "samples.import_library"],
 }

@@ -9,7 +9,7 @@ that the map was not fitted to.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -28,7 +28,7 @@ from ..plans.quality.calibration import (
 )
 from . import statistics as m
 from .cases import LabelledCase, Verdict
-from .report import verdicts_by_case
+from .report import cluster_of, verdicts_by_case
 
 __all__ = ["Calibration", "LabelPrediction", "calibrate_grader", "fit_calibration"]
 
@@ -150,7 +150,7 @@ def calibrate_grader(
     return fit_calibration(
         [score for _, score in rows],
         [(row.label - low) / (high - low) for row, _ in rows],
-        clusters=[row.case.cluster or f"case {row.case.id}" for row, _ in rows],
+        clusters=[cluster_of(row.case) for row, _ in rows],
         parents=[place.get(row.case.parent) for row, _ in rows],
         noise_sd=m.noise_sigma(repeated),
         repeats=fmean(map(len, repeated)),
@@ -347,13 +347,11 @@ def _drift(
     `slope`: by how much the label rises with the score. Also returns the standard error over
     clusters, and how many there are.
     """
-    by_cluster: defaultdict[Hashable, list[float]] = defaultdict(list)
-    for row, parent in zip(rows, parents, strict=True):
-        if parent is not None:
-            before = rows[parent]
-            by_cluster[row.cluster].append(
-                (row.score - before.score) - (row.label - before.label) / slope
-            )
+    refined = [(row, rows[p]) for row, p in zip(rows, parents, strict=True) if p is not None]
+    by_cluster = m.grouped(
+        (row.cluster, (row.score - before.score) - (row.label - before.label) / slope)
+        for row, before in refined
+    )
     changes = [change for cluster in by_cluster.values() for change in cluster]
     if not changes:
         return None, None, 0

@@ -16,15 +16,12 @@ from ..usage import NO_USAGE, Usage
 from . import statistics as m
 from .api import in_direction, labelled_cases, validate
 from .cases import (
-    TIE,
     CaseVerdicts,
     LabelKind,
     LabelledCase,
     Verdict,
-    better_of_two,
-    preferred_response,
 )
-from .report import kendall_tau, pass_label, verdicts_by_case
+from .report import cluster_of, is_right, kendall_tau, preference, verdicts_by_case
 from .run import ValidationResult
 
 MEASURES: dict[LabelKind, str] = {
@@ -172,7 +169,7 @@ def compare_verdicts(
             "people's labels do not distinguish any answers, so no grader can agree with them"
         )
     a, b = ([float(side[n] or 0.0) for n in rows] for side in agreements)
-    clusters = [sides[0][both[n]].case.cluster or f"case {both[n]}" for n in rows]
+    clusters = [cluster_of(sides[0][both[n]].case) for n in rows]
     found = m.paired_difference(a, b, clusters=clusters, confidence=confidence)
     interval = m.limited(found.interval, -1.0, 1.0)
     return GraderComparison(MEASURES[kind], replace(found, interval=interval))
@@ -181,29 +178,14 @@ def compare_verdicts(
 Agreements: TypeAlias = list[float | None]
 
 
-def _pass_agreements(rows: Sequence[CaseVerdicts], threshold: float) -> Agreements:
-    return [float(pass_label(row, threshold) == ("pass" if row.label else "fail")) for row in rows]
-
-
-def _preferences(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements:
-    return [_preference(better_of_two(row.case.ranks), preferred_response(row)) for row in rows]
-
-
-def _preference(people: str, grader: str) -> float | None:
-    return None if people == TIE else 0.5 if grader == TIE else float(grader == people)
-
-
-def _rank_correlations(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements:
-    return [kendall_tau(row) for row in rows]
-
-
 def _concordances(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements:
     return m.concordance_values([row.label for row in rows], [row.mean_score() for row in rows])
 
 
 AGREEMENTS: dict[LabelKind, Callable[[Sequence[CaseVerdicts], float], Agreements]] = {
     "score": _concordances,
-    "pass": _pass_agreements,
-    "pair": _preferences,
-    "ranking": _rank_correlations,
+    "pass": lambda rows, threshold: [is_right(row, threshold) for row in rows],
+    "pair": lambda rows, _: list(map(preference, rows)),
+    "ranking": lambda rows, _: list(map(kendall_tau, rows)),
 }
+"""How far a grader agrees with people about each row; None where their labels do not tell."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -222,10 +221,8 @@ class GraderRun:
         """Return all verdicts on these cases, stored and new, by case."""
         async for judged in self.harness.judge(cases, self.verdict_file.judged_cases):
             self._record_case(judged)
-        by_case: defaultdict[str, list[Verdict]] = defaultdict(list)
-        for verdict in self.verdict_file.verdicts(case.id for case in cases):
-            by_case[verdict.case].append(verdict)
-        return dict(by_case)
+        verdicts = self.verdict_file.verdicts(case.id for case in cases)
+        return m.grouped((verdict.case, verdict) for verdict in verdicts)
 
     def _record_case(self, judged_case: JudgedCase) -> None:
         self.verdict_file.add(judged_case)

@@ -71,7 +71,13 @@ from .prediction import (
     rogan_gladen,
     rogan_gladen_difference,
 )
-from .samples import check_dependencies, check_equal_lengths, finite_numbers, import_library
+from .samples import (
+    check_dependencies,
+    check_equal_lengths,
+    finite_numbers,
+    grouped,
+    import_library,
+)
 
 __all__ = [
     "ClusteredMean",
@@ -97,6 +103,7 @@ __all__ = [
     "expected_calibration_error",
     "finite_numbers",
     "fleiss_kappa",
+    "grouped",
     "import_library",
     "interval_verdict",
     "isotonic_blocks",

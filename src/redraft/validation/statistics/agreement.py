@@ -8,7 +8,7 @@ measure divides by it.
 from __future__ import annotations
 
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, hypot, isfinite, sqrt
@@ -21,6 +21,7 @@ from .samples import (
     check_equal_lengths,
     check_finite,
     complete_rows,
+    grouped,
     import_library,
 )
 
@@ -337,9 +338,9 @@ def reliability_bins(
     """
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins!r}")
-    rows_by_bin: dict[int, list[tuple[float, ...]]] = {}
-    for row in _forecast_rows(probabilities, outcomes):
-        rows_by_bin.setdefault(max(0, ceil(row[0] * bins) - 1), []).append(row)
+    rows_by_bin = grouped(
+        (max(0, ceil(row[0] * bins) - 1), row) for row in _forecast_rows(probabilities, outcomes)
+    )
     ordered = [rows for _, rows in sorted(rows_by_bin.items())]
     return [
         (fmean(p for p, _ in rows), fmean(outcome for _, outcome in rows), len(rows))
@@ -377,9 +378,7 @@ def isotonic_blocks(points: Sequence[tuple[float, float]]) -> list[IsotonicBlock
 
     `points` are pairs (x, y); those with one x count as one, with their mean y.
     """
-    by_x: defaultdict[float, list[float]] = defaultdict(list)
-    for x, y in points:
-        by_x[check_finite(x)].append(check_finite(y))
+    by_x = grouped((check_finite(x), check_finite(y)) for x, y in points)
     xs = sorted(by_x)
     library = import_library("scipy.optimize")
     ends = library.isotonic_regression(

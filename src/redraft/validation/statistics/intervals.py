@@ -16,7 +16,6 @@ binomial proportions based on paired data" (2012).
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log, sqrt
@@ -26,7 +25,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from ...base import checks
 from ...errors import ConfigError
 from ...plans.quality.calibration import check_confidence
-from .samples import check_equal_lengths, finite_numbers, import_library
+from .samples import check_equal_lengths, finite_numbers, grouped, import_library
 
 T = TypeVar("T")
 Interval: TypeAlias = tuple[float, float]
@@ -125,9 +124,8 @@ def bootstrap_interval(
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, got {samples!r}")
     check_confidence(level, "level")
-    units: defaultdict[Hashable, list[T]] = defaultdict(list)
-    for unit, row in zip(range(len(rows)) if clusters is None else clusters, rows, strict=True):
-        units[unit].append(row)
+    groups: Sequence[Hashable] = range(len(rows)) if clusters is None else clusters
+    units = grouped(zip(groups, rows, strict=True))
     if len(units) < 2 or statistic(rows) is None:
         return None
     draw, drawn = random.Random(seed).choices, list(units.values())

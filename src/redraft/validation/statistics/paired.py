@@ -7,7 +7,6 @@ B.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
@@ -28,7 +27,7 @@ from .intervals import (
     limited,
     with_two_rows,
 )
-from .samples import check_equal_lengths, finite_numbers, import_library
+from .samples import check_equal_lengths, finite_numbers, grouped, import_library
 
 MAX_SLICES = 50
 
@@ -160,9 +159,7 @@ def slice_differences(
     """
     check_confidence(confidence)
     check_equal_lengths(a=a, b=b, slices=slices, clusters=clusters)
-    rows_of: defaultdict[str, list[int]] = defaultdict(list)
-    for n, name in enumerate(slices):
-        rows_of[name].append(n)
+    rows_of = grouped((name, n) for n, name in enumerate(slices))
     if len(rows_of) > MAX_SLICES:
         raise ConfigError(
             f"slices: there are {len(rows_of)} different ones, and at most {MAX_SLICES} are "

@@ -4,16 +4,18 @@ place and what is allowed; and the libraries that compute, loaded when they are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from importlib import import_module
 from math import isfinite, nan
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ...base import checks
 from ...base.checks import install_command, needs_extra
 from ...errors import ConfigError
 
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 OptionalNumber: TypeAlias = float | None
 LARGEST_NUMBER = 1e100  # size of a number; the squares of much larger ones overflow
 
@@ -78,6 +80,14 @@ def binary_numbers(name: str, values: Sequence[float]) -> list[float]:
     if (i := next((i for i, value in enumerate(numbers) if value not in {0, 1}), None)) is not None:
         raise checks.invalid_argument(f"{name}[{i}]", "0 or 1", values[i])
     return numbers
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key, in the order in which they come."""
+    groups: dict[K, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def check_finite(value: float) -> float:
