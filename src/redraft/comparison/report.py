@@ -7,15 +7,16 @@ there are any, else that of the scores. `estimates.py` computes the report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..base.text import pluralize
 from ..errors import ConfigError
 from ..usage import NO_USAGE, Usage
 from ..validation.statistics import (
+    Interval,
     LabelEstimate,
     PairedDifference,
     ThreeWayVerdict,
@@ -29,6 +30,10 @@ from .results import PairedBy
 GateVerdict: TypeAlias = Literal["not worse", "worse", "undecided"]
 Evidence: TypeAlias = Literal["labels", "errors", "scores", "scores at any time", "win rate"]
 DEFAULT_MARGIN = 0.02  # for scores from 0 to 1
+UNITS: dict[LabelUnit, str] = {
+    "score": "people",
+    "preference": "people's preference for B less one half",
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,26 @@ class PeopleEstimate:
     needed: int | None = None
     gate_needed: int | None = None
     same_answers: int = 0
+
+    def line(self) -> str:
+        """Return the estimate in words, with what it is from."""
+        found, unit = self.estimate, UNITS[self.unit]
+        basis = f"{pluralize(found.labels, 'label')} and {pluralize(found.unlabelled, 'score')}"
+        if self.same_answers:
+            basis += f", and 0 for {pluralize(self.same_answers, 'row')} with equal answers"
+        alone = format_interval(self.labels_only.interval)
+        return f"{unit}: {format_difference(found)} from {basis}; labels alone {alone}"
+
+
+class Finding(NamedTuple):
+    """What a verdict follows from: the difference B - A with its interval (None: unknown), and how
+    many rows or labels it is of.
+    """
+
+    evidence: Evidence
+    value: float
+    interval: Interval | None
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -118,7 +143,7 @@ class ComparisonReport:
     repeats: int = 0
     equal_tasks: int = 0
     same_answers: bool = False
-    anytime: tuple[float, float] | None = None
+    anytime: Interval | None = None
     worst_case: PairedDifference | None = None
     margin: float | None = DEFAULT_MARGIN
     level: float = 0.95
@@ -129,43 +154,40 @@ class ComparisonReport:
     usage: Usage = NO_USAGE
 
     @property
-    def evidence(self) -> Evidence:
+    def finding(self) -> Finding:
         """What the verdict follows from.
 
         "labels" of people; "errors" of the scores against labels, if only the graders differ; the
-        "win rate" in both orders; or "scores".
+        "win rate" in both orders, less one half; or "scores".
         """
+        d = self.difference
         if self.people is not None:
-            return "labels"
+            found = self.people.estimate
+            return Finding("labels", found.value, found.interval, found.labels)
         if self.errors is not None:
-            return "errors"
+            return Finding("errors", self.errors.value, self.errors.interval, self.errors.rows)
         if self.wins is not None:
-            return "win rate"
-        return "scores" if self.anytime is None else "scores at any time"
+            ends = self.wins.interval
+            interval = ends and (ends[0] - 0.5, ends[1] - 0.5)
+            return Finding("win rate", self.wins.value - 0.5, interval, self.wins.pairs)
+        if self.anytime is not None:
+            return Finding("scores at any time", d.value, self.anytime, d.rows)
+        return Finding("scores", d.value, d.interval, d.rows)
 
     @property
-    def interval(self) -> tuple[float, float] | None:
+    def evidence(self) -> Evidence:
+        """What the verdict follows from: see `finding`."""
+        return self.finding.evidence
+
+    @property
+    def interval(self) -> Interval | None:
         """The interval of B - A that the verdict follows from; of a win rate, less one half."""
-        match self.evidence:
-            case "labels":
-                return self.people.estimate.interval if self.people else None
-            case "errors":
-                return self.errors.interval if self.errors else None
-            case "win rate":
-                interval = self.wins.interval if self.wins else None
-                return interval and (interval[0] - 0.5, interval[1] - 0.5)
-            case "scores":
-                return self.difference.interval
-        return self.anytime
+        return self.finding.interval
 
     @property
     def value(self) -> float:
         """The difference B - A that the interval is of."""
-        if self.people is not None:
-            return self.people.estimate.value
-        if self.errors is not None:
-            return self.errors.value
-        return self.difference.value if self.wins is None else self.wins.value - 0.5
+        return self.finding.value
 
     @property
     def verdict(self) -> ThreeWayVerdict:
@@ -228,17 +250,9 @@ class ComparisonReport:
         """
         if self.people or self._only_graders_differ or self._is_more_silent:
             return None
-        rows = self._basis_rows
-        return rows_to_decide(
-            replace(self.difference, value=self.value, interval=self.interval, rows=rows), margin
-        )
-
-    @property
-    def _basis_rows(self) -> int:
-        """The number of rows that the interval is of."""
-        if self.errors:
-            return self.errors.rows
-        return self.wins.pairs if self.wins else self.difference.rows
+        _, value, interval, rows = self.finding
+        found = replace(self.difference, value=value, interval=interval, rows=rows)
+        return rows_to_decide(found, margin)
 
     @property
     def _only_graders_differ(self) -> bool:
@@ -310,87 +324,69 @@ class ComparisonReport:
         if self._is_unchanged:
             return f"passed: the answers of {self.b} are those of {self.a}"
         margin = f"{self._known_margin:g}"
-        match self.gate:
-            case "not worse":
-                return f"passed: {self.b} is not worse than {self.a} by more than {margin}"
-            case "worse":
-                return (
-                    f"failed: {self._blanks_line}"
-                    if self._is_more_silent
-                    else f"failed: {self.b} is worse than {self.a}"
-                )
+        if self.gate == "not worse":
+            return f"passed: {self.b} is not worse than {self.a} by more than {margin}"
+        if self.gate == "worse":
+            worse = f"{self.b} is worse than {self.a}"
+            return f"failed: {self._blanks_line if self._is_more_silent else worse}"
         if self._only_graders_differ:
             return self.headline()
+        reason = self._reason_of_doubt()
+        return f"undecided whether {self.b} is worse than {self.a} by more than {margin}{reason}"
+
+    def _reason_of_doubt(self) -> str:
+        """Say why the gate is undecided: rows that may hide a loss, or too few rows or labels."""
         if self.worst_case and self.interval and self.interval[0] >= -self._known_margin:
-            lost = (
+            lost = _counted(
                 (self.unscored_b, f"without a score in {self.b}"),
                 (self.only_a, f"only in {self.a}"),
             )
-            more = f"; {' and '.join(f'{n:,} {what}' for n, what in lost if n)} may hide a loss"
-        else:
-            more = self._more_needed(
-                self.people.gate_needed if self.people else self.gate_rows_needed
-            )
-        return f"undecided whether {self.b} is worse than {self.a} by more than {margin}{more}"
+            return f"; {' and '.join(lost)} may hide a loss"
+        return self._more_needed(self.people.gate_needed if self.people else self.gate_rows_needed)
 
     def _more_needed(self, needed: int | None) -> str:
-        have = self.people.estimate.labels if self.people else self._basis_rows
-        what = "labels" if self.people or self.errors else "rows"
+        have = self.finding.rows
         if not needed or needed <= have:
             return ""
-        too_few = (
-            ", and there are too few rows for them"
-            if self.people and needed > self.difference.rows - self.people.same_answers
-            else ""
-        )
-        return f"; about {needed - have:,} more {what} would decide{too_few}"
+        noun = "label" if self.people or self.errors else "row"
+        line = f"; about {pluralize(needed - have, f'more {noun}')} would decide"
+        if self.people and needed > self.difference.rows - self.people.same_answers:
+            line += ", and there are too few rows for them"
+        return line
 
-    def _figures(self) -> list[str]:
-        d = self.difference
-        lower = self.lower_is_better
-        name = f"{self.score_name} (lower is better)" if lower else self.score_name
-        change = f"{'better by ' * lower}{format_signed(d.value)} {format_interval(d.interval)}"
-        won, lost = ("better", "worse") if lower else ("higher", "lower")
-        rows = (
-            f"{pluralize(d.rows, 'row')}; {d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
-        )
-        lines = [f"{name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {change} over {rows}"]
+    def _figures(self) -> Iterator[str]:
+        """Yield a line for each figure: the scores, then what else the verdict may follow from."""
+        yield self._scores_line()
         if self.anytime:
-            lines.append(f"valid at any look: {format_interval(self.anytime)}")
+            yield f"valid at any look: {format_interval(self.anytime)}"
         if self.people:
-            p, unit = (
-                self.people.estimate,
-                {"score": "people", "preference": "people's preference for B less one half"},
-            )
-            basis = f"{pluralize(p.labels, 'label')} and {pluralize(p.unlabelled, 'score')}"
-            if self.people.same_answers:
-                basis = (
-                    f"{basis}, and 0 for {pluralize(self.people.same_answers, 'row')} with equal "
-                    "answers"
-                )
-            lines.append(
-                f"{unit[self.people.unit]}: {format_signed(p.value)} "
-                f"{format_interval(p.interval)} from {basis}; labels alone "
-                f"{format_interval(self.people.labels_only.interval)}"
-            )
-        if self.errors:
-            e = self.errors
-            lines.append(
+            yield self.people.line()
+        if e := self.errors:
+            yield (
                 f"error against people: {-e.mean_a:.3f} to {-e.mean_b:.3f}, smaller by "
-                f"{format_signed(e.value)} {format_interval(e.interval)} over "
-                f"{pluralize(e.rows, 'label')}"
+                f"{format_difference(e)} over {pluralize(e.rows, 'label')}"
             )
-        if self.wins:
-            w = self.wins
-            lines.append(
+        if w := self.wins:
+            yield (
                 f"win rate of B: {w.value:.3f} {format_interval(w.interval)} over "
                 f"{pluralize(w.pairs, 'pair')} in both orders; the same verdict in both "
                 f"{w.consistency:.0%}, bias to the first {format_signed(w.position_bias)}"
             )
-        return lines
 
-    def _remarks(self) -> list[str]:
-        counts = (
+    def _scores_line(self) -> str:
+        d, name, change = self.difference, self.score_name, format_difference(self.difference)
+        won, lost = "higher", "lower"
+        if self.lower_is_better:
+            name, change = f"{name} (lower is better)", f"better by {change}"
+            won, lost = "better", "worse"
+        return (
+            f"{name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {change} over {pluralize(d.rows, 'row')}; "
+            f"{d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
+        )
+
+    def _remarks(self) -> Iterator[str]:
+        """Yield what is missing from the figures, and how their rows were made."""
+        left_out = _counted(
             (self.only_a, f"only in {self.a}"),
             (self.only_b, f"only in {self.b}"),
             (self.unscored_a, f"without a score in {self.a}"),
@@ -401,31 +397,20 @@ class ComparisonReport:
                 for reason, n in self.unused_labels.items()
             ),
         )
-        left_out = ", ".join(f"{n:,} {what}" for n, what in counts if n)
-        worst = self.worst_case
-        worst_figures = (
-            f"{format_signed(worst.value)} {format_interval(worst.interval)}" if worst else ""
-        )
-        return [
-            *([f"left out: {left_out}"] if left_out else []),
-            *(
-                [f"{self._blanks_line}; a blank answer has no score"]
-                if self.blank_a or self.blank_b
-                else []
-            ),
-            *(
-                [
-                    (
-                        f"if {self.b} loses those without a score, and those that it lacks: "
-                        f"{worst_figures}"
-                    )
-                ]
-                if worst
-                else []
-            ),
-            *([f"{self.repeats:,} repeats were averaged with their rows"] if self.repeats else []),
-            *([self._equal_tasks_line()] if self.equal_tasks else []),
-        ]
+        if left_out:
+            yield f"left out: {', '.join(left_out)}"
+        if self.blank_a or self.blank_b:
+            yield f"{self._blanks_line}; a blank answer has no score"
+        if self.worst_case:
+            yield (
+                f"if {self.b} loses those without a score, and those that it lacks: "
+                f"{format_difference(self.worst_case)}"
+            )
+        if n := self.repeats:
+            averaged = "was averaged with its row" if n == 1 else "were averaged with their rows"
+            yield f"{pluralize(n, 'repeat')} {averaged}"
+        if self.equal_tasks:
+            yield self._equal_tasks_line()
 
     def _equal_tasks_line(self) -> str:
         """Say that equal tasks are clusters, and how to change that."""
@@ -441,23 +426,21 @@ class ComparisonReport:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""
-        data = asdict(self)
-        data["usage"] = {
-            "calls": self.usage.calls,
-            "tokens": self.usage.tokens,
-            "cost": self.usage.cost,
-        }
+        spent = {name: getattr(self.usage, name) for name in ("calls", "tokens", "cost")}
         gate = () if self.margin is None else ("gate", "gate_rows_needed")
         derived = ("verdict", *gate, "evidence", "interval", "value", "rows_needed")
+        difference = {**asdict(self.difference), "verdict": self.difference.verdict}
         return {
             **{name: getattr(self, name) for name in derived},
-            **data,
-            "difference": self._with_verdict(self.difference),
+            **asdict(self),
+            "usage": spent,
+            "difference": difference,
         }
 
-    @staticmethod
-    def _with_verdict(difference: PairedDifference) -> dict[str, Any]:
-        return {**asdict(difference), "verdict": difference.verdict}
+
+def _counted(*counts: tuple[int, str]) -> list[str]:
+    """Return counts with what they are of, but for those of 0."""
+    return [f"{n:,} {what}" for n, what in counts if n]
 
 
 def format_signed(value: float) -> str:
@@ -465,6 +448,11 @@ def format_signed(value: float) -> str:
     return f"{value:+.3f}"
 
 
-def format_interval(interval: tuple[float, float] | None) -> str:
+def format_interval(interval: Interval | None) -> str:
     """Return an interval in brackets."""
     return "(no interval)" if interval is None else f"({interval[0]:+.3f} to {interval[1]:+.3f})"
+
+
+def format_difference(found: PairedDifference | LabelEstimate) -> str:
+    """Return a difference with its interval: "+0.120 (+0.031 to +0.209)"."""
+    return f"{format_signed(found.value)} {format_interval(found.interval)}"

@@ -501,7 +501,7 @@ def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measur
 
 def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
     known = [pair for pair in both if pair[1] != UNREADABLE]
-    return m.cohen_kappa(*zip(*known, strict=True)) if known else None
+    return of_columns(m.cohen_kappa, 0, 1)(known)
 
 
 def _class_rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
@@ -619,7 +619,8 @@ def proportion(
     `clusters` are those of the outcomes; "" is one of its own.
     """
     n, k = len(outcomes), _cluster_count(clusters)
-    low, high = m.share_interval(outcomes, k and _units(clusters)) or (None, None)
+    units = None if k is None else _units(clusters)
+    low, high = m.share_interval(outcomes, units) or (None, None)
     return Measure(name, sum(outcomes) / n if n else None, low, high, n, chance, about, k)
 
 

@@ -170,7 +170,7 @@ def rogan_gladen(
     rates = _ErrorRates.of(labels, verdicts)
     others = _Rate.of("unlabelled_verdicts", unlabelled_verdicts)
     interval, error = rates.prevalence_interval(others, confidence)
-    counts = len(labels), others.answers, len(labels)
+    counts = len(labels), len(unlabelled_verdicts), len(labels)
     return LabelEstimate(rates.prevalence(others), interval, error, *counts)
 
 
@@ -457,10 +457,10 @@ def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> L
 
 
 class _Rate(NamedTuple):
-    """How many of several answers a judge passes, or is right about."""
+    """How many of several answers a judge passes (or is right about), and how many there are."""
 
-    count: float
-    answers: Any
+    passed: float
+    answers: float
 
     @classmethod
     def of(cls, name: str, verdicts: Sequence[float]) -> _Rate:
@@ -472,7 +472,7 @@ class _Rate(NamedTuple):
 
     @property
     def share(self) -> float:
-        return self.count / self.answers
+        return self.passed / self.answers
 
     @property
     def variance(self) -> float:
@@ -481,7 +481,7 @@ class _Rate(NamedTuple):
 
     def shrunk(self, answers: float) -> _Rate:
         """Return the rate with so many more answers, half of which count."""
-        return _Rate(self.count + answers / 2, self.answers + answers)
+        return _Rate(self.passed + answers / 2, self.answers + answers)
 
 
 class _ErrorRates(NamedTuple):
