@@ -7,7 +7,7 @@ there are any, else that of the scores. `estimates.py` computes the report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -69,7 +69,7 @@ class PeopleEstimate:
         return f"{unit}: {format_difference(found)} from {basis}; labels alone {alone}"
 
 
-class Finding(NamedTuple):
+class _Finding(NamedTuple):
     """What a verdict follows from: the difference B - A with its interval (None: unknown), and how
     many rows or labels it is of.
     """
@@ -154,40 +154,39 @@ class ComparisonReport:
     usage: Usage = NO_USAGE
 
     @property
-    def finding(self) -> Finding:
-        """What the verdict follows from.
-
-        "labels" of people; "errors" of the scores against labels, if only the graders differ; the
-        "win rate" in both orders, less one half; or "scores".
-        """
+    def _finding(self) -> _Finding:
         d = self.difference
         if self.people is not None:
             found = self.people.estimate
-            return Finding("labels", found.value, found.interval, found.labels)
+            return _Finding("labels", found.value, found.interval, found.labels)
         if self.errors is not None:
-            return Finding("errors", self.errors.value, self.errors.interval, self.errors.rows)
+            return _Finding("errors", self.errors.value, self.errors.interval, self.errors.rows)
         if self.wins is not None:
             ends = self.wins.interval
             interval = ends and (ends[0] - 0.5, ends[1] - 0.5)
-            return Finding("win rate", self.wins.value - 0.5, interval, self.wins.pairs)
+            return _Finding("win rate", self.wins.value - 0.5, interval, self.wins.pairs)
         if self.anytime is not None:
-            return Finding("scores at any time", d.value, self.anytime, d.rows)
-        return Finding("scores", d.value, d.interval, d.rows)
+            return _Finding("scores at any time", d.value, self.anytime, d.rows)
+        return _Finding("scores", d.value, d.interval, d.rows)
 
     @property
     def evidence(self) -> Evidence:
-        """What the verdict follows from: see `finding`."""
-        return self.finding.evidence
+        """What the verdict follows from.
+
+        "labels" of people; "errors" of the scores against labels, if only the graders differ; the
+        "win rate" in both orders; or "scores".
+        """
+        return self._finding.evidence
 
     @property
     def interval(self) -> Interval | None:
         """The interval of B - A that the verdict follows from; of a win rate, less one half."""
-        return self.finding.interval
+        return self._finding.interval
 
     @property
     def value(self) -> float:
         """The difference B - A that the interval is of."""
-        return self.finding.value
+        return self._finding.value
 
     @property
     def verdict(self) -> ThreeWayVerdict:
@@ -250,7 +249,7 @@ class ComparisonReport:
         """
         if self.people or self._only_graders_differ or self._is_more_silent:
             return None
-        _, value, interval, rows = self.finding
+        _, value, interval, rows = self._finding
         found = replace(self.difference, value=value, interval=interval, rows=rows)
         return rows_to_decide(found, margin)
 
@@ -345,7 +344,7 @@ class ComparisonReport:
         return self._more_needed(self.people.gate_needed if self.people else self.gate_rows_needed)
 
     def _more_needed(self, needed: int | None) -> str:
-        have = self.finding.rows
+        have = self._finding.rows
         if not needed or needed <= have:
             return ""
         noun = "label" if self.people or self.errors else "row"
@@ -354,38 +353,27 @@ class ComparisonReport:
             line += ", and there are too few rows for them"
         return line
 
-    def _figures(self) -> Iterator[str]:
-        """Yield a line for each figure: the scores, then what else the verdict may follow from."""
-        yield self._scores_line()
-        if self.anytime:
-            yield f"valid at any look: {format_interval(self.anytime)}"
-        if self.people:
-            yield self.people.line()
-        if e := self.errors:
-            yield (
-                f"error against people: {-e.mean_a:.3f} to {-e.mean_b:.3f}, smaller by "
-                f"{format_difference(e)} over {pluralize(e.rows, 'label')}"
-            )
-        if w := self.wins:
-            yield (
-                f"win rate of B: {w.value:.3f} {format_interval(w.interval)} over "
-                f"{pluralize(w.pairs, 'pair')} in both orders; the same verdict in both "
-                f"{w.consistency:.0%}, bias to the first {format_signed(w.position_bias)}"
-            )
+    def _figures(self) -> list[str]:
+        """Return a line for each figure: the scores, then what else the verdict may follow from."""
+        more = (
+            self.anytime and f"valid at any look: {format_interval(self.anytime)}",
+            self.people and self.people.line(),
+            self.errors and _errors_line(self.errors),
+            self.wins and _wins_line(self.wins),
+        )
+        return [self._scores_line(), *filter(None, more)]
 
     def _scores_line(self) -> str:
-        d, name, change = self.difference, self.score_name, format_difference(self.difference)
-        won, lost = "higher", "lower"
-        if self.lower_is_better:
-            name, change = f"{name} (lower is better)", f"better by {change}"
-            won, lost = "better", "worse"
+        d, lower = self.difference, self.lower_is_better
+        won, lost = ("better", "worse") if lower else ("higher", "lower")
         return (
-            f"{name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {change} over {pluralize(d.rows, 'row')}; "
+            f"{self.score_name}{' (lower is better)' * lower}: {d.mean_a:.3f} to {d.mean_b:.3f}, "
+            f"{'better by ' * lower}{format_difference(d)} over {pluralize(d.rows, 'row')}; "
             f"{d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
         )
 
-    def _remarks(self) -> Iterator[str]:
-        """Yield what is missing from the figures, and how their rows were made."""
+    def _remarks(self) -> list[str]:
+        """Return what is missing from the figures, and how their rows were made."""
         left_out = _counted(
             (self.only_a, f"only in {self.a}"),
             (self.only_b, f"only in {self.b}"),
@@ -397,32 +385,26 @@ class ComparisonReport:
                 for reason, n in self.unused_labels.items()
             ),
         )
-        if left_out:
-            yield f"left out: {', '.join(left_out)}"
-        if self.blank_a or self.blank_b:
-            yield f"{self._blanks_line}; a blank answer has no score"
-        if self.worst_case:
-            yield (
-                f"if {self.b} loses those without a score, and those that it lacks: "
-                f"{format_difference(self.worst_case)}"
-            )
-        if n := self.repeats:
-            averaged = "was averaged with its row" if n == 1 else "were averaged with their rows"
-            yield f"{pluralize(n, 'repeat')} {averaged}"
-        if self.equal_tasks:
-            yield self._equal_tasks_line()
-
-    def _equal_tasks_line(self) -> str:
-        """Say that equal tasks are clusters, and how to change that."""
-        if self.difference.clusters == 1:
-            return (
-                "all rows have the same task, which is one cluster, so there is no interval; name "
-                "another column, such as id"
-            )
-        return (
+        lost = self.worst_case and format_difference(self.worst_case)
+        averaged = (
+            "was averaged with its row" if self.repeats == 1 else "were averaged with their rows"
+        )
+        one_task = (
+            "all rows have the same task, which is one cluster, so there is no interval; name "
+            "another column, such as id"
+        )
+        equal_tasks = (
             f"{pluralize(self.equal_tasks, 'row')} with the task of an earlier row: equal tasks "
             "are one cluster, unless another column of clusters is named"
         )
+        lines = (
+            (left_out, f"left out: {', '.join(left_out)}"),
+            (self.blank_a + self.blank_b, f"{self._blanks_line}; a blank answer has no score"),
+            (lost, f"if {self.b} loses those without a score, and those that it lacks: {lost}"),
+            (self.repeats, f"{pluralize(self.repeats, 'repeat')} {averaged}"),
+            (self.equal_tasks, one_task if self.difference.clusters == 1 else equal_tasks),
+        )
+        return [line for applies, line in lines if applies]
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""
@@ -441,6 +423,21 @@ class ComparisonReport:
 def _counted(*counts: tuple[int, str]) -> list[str]:
     """Return counts with what they are of, but for those of 0."""
     return [f"{n:,} {what}" for n, what in counts if n]
+
+
+def _errors_line(errors: PairedDifference) -> str:
+    return (
+        f"error against people: {-errors.mean_a:.3f} to {-errors.mean_b:.3f}, smaller by "
+        f"{format_difference(errors)} over {pluralize(errors.rows, 'label')}"
+    )
+
+
+def _wins_line(wins: WinRate) -> str:
+    return (
+        f"win rate of B: {wins.value:.3f} {format_interval(wins.interval)} over "
+        f"{pluralize(wins.pairs, 'pair')} in both orders; the same verdict in both "
+        f"{wins.consistency:.0%}, bias to the first {format_signed(wins.position_bias)}"
+    )
 
 
 def format_signed(value: float) -> str:
