@@ -374,7 +374,7 @@ def _labelled_places(
     ]
     if len(places) < MIN_LABELS:
         unused = "".join(
-            f"; {pluralize(n, 'label')} {'is' if n == 1 else 'are'} {reason}"
+            f"; {pluralize(n, 'label is', 'labels are')} {reason}"
             for reason, n in labels.unused.items()
             if n
         )
@@ -386,8 +386,8 @@ def _labelled_places(
             else "labels"
         )
         raise ConfigError(
-            f"labels: {pluralize(len(places), 'row')} {'has' if len(places) == 1 else 'have'} "
-            f"{kind} of people, and at least {MIN_LABELS} are needed{unused}"
+            f"labels: {pluralize(len(places), 'row has', 'rows have')} {kind} of people, and at "
+            f"least {MIN_LABELS} are needed{unused}"
         )
     return places
 

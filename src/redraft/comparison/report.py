@@ -386,8 +386,10 @@ class ComparisonReport:
             ),
         )
         lost = self.worst_case and format_difference(self.worst_case)
-        averaged = (
-            "was averaged with its row" if self.repeats == 1 else "were averaged with their rows"
+        averaged = pluralize(
+            self.repeats,
+            "repeat was averaged with its row",
+            "repeats were averaged with their rows",
         )
         one_task = (
             "all rows have the same task, which is one cluster, so there is no interval; name "
@@ -401,7 +403,7 @@ class ComparisonReport:
             (left_out, f"left out: {', '.join(left_out)}"),
             (self.blank_a + self.blank_b, f"{self._blanks_line}; a blank answer has no score"),
             (lost, f"if {self.b} loses those without a score, and those that it lacks: {lost}"),
-            (self.repeats, f"{pluralize(self.repeats, 'repeat')} {averaged}"),
+            (self.repeats, averaged),
             (self.equal_tasks, one_task if self.difference.clusters == 1 else equal_tasks),
         )
         return [line for applies, line in lines if applies]

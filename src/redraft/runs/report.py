@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Any
 
 from ..base.money import format_usd
-from ..base.text import pluralize, strip_control_sequences
+from ..base.text import format_duration, pluralize, strip_control_sequences
 from ..loop.records import StopReason
 from ..middleware.prompt_cuts import CUT
 from ..plans.quality.result_facts import ResultFacts
@@ -387,15 +387,16 @@ class BatchReport:
 
     def _payment_line(self) -> str:
         u = self.usage
-        tokens = "tokens unknown" if u.tokens is None else f"{u.tokens:,} tokens"
+        tokens = "tokens unknown" if u.tokens is None else pluralize(u.tokens, "token")
         cost = "cost unknown" if u.cost is None else format_usd(u.cost)
         saved = ""
         if u.cached_calls:
             worth = (
                 "" if self.cache_savings is None else f", {format_usd(self.cache_savings)} saved"
             )
-            saved = f"; {u.cached_calls:,} calls from the cache{worth}"
-        return f"paid: {u.calls:,} calls, {tokens}, {cost}{saved}; {self.seconds:.1f} s"
+            saved = f"; {pluralize(u.cached_calls, 'call')} from the cache{worth}"
+        took = format_duration(self.seconds)
+        return f"paid: {pluralize(u.calls, 'call')}, {tokens}, {cost}{saved}; {took}"
 
 
 SUMMARIZED = (
@@ -435,16 +436,14 @@ def _price_line(report: Mapping[str, Any]) -> str:
         return ""
     rows = report["stops"].get(StopReason.GAIN, 0)
     ended = (
-        f"; {rows:,} row{'s' * (rows != 1)} ended because nothing more was worth its price"
-        if rows
-        else ""
+        f"; {pluralize(rows, 'row')} ended because nothing more was worth its price" if rows else ""
     )
     return format_price(report["price"], report["price_unit"]) + ended
 
 
 def _prior_phrases(report: Mapping[str, Any]) -> Iterator[str]:
     if tasks := report.get("initial_prior_tasks"):
-        yield f"started with priors fitted to {tasks:,} tasks"
+        yield f"started with priors fitted to {pluralize(tasks, 'task')}"
     elif report.get("priors"):
         yield "started with the given priors"
     for refit in report.get("prior_refits", ()):
@@ -455,7 +454,8 @@ def _calibration_line(report: Mapping[str, Any]) -> str:
     looks, calls = report.get("second_looks", 0), report.get("calls", 0)
     share = f" ({looks / calls:.1%} of the calls)" if calls else ""
     return (
-        f"{looks:,} first answers were graded twice, to learn how noisy the judge is{share}"
+        f"{pluralize(looks, 'first answer was', 'first answers were')} graded twice, to learn how "
+        f"noisy the judge is{share}"
         if looks
         else ""
     )
@@ -465,11 +465,11 @@ def _saved_priors_line(report: Mapping[str, Any]) -> str:
     rows, tasks = report.get("prior_rows", 0), report.get("saved_prior_tasks", 0)
     if tasks > rows:
         return (
-            f"priors fitted to {tasks:,} tasks stay saved for --priors learned, not those of "
-            f"{rows:,} rows now: redraft priors"
+            f"priors fitted to {pluralize(tasks, 'task')} stay saved for --priors learned, not "
+            f"those of {pluralize(rows, 'row')} now: redraft priors"
         )
     return (
-        f"priors fitted to {rows:,} rows are saved for --priors learned: redraft priors"
+        f"priors fitted to {pluralize(rows, 'row')} are saved for --priors learned: redraft priors"
         if tasks
         else ""
     )

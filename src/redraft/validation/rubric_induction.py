@@ -11,7 +11,6 @@ earlier, the best rubric so far is returned.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from hashlib import sha256
 from time import monotonic
 from typing import Any
 
-from ..base.text import strip_control_sequences
+from ..base.text import format_estimate, pluralize, strip_control_sequences
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
 from ..graders.cards import Measure
@@ -40,6 +39,7 @@ from .cases import (
 )
 from .report import build_report
 from .run import GraderHarness
+from .statistics import mean_ranks
 
 MIN_CASES = 24  # with fewer cases each of the three parts is too small
 MAX_CRITERIA = 6
@@ -299,14 +299,8 @@ def _score_gaps(rows: Sequence[CaseVerdicts], *, by_rank: bool) -> list[tuple[fl
     known = [(score, row) for row in rows if (score := row.mean_score()) is not None]
     scores, labels = [score for score, _ in known], [row.label for _, row in known]
     if by_rank:
-        scores, labels = _mean_ranks(scores), _mean_ranks(labels)
+        scores, labels = map(mean_ranks, (scores, labels))
     return [(abs(s - p), row.case) for s, p, (_, row) in zip(scores, labels, known, strict=True)]
-
-
-def _mean_ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value; equal values share their mean rank."""
-    ordered = sorted(values)
-    return [(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values]
 
 
 def _case_texts(case: LabelledCase) -> Iterator[str]:
@@ -420,17 +414,12 @@ def _header_lines(result: InducedRubric, data: str) -> Iterator[str]:
 
 
 def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start: bool) -> str:
-    comparison = f"; the starting rubric: {_format_value(start)} on {start.n}" if with_start else ""
+    comparison = f"; the starting rubric: {_figure(start)} on {start.n}" if with_start else ""
     return (
-        f"On {agreement.n} rows that it was {role}: {agreement.name} "
-        f"{_format_value(agreement)}{comparison}."
+        f"On {pluralize(agreement.n, 'row')} that it was {role}: {agreement.name} "
+        f"{_figure(agreement)}{comparison}."
     )
 
 
-def _format_value(measure: Measure) -> str:
-    interval = (
-        ""
-        if measure.low is None or measure.high is None
-        else f" ({measure.low:.2f} to {measure.high:.2f})"
-    )
-    return ("unknown" if measure.value is None else f"{measure.value:.2f}") + interval
+def _figure(measure: Measure) -> str:
+    return format_estimate(measure.value, measure.low, measure.high)

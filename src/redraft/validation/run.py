@@ -30,6 +30,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
+from ..base.text import pluralize
 from ..errors import EXTERNAL_ERRORS, ConfigError, GradingError, StoreError
 from ..graders.base import MESSAGE_NEEDS, has_needed
 from ..graders.cards import (
@@ -624,7 +625,8 @@ class VerdictFile:
             self.judged_cases[judged_case.case, judged_case.repeat] = judged_case
             self._lines.write(
                 [json.dumps(asdict(judged_case))],
-                f"{len(self.judged_cases)} verdicts are stored; the same command resumes",
+                f"{pluralize(len(self.judged_cases), 'verdict is', 'verdicts are')} stored; the "
+                "same command resumes",
             )
 
     def verdicts(self, cases: Iterable[str]) -> list[Verdict]:
