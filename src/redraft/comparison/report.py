@@ -361,7 +361,7 @@ class ComparisonReport:
             self.errors and _errors_line(self.errors),
             self.wins and _wins_line(self.wins),
         )
-        return [self._scores_line(), *filter(None, more)]
+        return [self._scores_line(), *(line for line in more if line)]
 
     def _scores_line(self) -> str:
         d, lower = self.difference, self.lower_is_better

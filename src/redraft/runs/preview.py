@@ -153,10 +153,10 @@ def describe_responses(
     can write drafts.
     """
     if summary.with_response:
-        others = "get a first draft" if writes else "have none"
+        what = ("gets a first draft", "get a first draft") if writes else ("has none", "have none")
         yield (
             f"{pluralize(summary.with_response, 'row has', 'rows have')} a response to start with, "
-            f"{summary.total - summary.with_response:,} {others}"
+            f"{pluralize(summary.total - summary.with_response, *what)}"
         )
     else:
         yield f"every row gets a first draft: {dataset.missing_response_reason}"

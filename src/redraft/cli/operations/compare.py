@@ -7,13 +7,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self, cast
 
 import click
 from click.core import ParameterSource
+from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from ...base.sync import run_sync
@@ -24,14 +26,14 @@ from ...comparison.report import DEFAULT_MARGIN, format_interval, format_signed
 from ...errors import ConfigError
 from ...graders import must
 from ...models.model_names import PREFIXES
-from ...runs import BatchSettings
+from ...runs import BatchProgress, BatchSettings
 from ...session.panel import needs_judge
 from ...settings import ValidationSettings, settings_for
 from ...validation.grader_comparison import compare_graders
 from ...validation.statistics import PairedDifference
 from ..errors import OK, UNDECIDED, WORSE
 from ..grader_code import load_grader
-from ..output import check_writable, notice, warning
+from ..output import check_writable, messages_are_json, notice, warning, write_event
 from ..request import (
     SharedArguments,
     announce_sources,
@@ -46,7 +48,9 @@ from ..request import (
 )
 from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, text_line
+from .batch_view import LINE_INTERVAL, TEXT_INTERVAL
 
+FIRST_LINE = 1.0  # seconds until the first line of progress
 MAX_LISTED = 5  # unreadable rows that are listed one by one
 STYLES = {
     "better": "bold green",
@@ -177,16 +181,49 @@ def run_gate(ctx: click.Context, values: Mapping[str, Any]) -> int:
 def _compare(arguments: CompareArguments) -> ComparisonReport:
     """Return the report; unreadable rows are listed."""
     err = console(stderr=True)
-    with err.status("comparing ...") if err.is_interactive and arguments.calls else nullcontext():
+    shown = err.status("comparing ...") if err.is_interactive and arguments.calls else nullcontext()
+    with shown as status:
+        progress = RunsProgress((arguments.a, arguments.b, "pairs"), status)
         report = run_sync(
-            _compare_graders(arguments) if arguments.are_graders else _compare_live(arguments)
+            _compare_graders(arguments)
+            if arguments.are_graders
+            else _compare_live(arguments, progress)
         )
     for reason in report.skipped[:MAX_LISTED]:
         warning(f"unreadable: {reason}")
     return report
 
 
-async def _compare_live(a: CompareArguments) -> ComparisonReport:
+@dataclass
+class RunsProgress:
+    """Says how far a comparison is: in a terminal at any time; elsewhere by a line after a second
+    and then every half minute, or in JSON lines every five seconds.
+
+    It is called with the progress of one batch after the other, whose `names` these are.
+    """
+
+    names: tuple[str, ...]
+    status: Status | None = None
+    next_line: float = field(default_factory=lambda: monotonic() + FIRST_LINE)
+    _runs: list[BatchProgress] = field(default_factory=list, init=False)
+
+    def __call__(self, progress: BatchProgress) -> None:
+        if not any(progress is each for each in self._runs):
+            self._runs.append(progress)
+        name = self.names[len(self._runs) - 1]
+        total = "" if progress.total is None else f" of {progress.total:,}"
+        line = f"{name}: {progress.ended_rows:,}{total} done"
+        if self.status:
+            self.status.update(f"comparing ... {escape(line)}")
+        elif monotonic() >= self.next_line and messages_are_json():
+            self.next_line = monotonic() + LINE_INTERVAL
+            write_event("progress", run=name, **progress.as_data())
+        elif monotonic() >= self.next_line:
+            self.next_line = monotonic() + TEXT_INTERVAL
+            notice(line)
+
+
+async def _compare_live(a: CompareArguments, progress: RunsProgress) -> ComparisonReport:
     columns = dict(text.split("=", 1) for text in a.column)
     live: dict[str, Any] = {"result_columns": columns}
     settings: dict[str, Any] = {}
@@ -198,6 +235,7 @@ async def _compare_live(a: CompareArguments) -> ComparisonReport:
             "budget": budget_of(a),
             "limit": a.limit,
             "say": _say_once(),
+            "on_progress": progress,
         }
         live = await _live_arguments(a)
         if a.data is None:
