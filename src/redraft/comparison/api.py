@@ -113,17 +113,12 @@ async def compare(
     )
     ranks = ranks_answers(graders)
     if tasks is not None:
-        rows = reread(tasks)
-        run.check_judge((a, b), rows, model)
-        sides = [await run.run(variant, rows, model) for variant in (a, b)]
-        # what graded single answers says nothing of a comparison of answers
-        sides = [side.without_scores() for side in sides] if ranks else sides
+        sides = await _run_variants(run, (a, b), reread(tasks), model, ranks=ranks)
     else:
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]
         if graders is None:
-            options = replace(
-                options, lower_is_better=_is_lower_better(sides, stated=lower_is_better)
-            )
+            is_lower = _is_lower_better(sides, stated=lower_is_better)
+            options = replace(options, lower_is_better=is_lower)
         if labels is not None or graders is not None:
             sides = [results.with_tasks() for results in sides]
         sides = _with_own_names(sides, (a, b))
@@ -142,6 +137,18 @@ async def compare(
 
 compare_sync = async_to_sync(compare)
 """Call `compare` without await. It also works where an event loop is running."""
+
+
+async def _run_variants(
+    run: ComparisonRun, variants: Sequence[Any], tasks: Any, model: Any, *, ranks: bool
+) -> list[RunResults]:
+    """Have both variants answer the tasks, one after the other.
+
+    If a grader compares the answers (`ranks`), what graded single answers says nothing.
+    """
+    run.check_judge(variants, tasks, model)
+    sides = [await run.run(variant, tasks, model) for variant in variants]
+    return [side.without_scores() for side in sides] if ranks else sides
 
 
 def _check(

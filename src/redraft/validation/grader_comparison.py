@@ -152,24 +152,24 @@ def compare_verdicts(
     The arguments are as in `compare_graders`. Raises GradingError if no case has verdicts of both
     that can be compared.
     """
-    sides = [
+    first_rows, second_rows = (
         {row.case.id: row for row in verdicts_by_case(cases, verdicts)}
         for verdicts in (first, second)
-    ]
-    both = [case.id for case in cases if case.id in sides[0] and case.id in sides[1]]
+    )
+    both = [case for case in cases if case.id in first_rows and case.id in second_rows]
     if not both:
         raise GradingError("no case was judged by both graders")
     kind = cases[0].kind
-    agreements = [AGREEMENTS[kind]([side[id] for id in both], threshold) for side in sides]
-    rows = [
-        n for n in range(len(both)) if agreements[0][n] is not None and agreements[1][n] is not None
-    ]
+    agreements = (
+        AGREEMENTS[kind]([side[case.id] for case in both], threshold)
+        for side in (first_rows, second_rows)
+    )
+    rows = [row for row in zip(*agreements, map(cluster_of, both), strict=True) if None not in row]
     if not rows:
         raise GradingError(
             "people's labels do not distinguish any answers, so no grader can agree with them"
         )
-    a, b = ([float(side[n] or 0.0) for n in rows] for side in agreements)
-    clusters = [cluster_of(sides[0][both[n]].case) for n in rows]
+    a, b, clusters = map(list, zip(*rows, strict=True))
     found = m.paired_difference(a, b, clusters=clusters, confidence=confidence)
     interval = m.limited(found.interval, -1.0, 1.0)
     return GraderComparison(MEASURES[kind], replace(found, interval=interval))

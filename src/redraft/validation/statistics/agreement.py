@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product, starmap
 from math import ceil, hypot, isfinite, sqrt
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -87,7 +87,7 @@ def cohen_kappa(
     own. The result is None if both raters use one and the same category throughout, and 0 if only
     one of them uses a single category.
     """
-    if weights not in {None, "linear", "quadratic"}:
+    if weights not in POWERS:
         raise ConfigError(f"weights must be None, 'linear' or 'quadratic', got {weights!r}")
     if missing not in {None, "category"} or (missing and weights):
         raise ConfigError(
@@ -98,20 +98,20 @@ def cohen_kappa(
     categories = {label for pair in pairs for label in pair}
     if len(categories) < 2:
         return None
-    position = {
-        label: i for i, label in enumerate(_sorted_labels(categories) if weights else categories)
-    }
-    power = {"linear": 1, "quadratic": 2}.get(weights or "", 0)
+    ordered = _sorted_labels(categories) if weights else list(categories)
+    position, power = {label: i for i, label in enumerate(ordered)}, POWERS[weights]
 
     def disagreement(x: Hashable, y: Hashable) -> int:
         return abs(position[x] - position[y]) ** power if x != y else 0
 
-    first, second = (Counter(pair[side] for pair in pairs) for side in (0, 1))
-    observed = sum(n * disagreement(x, y) for (x, y), n in Counter(pairs).items())
-    expected = sum(
-        n * k * disagreement(x, y) for x, n in first.items() for y, k in second.items()
-    ) / len(pairs)
-    return 1 - observed / expected
+    observed = sum(starmap(disagreement, pairs))
+    first, second = map(Counter, zip(*pairs, strict=True))
+    expected = sum(first[x] * second[y] * disagreement(x, y) for x, y in product(first, second))
+    return 1 - observed / (expected / len(pairs))
+
+
+POWERS: Mapping[str | None, int] = {None: 0, "linear": 1, "quadratic": 2}
+"""The power of the distance of two categories, by the name of the weights."""
 
 
 def _sorted_labels(labels: Iterable[Any]) -> list[Any]:
@@ -157,8 +157,7 @@ def krippendorff_alpha(
     """
     if level not in {"nominal", "ordinal", "interval"}:
         raise ConfigError(f"level must be 'nominal', 'ordinal' or 'interval', got {level!r}")
-    rows = [[check_finite(rating) for rating in row if rating is not None] for row in ratings]
-    rows = [row for row in rows if len(row) > 1]
+    rows = _repeated(ratings)
     counts = Counter(rating for row in rows for rating in row)
     if len(counts) < 2:
         return None
@@ -167,6 +166,12 @@ def krippendorff_alpha(
     disagreement = _unlike_pairs if level == "nominal" else _squared_distances
     expected = disagreement([value for row in rows for value in row])
     return 1 - sum(map(disagreement, rows)) / expected if expected else None
+
+
+def _repeated(ratings: Sequence[Sequence[OptionalNumber]]) -> list[list[float]]:
+    """Return the ratings without those that are missing, of items with at least two."""
+    rows = [[check_finite(rating) for rating in row if rating is not None] for row in ratings]
+    return [row for row in rows if len(row) > 1]
 
 
 def _positions(counts: Counter[float], level: str) -> dict[float, float]:
@@ -355,8 +360,7 @@ def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
     Sums of squares over degrees of freedom, both within cases (Fisher 1925). None if no case has
     two scores.
     """
-    cases = [[check_finite(score) for score in case if score is not None] for case in repeats]
-    cases = [case for case in cases if len(case) > 1]
+    cases = _repeated(repeats)
     deviations = (score - fmean(case) for case in cases for score in case)
     return hypot(*deviations) / sqrt(sum(len(case) - 1 for case in cases)) if cases else None
 
