@@ -55,6 +55,12 @@ class ComparisonSettings:
     anytime: bool = False
     lower_is_better: bool = False
 
+    def margin_of(self, *, in_shares: bool) -> float | None:
+        """Return the loss that does not matter, in the unit of the verdict; `in_shares`: that is
+        from 0 to 1.
+        """
+        return DEFAULT_MARGIN if self.margin is None and in_shares else self.margin
+
 
 def build_report(
     results: PairedResults,
@@ -69,17 +75,17 @@ def build_report(
     Raises ConfigError if a column does not exist, or scores are not from 0 to 1 where they must be.
     """
     scores = PairedScores(results.pairs, settings)
+    blank_a, blank_b = results.silent_rows
     same_answers = all(pair.same_answer for pair in results.pairs)
     people = _people(scores, labels) if labels and not same_answers else None
-    # labels and win rates are from 0 to 1
-    in_shares = scores.are_shares or people is not None or wins is not None
-    margin = DEFAULT_MARGIN if settings.margin is None and in_shares else settings.margin
+    errors = _errors(scores, labels) if labels and same_answers else None
+    unused = labels.unused if labels else {}
     return ComparisonReport(
         results.a.name,
         results.b.name,
         scores.difference(),
         people=people,
-        errors=_errors(scores, labels) if labels and same_answers else None,
+        errors=errors,
         wins=wins,
         slices={column: _slices(scores, column) for column in settings.slices},
         score_name=results.b.score_name,
@@ -88,17 +94,18 @@ def build_report(
         only_b=results.only_b,
         unscored_a=len(results.unscored_a),
         unscored_b=len(results.unscored_b),
-        blank_a=results.silent_rows[0],
-        blank_b=results.silent_rows[1],
+        blank_a=blank_a,
+        blank_b=blank_b,
         repeats=results.repeats,
         equal_tasks=scores.equal_tasks,
         same_answers=same_answers,
         anytime=_anytime(scores) if settings.anytime else None,
         worst_case=_worst_case(results, scores),
-        margin=margin,
+        # labels and win rates are from 0 to 1, too
+        margin=settings.margin_of(in_shares=bool(scores.are_shares or people or wins)),
         level=settings.level,
         lower_is_better=settings.lower_is_better,
-        unused_labels={reason: n for reason, n in (labels.unused if labels else {}).items() if n},
+        unused_labels={reason: n for reason, n in unused.items() if n},
         forms=(results.a.form, results.b.form),
         skipped=(*results.a.skipped, *results.b.skipped),
         usage=usage,
@@ -270,7 +277,7 @@ def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
     )
     alone = ppi_difference(*columns[:2], clusters=clusters, confidence=level)
     same = sum(pair.same_answer for pair in pairs)
-    margin = DEFAULT_MARGIN if scores.settings.margin is None else scores.settings.margin
+    margin = scores.settings.margin_of(in_shares=True) or 0.0
     needed, for_gate = (
         _labels_to_decide(
             estimate,

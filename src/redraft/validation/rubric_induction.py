@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -24,7 +24,14 @@ from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
 from ..graders.cards import Measure
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate_middle
-from ..graders.judging.structured import UnreadableOutput, ask_for_json, read_object, string_at
+from ..graders.judging.structured import (
+    UnreadableOutput,
+    ask_for_json,
+    object_schema,
+    read_object,
+    string_at,
+    text_schema,
+)
 from ..loop.records import StopReason
 from ..middleware.timeout import enforce_deadline
 from ..protocols import Reply, Request
@@ -38,11 +45,11 @@ from .cases import (
     preferred_response,
 )
 from .report import build_report
+from .rubric_proposal import WEIGHT_SCHEMA, WEIGHTS, criteria_schema, parse_criteria
 from .run import GraderHarness
 from .statistics import mean_ranks
 
 MIN_CASES = 24  # with fewer cases each of the three parts is too small
-MAX_CRITERIA = 6
 MAX_NAME_CHARS, MAX_CRITERION_CHARS = 40, 300
 MAX_EXAMPLES = 10  # in one request
 MAX_EXAMPLE_CHARS = 1500  # of one answer
@@ -334,18 +341,11 @@ def parse_rubric(reply: Reply, start: Rubric) -> Rubric:
     """Return the starting rubric with the criteria in a reply, without examples and template.
     Raises UnreadableOutput.
     """
-    rows = read_object(reply.text).get("criteria")
-    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_CRITERIA:
-        raise UnreadableOutput(f"'criteria' must be a list of 1 to {MAX_CRITERIA}")
-    criteria = tuple(_parse_criterion(row) for row in rows)
-    if len({c.name for c in criteria}) < len(criteria):
-        raise UnreadableOutput("two criteria have the same name")
+    criteria = parse_criteria(read_object(reply.text), _parse_criterion)
     return replace(start, criteria=criteria, examples=(), template=None)
 
 
-def _parse_criterion(row: Any) -> Criterion:
-    if not isinstance(row, dict):
-        raise UnreadableOutput("each criterion is an object")
+def _parse_criterion(row: Mapping[str, Any]) -> Criterion:
     name, description, weight = (
         string_at(row, "name"),
         string_at(row, "description"),
@@ -358,34 +358,18 @@ def _parse_criterion(row: Any) -> Criterion:
         or len(description) > 2 * MAX_CRITERION_CHARS
     ):
         raise UnreadableOutput("each criterion needs a short name and a description")
-    if isinstance(weight, bool) or weight not in (1, 2, 3):
+    if isinstance(weight, bool) or weight not in WEIGHTS:
         raise UnreadableOutput(f"'weight' must be 1, 2 or 3, got {weight!r}")
     return Criterion(name, description, float(weight))
 
 
-_CRITERION_PROPERTIES = {
-    "name": {"type": "string", "maxLength": MAX_NAME_CHARS},
-    "description": {"type": "string", "maxLength": MAX_CRITERION_CHARS},
-    "weight": {"type": "integer", "enum": [1, 2, 3]},
-}
-ANSWER_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "criteria": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_CRITERIA,
-            "items": {
-                "type": "object",
-                "properties": _CRITERION_PROPERTIES,
-                "required": list(_CRITERION_PROPERTIES),
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["criteria"],
-    "additionalProperties": False,
-}
+ANSWER_SCHEMA = object_schema(
+    criteria=criteria_schema(
+        name=text_schema(MAX_NAME_CHARS),
+        description=text_schema(MAX_CRITERION_CHARS),
+        weight=WEIGHT_SCHEMA,
+    )
+)
 
 
 def to_toml(result: InducedRubric, data: str) -> str:
