@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import redraft
 from each_row import each_row
 from redraft.base.money import format_usd, usd_amount
-from redraft.base.text import format_duration, format_time_in
+from redraft.base.text import format_duration, format_time_in, pluralize
 from redraft.protocols import Reply
 from redraft.usage import Usage
 
@@ -22,6 +22,14 @@ from redraft.usage import Usage
     ("seconds", "told"),
     [
         (0, "0 s"),
+        (1e-12, "0 s"),
+        (3.93e-05, "39.3 microseconds"),
+        (1e-6, "1 microsecond"),
+        (0.00099949, "999 microseconds"),
+        (0.0009996, "1 millisecond"),
+        (0.0123, "12.3 milliseconds"),
+        (0.09994, "99.9 milliseconds"),
+        (0.09996, "0.1 s"),
         (0.25, "0.25 s"),
         (5, "5 s"),
         (90, "90 s"),
@@ -38,6 +46,27 @@ from redraft.usage import Usage
 def test_a_duration_has_its_two_largest_units(seconds, told):
     """Smaller units are left out."""
     assert format_duration(seconds) == told
+
+
+@given(st.floats(0, 1e9))
+def test_a_duration_has_no_exponent(seconds):
+    """Whatever its size: it is read by people."""
+    assert not re.search(r"\de[-+]", format_duration(seconds))
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "shown"),
+    [
+        (0, ("row",), "0 rows"),
+        (1, ("row",), "1 row"),
+        (1024, ("row",), "1,024 rows"),
+        (1, ("row has", "rows have"), "1 row has"),
+        (2, ("row has", "rows have"), "2 rows have"),
+    ],
+)
+def test_counts_have_their_noun(count, words, shown):
+    """In the singular for one, also where the verb changes."""
+    assert pluralize(count, *words) == shown
 
 
 def test_a_moment_has_its_date():

@@ -366,6 +366,32 @@ def test_models_answer_the_same_tasks(tmp_path):
     assert (short.calls, third.usage.calls) == (12, 12)
 
 
+@pytest.mark.parametrize("grader", [length_share, "pairwise"])
+def test_progress_is_that_of_one_run_after_the_other(tmp_path, grader):
+    """Of A, of B, and then of the pairs that a grader compares, each up to its last row."""
+    seen = []
+
+    def note(progress):
+        if not any(progress is each for each, _ in seen):
+            seen.append((progress, []))
+        seen[-1][1].append(progress.ended_rows)
+        assert seen[-1][0] is progress
+
+    compare_sync(
+        {"model": writes(4), "label": "short"},
+        {"model": writes(12), "label": "long"},
+        TASKS,
+        graders=grader,
+        judge=None if grader is length_share else pair_judge(biased=False),
+        journal=tmp_path / "j.journal",
+        on_progress=note,
+    )
+    assert [(progress.total, rows[-1]) for progress, rows in seen] == [(12, 12)] * (
+        2 if grader is length_share else 3
+    )
+    assert all(rows == sorted(rows) for _, rows in seen)
+
+
 def test_prompts_are_files(tmp_path):
     """A changed prompt is run again; an unchanged one is not."""
     journal = tmp_path / "compare.journal"

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.cli import main
+from redraft.cli.commands import compare as compare_command
 from redraft.comparison import ResultRow, RunResults, compare_sync
 from redraft.comparison.ci_reports import gate_passes, junit_xml, markdown_summary
 from redraft.errors import ConfigError
+from redraft.runs import BatchProgress
 from redraft.validation import win_rate
 
 pytest_plugins = ["pytester"]
@@ -496,3 +498,30 @@ def test_the_pytest_plugin_is_light(pytester, monkeypatch):
     result = pytester.runpytest_subprocess("-p", "redraft.pytest_plugin")
     result.assert_outcomes(passed=1)
     assert "redraft gates" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_progress_is_shown_from_the_first_second_on(monkeypatch, capsys, as_json):
+    """A line after a second, then one every half minute; JSON lines every five seconds."""
+    clock = [100.0]
+    monkeypatch.setattr(compare_command, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(compare_command, "messages_are_json", lambda: as_json)
+    show = compare_command.RunsProgress(("A", "B", "pairs"))
+    a, b = BatchProgress(total=20), BatchProgress(total=20)
+    for seconds, progress in ((0.5, a), (1, a), (4, a), (7, b), (40, b)):
+        clock[0] = 100 + seconds
+        progress.done += 5
+        show(progress)
+    lines = capsys.readouterr().err.splitlines()
+    if as_json:
+        found = [json.loads(line) for line in lines]
+        assert [
+            (each["event"], each["run"], each["rows"]["done"], each["rows"]["total"])
+            for each in found
+        ] == [
+            ("progress", "A", 10, 20),
+            ("progress", "B", 5, 20),
+            ("progress", "B", 10, 20),
+        ]
+    else:
+        assert lines == ["redraft: A: 10 of 20 done", "redraft: B: 10 of 20 done"]

@@ -16,8 +16,7 @@ from redraft.comparison.report import (
     format_signed,
 )
 from redraft.errors import ConfigError
-from redraft.validation.differences import PairedDifference, WinRate
-from redraft.validation.estimators import LabelEstimate
+from redraft.validation.statistics import LabelEstimate, PairedDifference, WinRate
 
 
 def difference(low, high, *, rows=100, value=None, ties=10, error=0.05):
@@ -309,11 +308,13 @@ def test_how_many_rows_would_decide(found, rows, gate_rows):
     base = found.errors.rows if found.errors else found.wins.pairs if found.wins else 100
     if rows:
         assert found.headline().endswith(
-            f"; about {rows - base:,} more {'labels' if found.errors else 'rows'} would decide"
+            f"; about {rows - base:,} more {'label' if found.errors else 'row'}"
+            f"{'s' * (rows - base > 1)} would decide"
         )
     if gate_rows and gate_rows > base:
         assert found.gate_line().endswith(
-            f"; about {gate_rows - base:,} more {'labels' if found.errors else 'rows'} would decide"
+            f"; about {gate_rows - base:,} more {'label' if found.errors else 'row'}"
+            f"{'s' * (gate_rows - base > 1)} would decide"
         )
 
 
@@ -322,7 +323,7 @@ def test_how_many_rows_would_decide(found, rows, gate_rows):
     [
         (None, 0, ""),
         (20, 0, ""),
-        (21, 0, "; about 1 more labels would decide"),
+        (21, 0, "; about 1 more label would decide"),
         (90, 10, "; about 70 more labels would decide"),
         (91, 10, "; about 71 more labels would decide, and there are too few rows for them"),
     ],

@@ -196,7 +196,7 @@ async def test_the_preview_says_how_rows_begin(tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": null}\n')
     assert (
-        "1 rows have a response to start with, 1 get a first draft"
+        "1 row has a response to start with, 1 gets a first draft"
         in (await run_of(tmp_path, rows).prepare()).summary
     )
     rows.write_text('{"prompt": "a", "said": "b"}\n')

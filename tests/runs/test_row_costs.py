@@ -442,7 +442,7 @@ def test_the_report_sums_iterations_over_rows():
 
 
 SUMMARIES = {
-    "no row": ({}, ["rows 0 done", "score unknown", "paid: 0 calls, 0 tokens, 0 USD; 1.2 s"]),
+    "no row": ({}, ["rows 0 done", "score unknown", "paid: 0 calls, 0 tokens, 0 USD; 1.25 s"]),
     "everything finished before": (
         {"rows": RunRows(done=2, failed=1, reused=3)},
         [
@@ -452,7 +452,7 @@ SUMMARIES = {
                 "another output starts a new run"
             ),
             "score unknown",
-            "paid: 0 calls, 0 tokens, 0 USD; 1.2 s",
+            "paid: 0 calls, 0 tokens, 0 USD; 1.25 s",
         ],
     ),
     "much at once": (
@@ -522,7 +522,7 @@ SUMMARIES = {
             "started with priors fitted to 1,500 tasks; rows from 300 on use priors fitted to 250 earlier rows",
             "50 first answers were graded twice, to learn how noisy the judge is (5.0% of the calls)",
             "priors fitted to 250 rows are saved for runs with learned priors: redraft priors",
-            "paid: 1,000 calls, tokens unknown, cost unknown; 20 calls from the cache, 0.50 USD saved; 1.2 s",
+            "paid: 1,000 calls, tokens unknown, cost unknown; 20 calls from the cache, 0.50 USD saved; 1.25 s",
         ],
     ),
     "scores by one judge": (
@@ -544,7 +544,7 @@ SUMMARIES = {
             "price 250 for 1,000 tokens; 2 rows ended because nothing more was worth its price",
             "started with the given priors",
             "priors fitted to 9 tasks stay saved for runs with learned priors, not those of 5 rows now: redraft priors",
-            "paid: 2 calls, 345 tokens, 0.25 USD; 1 calls from the cache; 1.2 s",
+            "paid: 2 calls, 345 tokens, 0.25 USD; 1 call from the cache; 1.25 s",
         ],
     ),
 }

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from redraft.validation import estimators, paired_difference, ppi_mean
-from redraft.validation.clusters import (
+from redraft.validation import paired_difference, ppi_mean
+from redraft.validation.statistics import prediction
+from redraft.validation.statistics.intervals import (
     cluster_numbers,
     cluster_sums,
     clustered_mean,
@@ -55,7 +56,7 @@ def test_the_error_of_an_estimate_includes_that_of_the_weight(rows, others):
         labels, scores, clusters = labelled
         return ppi_mean(labels, scores, others[0], clusters=clusters, unlabelled_clusters=others[1])
 
-    with patch.object(estimators, "MAX_WIDTH", inf):  # also where the labels alone are narrower
+    with patch.object(prediction, "MAX_WIDTH", inf):  # also where the labels alone are narrower
         check_error_of_an_estimate(estimate, (labels, scores, clusters), (others, other_clusters))
 
 

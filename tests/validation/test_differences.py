@@ -290,7 +290,7 @@ def test_figures_agree_with_truescore():
         (lambda: paired_difference([1, None], [1, 2]), r"a\[1\] must be a finite number, got None"),
         (
             lambda: paired_difference([1], [2], clusters=[1, 2]),
-            "clusters must be as many as rows, got 2 for 1",
+            "a, b and clusters must be equally long, got 1, 1 and 2",
         ),
         (
             lambda: paired_difference([1], [2], confidence=95),
@@ -304,7 +304,7 @@ def test_figures_agree_with_truescore():
         (lambda: win_rate([1], [0, 1]), "b_wins_second and b_wins_first must be equally long"),
         (
             lambda: effective_votes({"x": [1]}, [1, 0]),
-            r"scores\['x'\] must be as many as labels, got 1 for 2",
+            r"scores\['x'\] and labels must be equally long, got 1 and 2",
         ),
     ],
 )

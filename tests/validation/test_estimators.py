@@ -291,7 +291,10 @@ WRONG = [
         lambda: ppi_mean([1, 2], [1, 2], [1], clusters=["a", "b"], unlabelled_clusters=["a"]),
         "'a' has labelled and unlabelled",
     ),
-    (lambda: ppi_mean([1, 2], [1, 2], clusters=["a"]), "1 clusters"),
+    (
+        lambda: ppi_mean([1, 2], [1, 2], clusters=["a"]),
+        "clusters must be equally long, got 2, 2 and 1",
+    ),
     (lambda: ppi_mean([1, 2], [1, 2], confidence=95), "confidence"),
     (lambda: ppi_difference([1, 2], [(1, 2)]), r"labels\[0\] must be a pair"),
     (lambda: rogan_gladen([1, 0.5], [1, 0], [1]), r"labels\[1\] must be 0 or 1, got 0.5"),

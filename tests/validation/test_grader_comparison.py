@@ -157,5 +157,5 @@ def test_drift_of_a_judge(shift, verdict):
     assert found.shift.value == pytest.approx(shift, abs=0.01)
     assert found.error_change.value > 0
     assert judge_drift(before[:2], [x + 0.05 for x in before[:2]]).verdict == "undecided"
-    with pytest.raises(ConfigError, match="labels must be as many as scores, got 1 for 2"):
+    with pytest.raises(ConfigError, match="labels and before must be equally long, got 1 and 2"):
         judge_drift([0.1, 0.2], [0.1, 0.2], [1])

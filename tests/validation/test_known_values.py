@@ -24,18 +24,10 @@ import scipy.stats
 
 from redraft.errors import ConfigError, GradingError
 from redraft.loop.task import Task
-from redraft.validation import (
-    attacks,
-    calibration,
-    clusters,
-    differences,
-    estimators,
-    grader_comparison,
-    report,
-    sequential,
-)
+from redraft.validation import attacks, calibration, grader_comparison, report
 from redraft.validation import statistics as m
 from redraft.validation.cases import CaseVerdicts, LabelledCase, Verdict
+from redraft.validation.statistics import agreement, intervals, paired, prediction, samples
 
 # ---- second formulas
 
@@ -592,19 +584,19 @@ def clustered_figures():
     """Clusters of one size by statsmodels OLS(y, 1).fit(cov_type="cluster"), unequal ones by
     leaving out one at a time.
     """
-    found = clusters.clustered_mean(
-        *clusters.cluster_sums(clusters.cluster_numbers(THREES, 15), LABELS)
+    found = intervals.clustered_mean(
+        *intervals.cluster_sums(intervals.cluster_numbers(THREES, 15), LABELS)
     )
     yield (found.value, found.standard_error), pytest.approx((0.61333333, 0.0297956))
     yield found.interval(0.95), pytest.approx((0.53060749, 0.69605918))
     sizes, sums = by_cluster(UNEQUAL, LABELS)
-    found = clusters.clustered_mean(np.array(sizes, float), np.array(sums))
+    found = intervals.clustered_mean(np.array(sizes, float), np.array(sums))
     mean, variance = mean_and_variance(sizes, sums)
     yield (
         (found.value, found.variance, found.degrees_of_freedom),
         pytest.approx((mean, variance, matrix_freedom(sizes))),
     )
-    single = clusters.clustered_mean(np.array([3.0]), np.array([1.5]))
+    single = intervals.clustered_mean(np.array([3.0]), np.array([1.5]))
     yield (
         (single.value, single.variance, single.standard_error, single.interval(0.9)),
         (0.5, None, None, None),
@@ -615,11 +607,11 @@ def ppi_figures():
     """The value by ppi_py.ppi_mean_pointestimate with this weight (linear in it); the rest by
     leaving out one at a time.
     """
-    found = estimators.ppi_mean(LABELS, SCORES, OTHERS)
+    found = prediction.ppi_mean(LABELS, SCORES, OTHERS)
     yield found.value, pytest.approx(0.61333333 + found.judge_weight * (0.59333333 - 0.61333333))
     alone = scipy.stats.ttest_1samp(LABELS, 0).confidence_interval(0.9)
-    yield estimators.ppi_mean(LABELS, SCORES, confidence=0.9).interval, pytest.approx(tuple(alone))
-    yield estimators.ppi_mean(LABELS, SCORES).judge_weight, None
+    yield prediction.ppi_mean(LABELS, SCORES, confidence=0.9).interval, pytest.approx(tuple(alone))
+    yield prediction.ppi_mean(LABELS, SCORES).judge_weight, None
     yield (found.labels, found.unlabelled, found.clusters), (15, 20, 15)
     for groups, more in (
         (range(15), range(100, 120)),
@@ -632,7 +624,7 @@ def ppi_figures():
             (PASSES[:15], [0.1, 0.9] * 10),
             ([1, 1, *PASSES[1:14]], OTHERS),
         ):
-            found = estimators.ppi_mean(
+            found = prediction.ppi_mean(
                 labels,
                 SCORES,
                 others,
@@ -671,27 +663,27 @@ def share_interval(labels, groups, value, error, t):
 
 def ppi_limits():
     """One label, one cluster, equal labels, a single other cluster, and equal scores."""
-    one = estimators.ppi_mean([1.0], [0.5], [0.4, 0.3])
+    one = prediction.ppi_mean([1.0], [0.5], [0.4, 0.3])
     yield (
         (one.value, one.interval, one.standard_error),
         (1.0, pytest.approx(wilson(1.0, 1, normal(0.95))), None),
     )
-    yield estimators.ppi_mean([0.3], [0.5], [0.4]).interval, None
+    yield prediction.ppi_mean([0.3], [0.5], [0.4]).interval, None
     yield (
-        estimators.ppi_mean([1, 0], [0.5, 0.1], clusters=["a", "a"]).interval,
+        prediction.ppi_mean([1, 0], [0.5, 0.1], clusters=["a", "a"]).interval,
         pytest.approx(wilson(0.5, 1, normal(0.95))),
     )
-    equal = estimators.ppi_mean([0.3, 0.3, 0.3], [0.1, 0.9, 0.5], [0.7, 0.1])
+    equal = prediction.ppi_mean([0.3, 0.3, 0.3], [0.1, 0.9, 0.5], [0.7, 0.1])
     yield (
         (equal.value, equal.interval, equal.standard_error, equal.judge_weight),
         (0.3, None, None, 0.0),
     )
-    single = estimators.ppi_mean(LABELS, SCORES, OTHERS, unlabelled_clusters=["x"] * 20)
+    single = prediction.ppi_mean(LABELS, SCORES, OTHERS, unlabelled_clusters=["x"] * 20)
     yield (single.value, single.judge_weight), (pytest.approx(fmean(LABELS)), 0.0)
-    constant = estimators.ppi_mean(LABELS, [0.5] * 15, [0.5] * 20)
+    constant = prediction.ppi_mean(LABELS, [0.5] * 15, [0.5] * 20)
     yield (constant.value, constant.judge_weight), (pytest.approx(fmean(LABELS)), 0.0)
     units = [
-        estimators.ppi_mean(*([x * unit for x in column] for column in (LABELS, SCORES, OTHERS)))
+        prediction.ppi_mean(*([x * unit for x in column] for column in (LABELS, SCORES, OTHERS)))
         for unit in (1, 1e-90, 1e90)
     ]
     yield (
@@ -705,7 +697,7 @@ def ppi_limits():
     # Wilson's interval of the labels alone from fewer than five of one kind
     for rare, wider in ((5, False), (4, True)):
         labels = [1.0] * rare + [0.0] * 200
-        found = estimators.ppi_mean(labels, labels, [0.0, *labels * 9], confidence=0.5).interval
+        found = prediction.ppi_mean(labels, labels, [0.0, *labels * 9], confidence=0.5).interval
         alone = wilson(rare / len(labels), len(labels), normal(0.5))
         yield found == pytest.approx((min(found[0], alone[0]), max(found[1], alone[1]))), wider
 
@@ -718,7 +710,7 @@ def ppi_difference_figures():
     for groups, others_of in ((range(15), range(100, 120)), (UNEQUAL, OTHER_CLUSTERS)):
         for column in (labels, own):
             of_pairs = [(x, 0.0) for x in column]
-            found = estimators.ppi_difference(
+            found = prediction.ppi_difference(
                 of_pairs,
                 scores,
                 others,
@@ -737,14 +729,17 @@ def ppi_difference_figures():
             )
             expected = interval_of_differences(column, groups, residuals, 0.8, model)
             yield found.interval, pytest.approx(expected)
-    alone, paired = (
-        estimators.ppi_difference(pairs, scores),
-        differences.paired_difference(*zip(*((b, a) for a, b in pairs), strict=True)),
+    alone, without_scores = (
+        prediction.ppi_difference(pairs, scores),
+        paired.paired_difference(*zip(*((b, a) for a, b in pairs), strict=True)),
     )
-    yield (alone.value, *alone.interval), pytest.approx((paired.value, *paired.interval))
-    yield estimators.ppi_difference([(1, 0)], [(1, 0)]).interval, None
+    yield (
+        (alone.value, *alone.interval),
+        pytest.approx((without_scores.value, *without_scores.interval)),
+    )
+    yield prediction.ppi_difference([(1, 0)], [(1, 0)]).interval, None
     for equal in (0.0, 0.25):
-        found = estimators.ppi_difference([(equal, 0.0)] * 8, [(1, 0)] * 8)
+        found = prediction.ppi_difference([(equal, 0.0)] * 8, [(1, 0)] * 8)
         yield (found.value, found.standard_error), (equal, None)
         yield (
             found.interval,
@@ -757,14 +752,14 @@ def rogan_gladen_figures():
     limited before.
     """
     good, passed = [1] * 10 + [0] * 10, [1] * 9 + [0] + [0] * 8 + [1] * 2
-    found = estimators.rogan_gladen(good, passed, [1] * 65 + [0] * 35)
+    found = prediction.rogan_gladen(good, passed, [1] * 65 + [0] * 35)
     yield (
         (found.value, *found.interval),
         pytest.approx((0.6428571428571429, 0.37629190006925906, 1.0)),
     )
-    found = estimators.rogan_gladen(good, passed, [1] * 65 + [0] * 35, confidence=0.8)
+    found = prediction.rogan_gladen(good, passed, [1] * 65 + [0] * 35, confidence=0.8)
     yield found.interval, pytest.approx((0.4803323682986029, 0.9019216975639568))
-    found = estimators.rogan_gladen(
+    found = prediction.rogan_gladen(
         [1] * 20 + [0] * 10, [1] * 14 + [0] * 6 + [0] * 9 + [1], [1] * 13 + [0] * 7, confidence=0.8
     )
     yield (
@@ -784,14 +779,14 @@ def rogan_gladen_figures():
             + theta**2 * s * (1 - s) / 12
         )
         error = sqrt(variance) / (s + t - 1)
-        found = estimators.rogan_gladen(good, passed, others)
+        found = prediction.rogan_gladen(good, passed, others)
         yield (found.value, found.standard_error), (share, pytest.approx(error))
         yield (
             found.interval,
             pytest.approx((max(0, theta + shift - z * error), min(1, theta + shift + z * error))),
         )
     # 3 / 4 + 2 / 8 = 1, once shrunk
-    useless = estimators.rogan_gladen([1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [1, 0])
+    useless = prediction.rogan_gladen([1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [1, 0])
     yield (useless.value, useless.interval, useless.standard_error), (0.0, (0.0, 1.0), None)
 
 
@@ -802,8 +797,8 @@ def rogan_gladen_difference_figures():
     good, passed = [1] * 20 + [0] * 10, [1] * 17 + [0] * 3 + [0] * 8 + [1] * 2
     a, b = [1, 0, 1, 0, 0, 1, 0, 1, 1, 0] * 4, [1, 1, 1, 0, 1, 1, 0, 1, 0, 0] * 4
     for level in (0.95, 0.8):
-        found = estimators.rogan_gladen_difference(good, passed, a, b, confidence=level)
-        s, t, raw = 18 / 22, 9 / 12, differences.paired_difference(a, b, confidence=level)
+        found = prediction.rogan_gladen_difference(good, passed, a, b, confidence=level)
+        s, t, raw = 18 / 22, 9 / 12, paired.paired_difference(a, b, confidence=level)
         of_rates = s * (1 - s) / 22 + t * (1 - t) / 12
         error = sqrt(
             (half(raw.interval) / normal(level)) ** 2 + (raw.value / (s + t - 1)) ** 2 * of_rates
@@ -822,18 +817,18 @@ def rogan_gladen_difference_figures():
         (([0], [1]), 1.0),
         (([1], [1]), 0.0),
     ):
-        found = estimators.rogan_gladen_difference(*rare, *sides)
+        found = prediction.rogan_gladen_difference(*rare, *sides)
         yield (found.value, found.interval, found.standard_error), (value, (-1.0, 1.0), None)
-    found = estimators.rogan_gladen_difference(
+    found = prediction.rogan_gladen_difference(
         [1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [0, 1, 0], [1, 1, 1]
     )
     yield (found.interval, found.standard_error), ((-1.0, 1.0), None)
-    single = estimators.rogan_gladen_difference(good, passed, [0], [1])
+    single = prediction.rogan_gladen_difference(good, passed, [0], [1])
     yield (single.value, single.interval, single.standard_error), (1.0, (-1.0, 1.0), None)
     many = [1] * 1000 + [0] * 1000, [1] * 600 + [0] * 400 + [1] * 400 + [0] * 600
     for sides, value in ((([0] * 100, [1] * 100), 1.0), (([1] * 100, [0] * 100), -1.0)):
         # pass rates that differ more than this judge's ever could
-        found = estimators.rogan_gladen_difference(*many, *sides)
+        found = prediction.rogan_gladen_difference(*many, *sides)
         yield found.value, value
         yield found.interval[0] < found.interval[1], True
         yield value in found.interval, True
@@ -843,24 +838,24 @@ def needed_figures():
     """By statsmodels samplesize_confint_proportion(0.5, half_width), and by the formula of the
     variance.
     """
-    yield [estimators.labels_needed(h, 0.5) for h in (0.1, 0.05, 0.03)], [97, 385, 1068]
+    yield [prediction.labels_needed(h, 0.5) for h in (0.1, 0.05, 0.03)], [97, 385, 1068]
     for many in (0, 1, 30, 1000):
-        n = estimators.labels_needed(0.1, 0.4, 0.8, unlabelled=many, confidence=0.9)
+        n = prediction.labels_needed(0.1, 0.4, 0.8, unlabelled=many, confidence=0.9)
         halves = [normal(0.9) * 0.4 * sqrt((1 - 0.64 * many / (k + many)) / k) for k in (n - 1, n)]
         yield halves[1] <= 0.1 < halves[0], True
-    yield estimators.labels_needed(0.1, 0.25, 0.9), ceil((normal(0.95) * 2.5) ** 2 * 0.19)
-    yield estimators.labels_needed(1, 0.1), 2
-    yield estimators.labels_needed(0.1, 0.25, 1), 2
+    yield prediction.labels_needed(0.1, 0.25, 0.9), ceil((normal(0.95) * 2.5) ** 2 * 0.19)
+    yield prediction.labels_needed(1, 0.1), 2
+    yield prediction.labels_needed(0.1, 0.25, 1), 2
     yield (
         [
-            estimators.labels_needed(0.1, 0.25, 0.5, unlabelled=10**power)
+            prediction.labels_needed(0.1, 0.25, 0.5, unlabelled=10**power)
             for power in (6, 15, 18, 60)
         ],
         [19] * 4,
     )
     yield (
         all(
-            estimators.labels_needed(1e-200, 0.5, 0.5, unlabelled=many) >= 10**100
+            prediction.labels_needed(1e-200, 0.5, 0.5, unlabelled=many) >= 10**100
             for many in (None, 0, 50)
         ),
         True,
@@ -877,7 +872,7 @@ def paired_figures():
             (LABELS, LABELS[::-1]),
             (LABELS, [x + 0.1 * (-1) ** n for n, x in enumerate(LABELS)]),
         ):
-            found = differences.paired_difference(a, b, clusters=groups, confidence=0.9)
+            found = paired.paired_difference(a, b, clusters=groups, confidence=0.9)
             changes = [y - x for x, y in zip(a, b, strict=True)]
             expected = interval_of_differences(changes, groups or range(15), changes, 0.9)
             yield (found.value, *found.interval), pytest.approx((fmean(changes), *expected))
@@ -894,13 +889,13 @@ def paired_figures():
             + [-0.3, -0.1, -0.2, -0.2, -0.1, -0.6, -0.1][:downs]
             + [0.0] * 5
         )
-        found = differences.paired_difference([0.0] * len(changes), changes)
+        found = paired.paired_difference([0.0] * len(changes), changes)
         yield (
             found.interval,
             pytest.approx(interval_of_differences(changes, range(len(changes)), changes, 0.95)),
         )
         yield (found.wins, found.losses, found.ties, found.rows), (ups, downs, 5, len(changes))
-    found = differences.paired_difference([0.25, 0.5], [0.75, 0.25], clusters=["x", "x"])
+    found = paired.paired_difference([0.25, 0.5], [0.75, 0.25], clusters=["x", "x"])
     yield (
         (found.value, found.interval, found.standard_error, found.half_width, found.verdict),
         (0.125, None, None, None, "undecided"),
@@ -908,12 +903,12 @@ def paired_figures():
     yield (found.mean_a, found.mean_b, found.clusters), (0.375, 0.5, 1)
     tiny = [x * 1e-200 for x in LABELS], [x * 1e-200 for x in SCORES]
     for found in (
-        differences.paired_difference(*tiny),
-        estimators.ppi_difference(pairs(*tiny), pairs(*tiny)),
+        paired.paired_difference(*tiny),
+        prediction.ppi_difference(pairs(*tiny), pairs(*tiny)),
     ):
         low, high = found.interval  # the squares of such numbers are 0
         yield (found.value != 0, low < 0 < high, abs(high) < 1e-100), (True, True, True)
-    many = differences.paired_difference([0.5] * 40, [0.6, 0.7] * 20)
+    many = paired.paired_difference([0.5] * 40, [0.6, 0.7] * 20)
     yield (many.verdict, replace(many, interval=(-0.2, -0.1)).verdict), ("better", "worse")
     yield (
         (replace(many, interval=(0.0, 0.1)).verdict, replace(many, interval=(-0.1, 0.0)).verdict),
@@ -924,10 +919,10 @@ def paired_figures():
 
 def slice_figures():
     names = ["x", "y", "y"] * 5
-    found = differences.slice_differences(LABELS, SCORES, names, clusters=UNEQUAL, confidence=0.9)
+    found = paired.slice_differences(LABELS, SCORES, names, clusters=UNEQUAL, confidence=0.9)
     for name in ("x", "y"):
         rows = [n for n in range(15) if names[n] == name]
-        expected = differences.paired_difference(
+        expected = paired.paired_difference(
             [LABELS[n] for n in rows],
             [SCORES[n] for n in rows],
             clusters=[UNEQUAL[n] for n in rows],
@@ -940,14 +935,14 @@ def slice_figures():
             ),
         )
     yield list(found), ["x", "y"]
-    yield differences.slice_differences([], [], []), {}
-    yield len(differences.slice_differences([0] * 50, [0] * 50, list(map(str, range(50))))), 50
+    yield paired.slice_differences([], [], []), {}
+    yield len(paired.slice_differences([0] * 50, [0] * 50, list(map(str, range(50))))), 50
 
 
 def win_figures():
     second, first = [1, 0, 0.5, 1, 1, 0, 1, 0.5], [1, 0, 1, 0, 1, 0.5, 1, 0.5]
     shares = [(x + y) / 2 for x, y in zip(second, first, strict=True)]
-    found = differences.win_rate(second, first, clusters=[0, 0, 1, 2, 3, 4, 5, 6], confidence=0.9)
+    found = paired.win_rate(second, first, clusters=[0, 0, 1, 2, 3, 4, 5, 6], confidence=0.9)
     changes = [share - 0.5 for share in shares]
     low, high = interval_of_differences(changes, [0, 0, 1, 2, 3, 4, 5, 6], changes, 0.9)
     yield (
@@ -958,9 +953,9 @@ def win_figures():
         (found.position_bias, found.consistency, found.pairs, found.clusters),
         (pytest.approx((5.0 - 5.0) / 16), 5 / 8, 8, 7),
     )
-    biased = differences.win_rate([0.25, 0.5], [0.75, 0.5])
+    biased = paired.win_rate([0.25, 0.5], [0.75, 0.5])
     yield (biased.value, biased.position_bias, biased.consistency), (0.5, pytest.approx(0.125), 0.5)
-    yield differences.win_rate([1], [0]).interval, None
+    yield paired.win_rate([1], [0]).interval, None
     yield (
         (
             found.verdict,
@@ -975,20 +970,20 @@ def rows_figures():
     """The half-width falls with the root of the rows, and with their number if there is no
     spread.
     """
-    base = differences.paired_difference([0.0] * 4, [0.1, 0.1, 0.1, 0.1])
-    spread = differences.PairedDifference(0.02, (-0.08, 0.12), 0.05, 100, 100, 0.5, 0.52, 1, 1, 1)
-    yield differences.rows_to_decide(spread), 2500
-    yield differences.rows_to_decide(replace(spread, value=-0.02)), 2500
-    yield differences.rows_to_decide(spread, 0.03), 400
-    yield differences.rows_to_decide(replace(spread, value=-0.02), 0.04), 2500
-    yield differences.rows_to_decide(replace(spread, standard_error=0.0)), 500
-    yield differences.rows_to_decide(replace(spread, value=0.5)), 100
-    yield differences.rows_to_decide(replace(spread, value=0.0)), None
-    yield differences.rows_to_decide(replace(spread, interval=None)), None
-    yield differences.rows_to_decide(spread, max_rows=2500), 2500
-    yield differences.rows_to_decide(spread, max_rows=2499), None
+    base = paired.paired_difference([0.0] * 4, [0.1, 0.1, 0.1, 0.1])
+    spread = paired.PairedDifference(0.02, (-0.08, 0.12), 0.05, 100, 100, 0.5, 0.52, 1, 1, 1)
+    yield paired.rows_to_decide(spread), 2500
+    yield paired.rows_to_decide(replace(spread, value=-0.02)), 2500
+    yield paired.rows_to_decide(spread, 0.03), 400
+    yield paired.rows_to_decide(replace(spread, value=-0.02), 0.04), 2500
+    yield paired.rows_to_decide(replace(spread, standard_error=0.0)), 500
+    yield paired.rows_to_decide(replace(spread, value=0.5)), 100
+    yield paired.rows_to_decide(replace(spread, value=0.0)), None
+    yield paired.rows_to_decide(replace(spread, interval=None)), None
+    yield paired.rows_to_decide(spread, max_rows=2500), 2500
+    yield paired.rows_to_decide(spread, max_rows=2499), None
     yield (
-        differences.rows_to_decide(base),
+        paired.rows_to_decide(base),
         4 if base.verdict == "better" else ceil(4 * base.half_width / base.value),
     )
 
@@ -998,16 +993,16 @@ def votes_figures():
     scores = {"x": SCORES, "y": LABELS[::-1], "z": OTHERS[:15]}
     errors = [[a - b for a, b in zip(column, LABELS, strict=True)] for column in scores.values()]
     r = np.corrcoef(errors)[np.triu_indices(3, 1)].mean()
-    found = differences.effective_votes(scores, LABELS)
+    found = paired.effective_votes(scores, LABELS)
     yield (
         (found.judges, found.value, found.correlation, found.rows),
         (3, pytest.approx(3 / (1 + 2 * r)), pytest.approx(r), 15),
     )
-    against = differences.effective_votes({"x": [0, 1, 0, 1], "y": [1, 0, 1, 0]}, [0.5] * 4)
+    against = paired.effective_votes({"x": [0, 1, 0, 1], "y": [1, 0, 1, 0]}, [0.5] * 4)
     yield (against.value, against.correlation), (2.0, pytest.approx(-1.0))
-    yield differences.effective_votes({"x": LABELS}, SCORES), None
-    yield differences.effective_votes({"x": [0, 1], "y": [1, 0]}, [0, 0]), None
-    yield differences.effective_votes({}, []), None
+    yield paired.effective_votes({"x": LABELS}, SCORES), None
+    yield paired.effective_votes({"x": [0, 1], "y": [1, 0]}, [0, 0]), None
+    yield paired.effective_votes({}, []), None
 
 
 def sequence_figures():
@@ -1033,29 +1028,29 @@ def sequence_figures():
         (0.3815, 0.7695),
         (0.389, 0.7585),
     ]
-    found = sequential.confidence_sequence(LABELS)
+    found = intervals.confidence_sequence(LABELS)
     yield (
         list(zip(found.low, found.high, strict=True)),
         [pytest.approx(pair, abs=0.00051) for pair in theirs],
     )
     yield found.interval, (found.low[-1], found.high[-1])
-    passes = sequential.confidence_sequence(PASSES, confidence=0.9)
+    passes = intervals.confidence_sequence(PASSES, confidence=0.9)
     for n, (low, high) in enumerate(bets(PASSES, 0.1, [k / 100 for k in range(101)])):
         yield passes.low[n] <= low <= passes.low[n] + 0.011, True
         yield passes.high[n] >= high >= passes.high[n] - 0.011, True
-    wide = sequential.confidence_sequence([10 * x - 3 for x in LABELS], bounds=(-3, 7))
+    wide = intervals.confidence_sequence([10 * x - 3 for x in LABELS], bounds=(-3, 7))
     yield wide.interval, pytest.approx(tuple(10 * x - 3 for x in found.interval))
     yield (
         (found.decided_after(0.0), found.decided_after(0.95), found.decided_after(0.5)),
         (3, 4, None),
     )
     yield (found.decided_after(found.low[2]), found.decided_after(found.high[3])), (4, 5)
-    yield sequential.confidence_sequence([1.0]).interval, (0.0, 1.0)
+    yield intervals.confidence_sequence([1.0]).interval, (0.0, 1.0)
     # every mean is excluded in the end
-    against = sequential.confidence_sequence([0.0] * 40 + [1.0] * 60, confidence=0.5)
+    against = intervals.confidence_sequence([0.0] * 40 + [1.0] * 60, confidence=0.5)
     yield against.interval, (against.low[59], against.high[59])
     yield against.low[20] < against.low[59] <= against.high[59] < against.high[20], True
-    yield sequential.ConfidenceSequence((0.0, 0.2), (1.0, 1.0)).decided_after(0.2), None
+    yield intervals.ConfidenceSequence((0.0, 0.2), (1.0, 1.0)).decided_after(0.2), None
 
 
 def fit_figures():
@@ -1193,29 +1188,27 @@ def drift_figures():
 
 
 def drift_of_a_judge_figures():
-    found = grader_comparison.judge_drift(
-        LABELS, SCORES, OTHERS[:15], clusters=UNEQUAL, confidence=0.9
-    )
+    found = paired.judge_drift(LABELS, SCORES, OTHERS[:15], clusters=UNEQUAL, confidence=0.9)
     yield (
         found.shift,
-        differences.paired_difference(LABELS, SCORES, clusters=UNEQUAL, confidence=0.9),
+        paired.paired_difference(LABELS, SCORES, clusters=UNEQUAL, confidence=0.9),
     )
     errors = [
         [abs(x - y) for x, y in zip(side, OTHERS[:15], strict=True)] for side in (LABELS, SCORES)
     ]
     yield (
         found.error_change,
-        differences.paired_difference(*errors, clusters=UNEQUAL, confidence=0.9),
+        paired.paired_difference(*errors, clusters=UNEQUAL, confidence=0.9),
     )
-    yield (found.margin, grader_comparison.judge_drift(LABELS, SCORES).error_change), (0.02, None)
-    shift = differences.paired_difference(LABELS, SCORES)
+    yield (found.margin, paired.judge_drift(LABELS, SCORES).error_change), (0.02, None)
+    shift = paired.paired_difference(LABELS, SCORES)
     low, high = shift.interval
     for margin, verdict in ((high, "stable"), (high * 0.999, "drifted"), (low, "drifted")):
-        yield grader_comparison.judge_drift(LABELS, SCORES, margin=margin).verdict, verdict
-        yield grader_comparison.judge_drift(SCORES, LABELS, margin=margin).verdict, verdict
+        yield paired.judge_drift(LABELS, SCORES, margin=margin).verdict, verdict
+        yield paired.judge_drift(SCORES, LABELS, margin=margin).verdict, verdict
     near = [x + 0.01 * (-1) ** n for n, x in enumerate(LABELS)]
-    yield grader_comparison.judge_drift(LABELS, near, margin=0.001).verdict, "undecided"
-    yield grader_comparison.judge_drift([0.1], [0.5]).verdict, "undecided"
+    yield paired.judge_drift(LABELS, near, margin=0.001).verdict, "undecided"
+    yield paired.judge_drift([0.1], [0.5]).verdict, "undecided"
 
 
 def score_cases(labels, tasks=None):
@@ -1268,7 +1261,7 @@ def concordance_figures():
         ("concordance", *map(pytest.approx, shares)),
     )
     yield found.difference.rows, 15
-    expected = differences.paired_difference(
+    expected = paired.paired_difference(
         *(concordance_by_row([case.label for case in cases], side) for side in sides)
     )
     yield found.difference.standard_error, pytest.approx(expected.standard_error, rel=1e-5)
@@ -1309,7 +1302,7 @@ def proportion_figures():
 
 def estimate_figures():
     rows = [float(n * n % 17) for n in range(12)]
-    found = report.estimate("x", rows, fmean, 3, [""] * 12, chance=0.1, about="y")
+    found = report.estimate("x", rows, [""] * 12, fmean, 3, chance=0.1, about="y")
     yield (
         (found.value, found.n, found.clusters, found.chance, found.about),
         (fmean(rows), 12, None, 0.1, "y"),
@@ -1318,18 +1311,44 @@ def estimate_figures():
         (found.low, found.high),
         m.bootstrap_interval(rows, fmean, samples=report.BOOTSTRAP_SAMPLES, seed=3),
     )
-    together = report.estimate("x", rows * 2, fmean, 3, [f"c{n}" for n in range(12)] * 2)
+    together = report.estimate("x", rows * 2, [f"c{n}" for n in range(12)] * 2, fmean, 3)
     yield (
         (together.low, together.high, together.n, together.clusters),
         (found.low, found.high, 24, 12),
     )
-    nine, ten = (report.estimate("x", rows[:n], fmean, 3, [""] * n) for n in (9, 10))
+    nine, ten = (report.estimate("x", rows[:n], [""] * n, fmean, 3) for n in (9, 10))
     yield (nine.low, nine.high, ten.low is None, ten.high is None), (None, None, False, False)
-    unknown = report.estimate("x", rows, lambda _: None, 3, [""] * 12)
+    unknown = report.estimate("x", rows, [""] * 12, lambda _: None, 3)
     yield (
-        (unknown.value, unknown.low, unknown.high, report.estimate("x", [], fmean, 3, []).value),
+        (unknown.value, unknown.low, unknown.high, report.estimate("x", [], [], fmean, 3).value),
         (None, None, None, None),
     )
+
+
+def share_figures():
+    """Without clusters it is Wilson's; with clusters, for as many rows as would be as precise."""
+    yield m.share_interval(PASSES), m.wilson_interval(sum(PASSES), len(PASSES))
+    yield m.share_interval([]), None
+    yield m.share_interval([1, 0], ["x", "x"]), None
+    sizes, sums = by_cluster(UNEQUAL, PASSES[: len(UNEQUAL)])
+    mean, variance = mean_and_variance(sizes, sums)
+    spread = mean * (1 - mean)
+    quantile = scipy.stats.t.ppf(0.95, matrix_freedom(sizes))
+    yield (
+        m.share_interval(PASSES[: len(UNEQUAL)], UNEQUAL, 0.9),
+        pytest.approx(wilson(mean, spread / max(variance, spread / sum(sizes)), quantile)),
+    )
+    yield m.share_interval([1, 1, 1], ["x", "x", "y"]), m.wilson_interval(2, 2)
+
+
+def concordance_value_figures():
+    """Their mean is the share of pairs in the order of the labels; a missing score orders none."""
+    labels, scores = [1, 2, 3, 3], [0.1, 0.4, 0.4, None]
+    found = m.concordance_values(labels, scores)
+    # the five pairs of different labels: 1-2 and 1-3 are right; a tie, and both without a score,
+    # count half
+    yield fmean(found), pytest.approx((1 + 1 + 0.5 + 0.5 + 0.5) / 5)
+    yield m.concordance_values([1, 1], [0.1, 0.2]), [None, None]
 
 
 def ranking(places, *verdicts):
@@ -1388,14 +1407,14 @@ def attack_figures():
 
 
 def exact_freedom(sizes):
-    return clusters.degrees_of_freedom(np.array(sizes, float))
+    return intervals.degrees_of_freedom(np.array(sizes, float))
 
 
 def widened(changes, groups, level):
     sizes, sums = (np.array(column, float) for column in by_cluster(groups, changes))
-    mean = clusters.clustered_mean(sizes, sums)
+    mean = intervals.clustered_mean(sizes, sums)
     freedom = mean.degrees_of_freedom
-    return clusters.with_two_rows(
+    return intervals.with_two_rows(
         mean.interval(level),
         np.array(changes),
         sums,
@@ -1433,13 +1452,13 @@ UNIT = (-1.0, 1.0)
 SHARE = (0.0, 1.0)
 
 FUNCTIONS = {
-    "statistics.wilson_interval": Function(
+    "intervals.wilson_interval": Function(
         wilson_figures,
         lambda t: m.wilson_interval(sum(t.good), len(t.good)),
         SHARE,
         changes=[mirror("good")],
     ),
-    "statistics.score_interval": Function(
+    "intervals.score_interval": Function(
         lambda: [
             (m.score_interval(p, n, z), pytest.approx(wilson(p, n, z)))
             for p in (0.0, 0.3, 1.0)
@@ -1447,16 +1466,16 @@ FUNCTIONS = {
             for z in (1, 2.5)
         ]
     ),
-    "statistics.precision_recall_f1": Function(
+    "agreement.precision_recall_f1": Function(
         label_figures, lambda t: m.precision_recall_f1(t.y, t.f), (0, float("inf"))
     ),
-    "statistics.cohen_kappa": Function(
+    "agreement.cohen_kappa": Function(
         kappa_figures,
         lambda t: m.cohen_kappa(t.y, t.f, "linear"),
         UNIT,
         changes=[(mirror("y", "f")[0], SAME), (exchange("y", "f"), SAME)],
     ),
-    "statistics.fleiss_kappa": Function(
+    "agreement.fleiss_kappa": Function(
         # by statsmodels.stats.inter_rater.fleiss_kappa(aggregate_raters(...)[0])
         lambda: [
             (m.fleiss_kappa(list(zip(*CODES, strict=True))), pytest.approx(0.4880546075085325))
@@ -1465,7 +1484,7 @@ FUNCTIONS = {
         UNIT,
         changes=[(mirror("y", "f", "g")[0], SAME)],
     ),
-    "statistics.krippendorff_alpha": Function(
+    "agreement.krippendorff_alpha": Function(
         alpha_figures,
         lambda t: [
             m.krippendorff_alpha(list(zip(t.y, t.f, t.g, strict=True)), level)
@@ -1474,7 +1493,7 @@ FUNCTIONS = {
         UNIT,
         changes=[(scale(["y", "f", "g"], -7, 2), SAME)],
     ),
-    "statistics.pearson": Function(
+    "agreement.pearson": Function(
         lambda: [
             (
                 m.pearson(LABELS, SCORES),
@@ -1487,7 +1506,7 @@ FUNCTIONS = {
         UNIT,
         changes=[NEGATIVE, (scale(["f"], 1e-30), SAME), (exchange("y", "f"), SAME)],
     ),
-    "statistics.spearman": Function(
+    "agreement.spearman": Function(
         lambda: [
             (
                 m.spearman(SCORES, CONTROL),
@@ -1502,7 +1521,7 @@ FUNCTIONS = {
             (exchange("y", "f"), SAME),
         ],
     ),
-    "statistics.kendall": Function(
+    "agreement.kendall": Function(
         lambda: [(m.kendall(SCORES, CONTROL), pytest.approx(tau_b(SCORES, CONTROL)))],
         correlation("kendall"),
         UNIT,
@@ -1512,7 +1531,7 @@ FUNCTIONS = {
             (exchange("y", "f"), SAME),
         ],
     ),
-    "statistics.partial_rank_correlation": Function(
+    "agreement.partial_rank_correlation": Function(
         lambda: [
             (
                 m.partial_rank_correlation(LABELS, SCORES, CONTROL),
@@ -1531,7 +1550,7 @@ FUNCTIONS = {
         UNIT,
         changes=[NEGATIVE, (scale(["g"], -2), SAME), (exchange("y", "f"), SAME)],
     ),
-    "statistics.brier_score": Function(
+    "agreement.brier_score": Function(
         # by sklearn.metrics.brier_score_loss
         lambda: [
             (
@@ -1543,7 +1562,7 @@ FUNCTIONS = {
         SHARE,
         changes=[(mirror("y", "good")[0], SAME)],
     ),
-    "statistics.expected_calibration_error": Function(
+    "agreement.expected_calibration_error": Function(
         lambda: [
             (
                 m.expected_calibration_error(FORECASTS, PASSES, k),
@@ -1554,16 +1573,37 @@ FUNCTIONS = {
         lambda t: m.expected_calibration_error(t.y, t.good),
         SHARE,
     ),
-    "statistics.reliability_bins": Function(
+    "agreement.reliability_bins": Function(
         bin_figures, lambda t: m.reliability_bins(t.y, t.good), (0, float("inf"))
     ),
-    "statistics.bootstrap_interval": Function(
+    "intervals.bootstrap_interval": Function(
         bootstrap_figures,
         lambda t: m.bootstrap_interval(t.y, fmean, samples=20),
         SHARE,
         ordered=True,
     ),
-    "statistics.noise_sigma": Function(
+    "intervals.share_interval": Function(
+        share_figures,
+        lambda t: m.share_interval(t.good, t.clusters),
+        SHARE,
+        changes=[mirror("good")],
+    ),
+    "intervals.limited": Function(
+        lambda: [
+            (m.limited(None, 0, 1), None),
+            (m.limited((-0.5, 0.5), 0, 1), (0, 0.5)),
+            (m.limited((0.25, 1.5), -1, 1), (0.25, 1)),
+        ]
+    ),
+    "agreement.mean_ranks": Function(
+        lambda: [(m.mean_ranks([0.5, 0.1, 0.5, 9]).tolist(), [2.5, 1, 2.5, 4])]
+    ),
+    "agreement.concordance_values": Function(
+        concordance_value_figures,
+        lambda t: m.concordance_values(t.y, t.f),
+        changes=[(scale(["y"], 3, 1), SAME), (scale(["f"], 2, 1), SAME)],
+    ),
+    "agreement.noise_sigma": Function(
         # by statsmodels ols("v ~ C(case)").fit().mse_resid ** 0.5
         lambda: [
             (
@@ -1576,61 +1616,61 @@ FUNCTIONS = {
         (0, float("inf")),
         changes=[(scale(["y", "f"], -3, 5), lambda x: 3 * x)],
     ),
-    "statistics.isotonic_blocks": Function(
+    "agreement.isotonic_blocks": Function(
         block_figures,
         lambda t: m.isotonic_blocks(pairs(t.y, t.f)),
         changes=[(scale(["y", "f"], 2, 1), lambda x: 2 * x + 1)],
     ),
-    "statistics.finite_numbers": Function(
+    "samples.finite_numbers": Function(
         lambda: [
             (m.finite_numbers("x", [True, np.float64(0.5), -2, 1e100]), [1.0, 0.5, -2.0, 1e100])
         ],
         lambda t: m.finite_numbers("x", t.y, 0, 1),
         SHARE,
     ),
-    "statistics.t_quantile": Function(
+    "intervals.t_quantile": Function(
         lambda: [
             (m.t_quantile(p, df), pytest.approx(scipy.stats.t.ppf(p, df)))
             for p in (0.025, 0.5, 0.99)
             for df in (1, 2.5, 30)
         ]
     ),
-    "clusters.t_half_width": Function(
+    "intervals.t_half_width": Function(
         lambda: [
             (
-                clusters.t_half_width(0.04, 7.5, 0.9),
+                intervals.t_half_width(0.04, 7.5, 0.9),
                 pytest.approx(0.2 * scipy.stats.t.ppf(0.95, 7.5)),
             )
         ]
     ),
-    "clusters.cluster_numbers": Function(
+    "intervals.cluster_numbers": Function(
         lambda: [
-            (clusters.cluster_numbers(["b", "a", "b", 3], 4).tolist(), [0, 1, 0, 2]),
-            (clusters.cluster_numbers(None, 3).tolist(), [0, 1, 2]),
+            (intervals.cluster_numbers(["b", "a", "b", 3], 4).tolist(), [0, 1, 0, 2]),
+            (intervals.cluster_numbers(None, 3).tolist(), [0, 1, 2]),
         ]
     ),
-    "clusters.cluster_sums": Function(
+    "intervals.cluster_sums": Function(
         lambda: [
             (
                 [
                     x.tolist()
-                    for x in clusters.cluster_sums(np.array([0, 1, 0]), [1, 2, 4], [0.5, 0, 0])
+                    for x in intervals.cluster_sums(np.array([0, 1, 0]), [1, 2, 4], [0.5, 0, 0])
                 ],
                 [[2, 1], [5, 2], [0.5, 0]],
             )
         ]
     ),
-    "clusters.clustered_mean": Function(clustered_figures),
-    "clusters.jackknife_variance": Function(
-        lambda: [(clusters.jackknife_variance(np.array([1.0, -2.0, 1.0])), 4.0)]
+    "intervals.clustered_mean": Function(clustered_figures),
+    "intervals.jackknife_variance": Function(
+        lambda: [(intervals.jackknife_variance(np.array([1.0, -2.0, 1.0])), 4.0)]
     ),
-    "clusters.degrees_of_freedom": Function(
+    "intervals.degrees_of_freedom": Function(
         lambda: [
             (exact_freedom(sizes), pytest.approx(matrix_freedom(sizes)))
             for sizes in ([1, 1], [1, 2, 3], [9, 1, 1, 1], [2, 7, 7, 3, 1])
         ]
     ),
-    "clusters.with_two_rows": Function(
+    "intervals.with_two_rows": Function(
         lambda: [
             (
                 widened(changes, groups, 0.9),
@@ -1640,9 +1680,9 @@ FUNCTIONS = {
             for changes in ([0.0] * 15, [0.2, -0.1, 0.0] * 5, [x - 0.6 for x in LABELS])
         ]
     ),
-    "estimators.ppi_mean": Function(
+    "prediction.ppi_mean": Function(
         ppi_figures,
-        lambda t: estimators.ppi_mean(
+        lambda t: prediction.ppi_mean(
             t.y, t.f, t.others, clusters=t.clusters, unlabelled_clusters=t.other_clusters
         ),
         of_clusters=True,
@@ -1652,9 +1692,9 @@ FUNCTIONS = {
             (scale(["f", "others"], 4, -2), SAME),
         ],
     ),
-    "estimators.ppi_difference": Function(
+    "prediction.ppi_difference": Function(
         ppi_difference_figures,
-        lambda t: estimators.ppi_difference(
+        lambda t: prediction.ppi_difference(
             pairs(t.y, t.g),
             pairs(t.f, t.g),
             pairs(t.others, t.passed_a),
@@ -1664,59 +1704,55 @@ FUNCTIONS = {
         of_clusters=True,
         changes=[(scale(["y", "f", "g", "others", "passed_a"], -2, 1), lambda x: -2 * x)],
     ),
-    "estimators.rogan_gladen": Function(
+    "prediction.rogan_gladen": Function(
         rogan_gladen_figures,
-        lambda t: estimators.rogan_gladen(t.good, t.passed, t.passed_a),
+        lambda t: prediction.rogan_gladen(t.good, t.passed, t.passed_a),
         SHARE,
         changes=[mirror("good", "passed", "passed_a")],
     ),
-    "estimators.rogan_gladen_difference": Function(
+    "prediction.rogan_gladen_difference": Function(
         rogan_gladen_difference_figures,
-        lambda t: estimators.rogan_gladen_difference(t.good, t.passed, t.passed_a, t.passed_b),
+        lambda t: prediction.rogan_gladen_difference(t.good, t.passed, t.passed_a, t.passed_b),
         UNIT,
         changes=[
             (exchange("passed_a", "passed_b"), lambda x: -x),
             (mirror("good", "passed", "passed_a", "passed_b")[0], lambda x: -x),
         ],
     ),
-    "estimators.labels_needed": Function(needed_figures),
-    "differences.paired_difference": Function(
+    "prediction.labels_needed": Function(needed_figures),
+    "paired.paired_difference": Function(
         paired_figures,
-        lambda t: differences.paired_difference(t.y, t.f, clusters=t.clusters),
+        lambda t: paired.paired_difference(t.y, t.f, clusters=t.clusters),
         of_clusters=True,
         changes=[(exchange("y", "f"), lambda x: -x), (scale(["y", "f"], 5, 2), lambda x: 5 * x)],
     ),
-    "differences.slice_differences": Function(
+    "paired.slice_differences": Function(
         slice_figures,
-        lambda t: differences.slice_differences(
-            t.y, t.f, list(map(str, t.good)), clusters=t.clusters
-        ),
+        lambda t: paired.slice_differences(t.y, t.f, list(map(str, t.good)), clusters=t.clusters),
         of_clusters=True,
         changes=[(exchange("y", "f"), lambda x: -x)],
     ),
-    "differences.win_rate": Function(
+    "paired.win_rate": Function(
         win_figures,
-        lambda t: differences.win_rate(t.y, t.f, clusters=t.clusters),
+        lambda t: paired.win_rate(t.y, t.f, clusters=t.clusters),
         SHARE,
         of_clusters=True,
         changes=[mirror("y", "f")],
     ),
-    "differences.rows_to_decide": Function(
+    "paired.rows_to_decide": Function(
         rows_figures,
-        lambda t: differences.rows_to_decide(
-            differences.paired_difference(t.y, t.f, clusters=t.clusters)
-        ),
+        lambda t: paired.rows_to_decide(paired.paired_difference(t.y, t.f, clusters=t.clusters)),
         (1, 10**7),
     ),
-    "differences.effective_votes": Function(
+    "paired.effective_votes": Function(
         votes_figures,
-        lambda t: differences.effective_votes({"f": t.f, "g": t.g}, t.y),
+        lambda t: paired.effective_votes({"f": t.f, "g": t.g}, t.y),
         (1, 2),
         changes=[(scale(["y", "f", "g"], -3, 1), SAME)],
     ),
-    "differences.interval_verdict": Function(
+    "intervals.interval_verdict": Function(
         lambda: [
-            (differences.interval_verdict(interval, zero), verdict)
+            (intervals.interval_verdict(interval, zero), verdict)
             for interval, zero, verdict in (
                 (None, 0.0, "undecided"),
                 ((0.1, 0.2), 0.0, "better"),
@@ -1727,9 +1763,9 @@ FUNCTIONS = {
             )
         ]
     ),
-    "sequential.confidence_sequence": Function(
+    "intervals.confidence_sequence": Function(
         sequence_figures,
-        lambda t: sequential.confidence_sequence(t.y).interval,
+        lambda t: intervals.confidence_sequence(t.y).interval,
         SHARE,
         ordered=True,
         changes=[mirror("y")],
@@ -1749,9 +1785,9 @@ FUNCTIONS = {
         SHARE,
         ordered=True,
     ),
-    "grader_comparison.judge_drift": Function(
+    "paired.judge_drift": Function(
         drift_of_a_judge_figures,
-        lambda t: grader_comparison.judge_drift(t.y, t.f, t.g, clusters=t.clusters).shift,
+        lambda t: paired.judge_drift(t.y, t.f, t.g, clusters=t.clusters).shift,
         of_clusters=True,
         changes=[(exchange("y", "f"), lambda x: -x)],
     ),
@@ -1784,6 +1820,11 @@ FUNCTIONS = {
 }
 
 ELSEWHERE = {
+    "test_estimators.py": ["samples.binary_numbers"],
+    "test_statistics.py": [
+        f"samples.{name}"
+        for name in ("check_equal_lengths", "check_finite", "complete_rows", "grouped")
+    ],
     "test_calibration.py": ["calibration.calibrate_grader"],
     "test_grader_comparison.py": [
         "grader_comparison.compare_graders",
@@ -1800,8 +1841,11 @@ ELSEWHERE = {
             for name in ("count_parse_errors", "measure_by_group", "pass_label", "rater_agreement")
         ),
         *(f"report.{name}" for name in ("retest_noise", "unreadable_share", "verdicts_by_case")),
+        *(f"report.{name}" for name in ("people_label", "is_right", "preference", "cluster_of")),
+        *(f"report.{name}" for name in ("of_columns", "sample", "sample_verdicts")),
+        "report.measure_groups",
     ],
-    "test_validate_api.py": ["statistics.check_dependencies", "statistics.import_library"],
+    "test_validate_api.py": ["samples.check_dependencies", "samples.import_library"],
 }
 """Public functions that read, choose or put together, by the file that tests them."""
 
@@ -1813,13 +1857,13 @@ def public_functions():
     modules = (
         attacks,
         calibration,
-        clusters,
-        differences,
-        estimators,
         grader_comparison,
         report,
-        sequential,
-        m,
+        agreement,
+        intervals,
+        paired,
+        prediction,
+        samples,
     )
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}"
@@ -1973,22 +2017,18 @@ def test_values_change_with_the_scale(name):
 
 
 WITH_CONFIDENCE = {
-    "clusters.t_half_width": None,
-    "clusters.with_two_rows": None,
-    "differences.paired_difference": lambda c: differences.paired_difference(
-        [0, 1], [1, 1], confidence=c
-    ),
-    "differences.slice_differences": lambda c: differences.slice_differences(
-        [], [], [], confidence=c
-    ),
-    "differences.win_rate": lambda c: differences.win_rate([0, 1], [1, 1], confidence=c),
-    "estimators.labels_needed": lambda c: estimators.labels_needed(0.1, 0.2, confidence=c),
-    "estimators.ppi_difference": lambda c: estimators.ppi_difference(
+    "intervals.t_half_width": None,
+    "intervals.with_two_rows": None,
+    "paired.paired_difference": lambda c: paired.paired_difference([0, 1], [1, 1], confidence=c),
+    "paired.slice_differences": lambda c: paired.slice_differences([], [], [], confidence=c),
+    "paired.win_rate": lambda c: paired.win_rate([0, 1], [1, 1], confidence=c),
+    "prediction.labels_needed": lambda c: prediction.labels_needed(0.1, 0.2, confidence=c),
+    "prediction.ppi_difference": lambda c: prediction.ppi_difference(
         [(0, 1)], [(1, 1)], confidence=c
     ),
-    "estimators.ppi_mean": lambda c: estimators.ppi_mean([0.5], [0.5], confidence=c),
-    "estimators.rogan_gladen": lambda c: estimators.rogan_gladen([0, 1], [0, 1], [1], confidence=c),
-    "estimators.rogan_gladen_difference": lambda c: estimators.rogan_gladen_difference(
+    "prediction.ppi_mean": lambda c: prediction.ppi_mean([0.5], [0.5], confidence=c),
+    "prediction.rogan_gladen": lambda c: prediction.rogan_gladen([0, 1], [0, 1], [1], confidence=c),
+    "prediction.rogan_gladen_difference": lambda c: prediction.rogan_gladen_difference(
         [0, 1], [0, 1], [1], [1], confidence=c
     ),
     "grader_comparison.compare_graders": lambda c: asyncio.run(
@@ -2000,12 +2040,11 @@ WITH_CONFIDENCE = {
     "grader_comparison.compare_verdicts": lambda c: grader_comparison.compare_verdicts(
         score_cases([0, 1]), *[[Verdict("0", (0.5,)), Verdict("1", (0.5,))]] * 2, confidence=c
     ),
-    "grader_comparison.judge_drift": lambda c: grader_comparison.judge_drift(
-        [0, 1], [1, 1], confidence=c
-    ),
-    "sequential.confidence_sequence": lambda c: sequential.confidence_sequence([0.5], confidence=c),
-    "statistics.bootstrap_interval": lambda c: m.bootstrap_interval([], fmean, level=c),
-    "statistics.wilson_interval": lambda c: m.wilson_interval(0, 0, level=c),
+    "paired.judge_drift": lambda c: paired.judge_drift([0, 1], [1, 1], confidence=c),
+    "intervals.confidence_sequence": lambda c: intervals.confidence_sequence([0.5], confidence=c),
+    "intervals.bootstrap_interval": lambda c: m.bootstrap_interval([], fmean, level=c),
+    "intervals.share_interval": lambda c: m.share_interval([], level=c),
+    "intervals.wilson_interval": lambda c: m.wilson_interval(0, 0, level=c),
 }
 """The functions with a confidence, and a call of each; None: its callers check it."""
 
@@ -2014,29 +2053,31 @@ def test_a_confidence_is_between_0_and_1():
     """Each function refuses another one before it looks at the data; 95 is not 95 %."""
     modules = {
         module.__name__.rpartition(".")[2]: module
-        for module in (attacks, calibration, clusters, differences, estimators)
-    }
-    modules |= {
-        "grader_comparison": grader_comparison,
-        "report": report,
-        "sequential": sequential,
-        "statistics": m,
+        for module in (
+            attacks,
+            calibration,
+            grader_comparison,
+            report,
+            agreement,
+            intervals,
+            paired,
+            prediction,
+            samples,
+        )
     }
     parameters = {
         name: inspect.signature(getattr(modules[name.partition(".")[0]], name.partition(".")[2]))
         for name in public_functions()
     }
+    levels = ("bootstrap_interval", "share_interval", "wilson_interval")
     has_level = {
         name for name, signature in parameters.items() if "confidence" in signature.parameters
     }
-    assert (
-        has_level | {"statistics.bootstrap_interval", "statistics.wilson_interval"}
-        == WITH_CONFIDENCE.keys()
-    )
+    assert has_level | {f"intervals.{name}" for name in levels} == WITH_CONFIDENCE.keys()
     for call in filter(None, WITH_CONFIDENCE.values()):
         for wrong in (0, 1, 95, -0.1, float("nan")):
             with pytest.raises(
                 ConfigError,
-                match="confidence must be a number between 0 and 1|level must be between 0 and 1",
+                match="(confidence|level) must be a number between 0 and 1",
             ):
                 call(wrong)

@@ -135,7 +135,7 @@ def test_omitted_points_are_counted():
     )
     assert "76 more labels" in texts(plots.confusion_svg([str(n) for n in range(100)], {}))
     many = plots.scatter_svg([(n % 5, 0.5) for n in range(10_000)])
-    assert "2000 of 10000 rows" in texts(many)
+    assert "2,000 of 10,000 rows" in texts(many)
 
 
 def test_jitter_is_deterministic():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
 from redraft.validation import statistics as m
+from redraft.validation.statistics import samples
 
 # Fleiss 1971, table 1: ten of its columns are subjects, five categories, fourteen raters
 FLEISS = [
@@ -401,3 +402,41 @@ def test_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(ConfigError, match=r"needs scipy: pip install 'redraft\[validate\]'"):
         m.kendall([1, 2, 3], [1, 2, 4])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": [1], "b": [1, 2]}, "a and b must be equally long, got 1 and 2"),
+        ({"a": [], "b": [1], "c": []}, "a, b and c must be equally long, got 0, 1 and 0"),
+        ({"a": [1, 2], "b": None, "c": [3]}, "a and c must be equally long, got 2 and 1"),
+        ({"a": [1], "b": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_lengths_are_compared_by_name(columns, message):
+    """None is no column."""
+    if not message:
+        return samples.check_equal_lengths(**columns)
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        samples.check_equal_lengths(**columns)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers()), max_size=9))
+def test_groups_keep_the_order_of_their_values(pairs):
+    """And that of the keys' first values."""
+    found = samples.grouped(pairs)
+    assert list(found) == list(dict.fromkeys(key for key, _ in pairs))
+    assert all(values == [v for k, v in pairs if k == key] for key, values in found.items())
+
+
+def test_a_bootstrap_draws_whole_clusters():
+    """Rows that differ within their cluster only are drawn together, so that their mean is known."""
+    rows, clusters = [0.0, 1.0] * 20, [n // 2 for n in range(40)]
+    mean = lambda rows: sum(rows) / len(rows)
+    assert m.bootstrap_interval(rows, mean, clusters=clusters, samples=50) == (0.5, 0.5)
+    low, high = m.bootstrap_interval(rows, mean, samples=50)
+    assert low < 0.5 < high
+    assert m.bootstrap_interval(rows, mean, clusters=["x"] * 40) is None
+    alone = m.bootstrap_interval(rows, mean, clusters=range(40), samples=50, seed=4)
+    assert alone == m.bootstrap_interval(rows, mean, samples=50, seed=4)

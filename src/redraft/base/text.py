@@ -15,6 +15,8 @@ from typing import Any
 CONTROL_SEQUENCES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
+# with their sizes, and the seconds that are given in the next unit
+SMALL_UNITS = (("microsecond", 1e-6, 0.0009995), ("millisecond", 1e-3, 0.09995))
 TIME_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#~$"} | {
@@ -83,7 +85,14 @@ def _sort_marks(marks: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds: "0.25 s", "90 s", "2 min 5 s", "1 h 30 min", "2 d 4 h"."""
+    """Format seconds: "39 microseconds", "4.5 milliseconds", "0.25 s", "90 s", "2 min 5 s", "1 h
+    30 min", "2 d 4 h".
+    """
+    seconds = round(seconds, 10)
+    for unit, size, limit in SMALL_UNITS:
+        if 0 < seconds < limit:
+            amount = f"{seconds / size:.3g}"
+            return f"{amount} {unit if amount == '1' else f'{unit}s'}"
     if seconds < 100:
         return f"{seconds:.3g} s"
     left, parts = round(seconds), []
@@ -93,9 +102,22 @@ def format_duration(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-def pluralize(count: int, noun: str) -> str:
-    """Return the count with the noun, such as "1 row" or "1,024 rows"."""
-    return f"{count:,} {noun if count == 1 else f'{noun}s'}"
+def pluralize(count: int, noun: str, plural: str = "") -> str:
+    """Return the count with the noun, such as "1 row" or "1,024 rows"; `plural` where it is not the
+    noun and an s: `pluralize(n, "row has", "rows have")`.
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """Return a figure with fixed digits; "unknown" for None."""
+    return "unknown" if value is None else f"{value:.{digits}f}"
+
+
+def format_estimate(value: float | None, low: float | None, high: float | None) -> str:
+    """Return a figure with its interval, if that is known: "0.81 [0.76, 0.85]"."""
+    ends = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+    return format_number(value, 2) + ends
 
 
 def format_time_in(seconds: float = 0.0) -> str:

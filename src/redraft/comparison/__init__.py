@@ -11,7 +11,7 @@ name is loaded when it is first used.
   `labels.py`: labels of people.
 - `variants.py`: runs models and prompts, or grades answers anew.
 
-The statistics are in `redraft.validation`: `differences.py`, `estimators.py`, `sequential.py`.
+The statistics are in `redraft.validation.statistics`.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ async def compare(
         **settings: The settings of `batch`, for `tasks` and `graders`. `max_iterations` is 0 by
             default, so that first answers are compared. `journal` (default: compare.journal) keeps
             every call, so that a second comparison repeats none. The budget and the deadline are
-            those of the whole comparison.
+            those of the whole comparison. `on_progress` is called with the progress of one batch
+            after the other, of A and of B, then with that of the pairs that a grader compares.
 
     Raises:
         ConfigError: An argument or a file is wrong, or the runs have no row in common.
@@ -112,32 +113,17 @@ async def compare(
     )
     ranks = ranks_answers(graders)
     if tasks is not None:
-        rows = reread(tasks)
-        run.check_judge((a, b), rows, model)
-        sides = [await run.run(variant, rows, model) for variant in (a, b)]
+        sides = await _run_variants(run, (a, b), reread(tasks), model, ranks=ranks)
     else:
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]
         if graders is None:
-            check_scales(*sides)
-            lower = [
-                is_lower_better(
-                    "" if side.is_own_grade else side.score_name, stated=lower_is_better
-                )
-                for side in sides
-            ]
-            options = replace(options, lower_is_better=any(lower))
+            is_lower = _is_lower_better(sides, stated=lower_is_better)
+            options = replace(options, lower_is_better=is_lower)
         if labels is not None or graders is not None:
             sides = [results.with_tasks() for results in sides]
         sides = _with_own_names(sides, (a, b))
         if graders is not None and not ranks:
-            sides = [
-                await run.grade_anew(results, tag)
-                for results, tag in zip(sides, ("a", "b"), strict=True)
-            ]
-    if ranks and tasks is not None:  # what graded single answers says nothing of the comparison
-        sides = [
-            replace(side, rows=[replace(row, score=None) for row in side.rows]) for side in sides
-        ]
+            sides = [await run.grade_anew(side, tag) for side, tag in zip(sides, "ab", strict=True)]
     paired = pair_results(*_with_own_names(sides, (a, b)), scored=not ranks)
     wins = None
     if ranks:
@@ -151,6 +137,18 @@ async def compare(
 
 compare_sync = async_to_sync(compare)
 """Call `compare` without await. It also works where an event loop is running."""
+
+
+async def _run_variants(
+    run: ComparisonRun, variants: Sequence[Any], tasks: Any, model: Any, *, ranks: bool
+) -> list[RunResults]:
+    """Have both variants answer the tasks, one after the other.
+
+    If a grader compares the answers (`ranks`), what graded single answers says nothing.
+    """
+    run.check_judge(variants, tasks, model)
+    sides = [await run.run(variant, tasks, model) for variant in variants]
+    return [side.without_scores() for side in sides] if ranks else sides
 
 
 def _check(
@@ -204,6 +202,16 @@ def _batch_settings(settings: BatchSettings) -> BatchSettings:
         )
     )
     return cast("BatchSettings", given)
+
+
+def _is_lower_better(sides: Sequence[RunResults], *, stated: bool | None) -> bool:
+    """Return whether lower scores of both runs are better. Raises ConfigError if that is not known,
+    or their scales differ.
+    """
+    check_scales(*sides)
+    names = ["" if side.is_own_grade else side.score_name for side in sides]
+    lower = [is_lower_better(name, stated=stated) for name in names]
+    return any(lower)
 
 
 def _column_names(slices: Any) -> tuple[str, ...]:

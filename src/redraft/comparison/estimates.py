@@ -4,7 +4,6 @@ would say.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, sqrt
@@ -16,16 +15,21 @@ from ..base.text import pluralize
 from ..errors import ConfigError
 from ..tables.row_values import MISSING, value_at
 from ..usage import NO_USAGE, Usage
-from ..validation.differences import (
+from ..validation.statistics import (
+    Interval,
+    LabelEstimate,
     PairedDifference,
     WinRate,
+    confidence_sequence,
+    grouped,
+    labels_needed,
+    limited,
     paired_difference,
+    pearson,
+    ppi_difference,
     slice_differences,
 )
-from ..validation.estimators import LabelEstimate, labels_needed, ppi_difference
-from ..validation.sequential import confidence_sequence
-from ..validation.statistics import pearson
-from .labels import NOT_RANDOM, PairLabels
+from .labels import NOT_RANDOM, LabelUnit, PairLabels
 from .report import DEFAULT_MARGIN, ComparisonReport, PeopleEstimate
 from .results import PairedResults, ResultPair, ResultRow
 
@@ -51,6 +55,12 @@ class ComparisonSettings:
     anytime: bool = False
     lower_is_better: bool = False
 
+    def margin_of(self, *, in_shares: bool) -> float | None:
+        """Return the loss that does not matter, in the unit of the verdict; `in_shares`: that is
+        from 0 to 1.
+        """
+        return DEFAULT_MARGIN if self.margin is None and in_shares else self.margin
+
 
 def build_report(
     results: PairedResults,
@@ -65,17 +75,17 @@ def build_report(
     Raises ConfigError if a column does not exist, or scores are not from 0 to 1 where they must be.
     """
     scores = PairedScores(results.pairs, settings)
+    blank_a, blank_b = results.silent_rows
     same_answers = all(pair.same_answer for pair in results.pairs)
     people = _people(scores, labels) if labels and not same_answers else None
-    # labels and win rates are from 0 to 1
-    in_shares = scores.are_shares or people is not None or wins is not None
-    margin = DEFAULT_MARGIN if settings.margin is None and in_shares else settings.margin
+    errors = _errors(scores, labels) if labels and same_answers else None
+    unused = labels.unused if labels else {}
     return ComparisonReport(
         results.a.name,
         results.b.name,
         scores.difference(),
         people=people,
-        errors=_errors(scores, labels) if labels and same_answers else None,
+        errors=errors,
         wins=wins,
         slices={column: _slices(scores, column) for column in settings.slices},
         score_name=results.b.score_name,
@@ -84,17 +94,18 @@ def build_report(
         only_b=results.only_b,
         unscored_a=len(results.unscored_a),
         unscored_b=len(results.unscored_b),
-        blank_a=results.silent_rows[0],
-        blank_b=results.silent_rows[1],
+        blank_a=blank_a,
+        blank_b=blank_b,
         repeats=results.repeats,
         equal_tasks=scores.equal_tasks,
         same_answers=same_answers,
         anytime=_anytime(scores) if settings.anytime else None,
         worst_case=_worst_case(results, scores),
-        margin=margin,
+        # labels and win rates are from 0 to 1, too
+        margin=settings.margin_of(in_shares=bool(scores.are_shares or people or wins)),
         level=settings.level,
         lower_is_better=settings.lower_is_better,
-        unused_labels={reason: n for reason, n in (labels.unused if labels else {}).items() if n},
+        unused_labels={reason: n for reason, n in unused.items() if n},
         forms=(results.a.form, results.b.form),
         skipped=(*results.a.skipped, *results.b.skipped),
         usage=usage,
@@ -148,6 +159,11 @@ class PairedScores:
         """The cluster of each pair; its own key if there are none."""
         return [pair.key for pair in self.pairs] if self.clusters is None else self.clusters
 
+    @property
+    def differences(self) -> list[float]:
+        """By how much B scores above A in each pair."""
+        return [b - a for a, b in zip(self.a, self.b, strict=True)]
+
     def difference(self) -> PairedDifference:
         """Return the difference over all pairs."""
         return self.as_shown(
@@ -160,9 +176,13 @@ class PairedScores:
         """Return a difference with the means of the original scores, and an interval that does not
         leave their scale.
         """
-        means = self.mirror(difference.mean_a), self.mirror(difference.mean_b)
-        interval = _within(difference.interval, 1.0) if self.are_shares else difference.interval
-        return replace(difference, mean_a=means[0], mean_b=means[1], interval=interval)
+        mean_a, mean_b = self.mirror(difference.mean_a), self.mirror(difference.mean_b)
+        interval = self.limited(difference.interval)
+        return replace(difference, mean_a=mean_a, mean_b=mean_b, interval=interval)
+
+    def limited(self, interval: Interval | None) -> Interval | None:
+        """Return the part of an interval of differences that the scale of the scores allows."""
+        return limited(interval, -1.0, 1.0) if self.are_shares else interval
 
 
 def column_values(pairs: Sequence[ResultPair], column: str) -> list[str]:
@@ -205,18 +225,11 @@ def _slices(scores: PairedScores, column: str) -> Mapping[str, PairedDifference]
         raise ConfigError(f"column {column!r}: {error}") from error
 
 
-def _within(interval: tuple[float, float] | None, limit: float) -> tuple[float, float] | None:
-    """Return the part of an interval that lies from -limit to limit."""
-    return interval and (max(-limit, interval[0]), min(limit, interval[1]))
-
-
 def _anytime(scores: PairedScores) -> tuple[float, float]:
     """Return the interval that may be looked at after every row, of the mean over clusters."""
     if not scores.are_shares:
         raise ConfigError("anytime needs scores from 0 to 1")
-    by_cluster: dict[Hashable, list[float]] = {}
-    for a, b, cluster in zip(scores.a, scores.b, scores.groups, strict=True):
-        by_cluster.setdefault(cluster, []).append(b - a)
+    by_cluster = grouped(zip(scores.groups, scores.differences, strict=True))
     means = [sum(values) / len(values) for values in by_cluster.values()]
     return confidence_sequence(means, bounds=(-1.0, 1.0), confidence=scores.settings.level).interval
 
@@ -256,84 +269,85 @@ def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
     Pairs of equal answers have the difference 0, so that labels are needed for the others only. If
     some rows of a cluster have a label and others have none, those without one are left out.
     """
-    pairs, groups, level = scores.pairs, scores.groups, scores.settings.level
+    pairs, level = scores.pairs, scores.settings.level
+    truth, own, others, clusters, other_clusters = _labelled_columns(scores, labels)
+    columns = [[(difference, 0.0) for difference in each] for each in (truth, own, others)]
+    estimate = ppi_difference(
+        *columns, clusters=clusters, unlabelled_clusters=other_clusters, confidence=level
+    )
+    alone = ppi_difference(*columns[:2], clusters=clusters, confidence=level)
+    same = sum(pair.same_answer for pair in pairs)
+    margin = scores.settings.margin_of(in_shares=True) or 0.0
+    needed, for_gate = (
+        _labels_to_decide(
+            estimate,
+            alone,
+            pearson(truth, own) or 0.0,
+            rows=len(pairs) - same,
+            level=level,
+            margin=loss,
+        )
+        for loss in (0.0, margin * len(pairs) / (len(pairs) - same))
+    )
+    estimate, alone = (_of_all(each, scores, labels.unit) for each in (estimate, alone))
+    return PeopleEstimate(estimate, labels.unit, alone, needed, for_gate, same)
+
+
+def _labelled_columns(scores: PairedScores, labels: PairLabels) -> tuple[list[Any], ...]:
+    """Return people's differences and those of the judge on the labelled pairs, those of the judge
+    on other pairs, and the clusters of both.
+    """
+    pairs, groups, judged = scores.pairs, scores.groups, scores.differences
     labelled = _labelled_places(pairs, labels, labels.differences, differing=True)
     touched = {groups[n] for n in labelled}
     others = [
         n for n, pair in enumerate(pairs) if groups[n] not in touched and not pair.same_answer
     ]
-    judged = [b - a for a, b in zip(scores.a, scores.b, strict=True)]
     if labels.unit == "preference":
         judged = [0.5 if d > 0 else -0.5 if d < 0 else 0.0 for d in judged]
-    truth = [labels.differences[pairs[n].key] for n in labelled]
-    of_labelled, unlabelled = [judged[n] for n in labelled], [judged[n] for n in others]
-    clusters, more = [groups[n] for n in labelled], [groups[n] for n in others] or None
-    columns = [
-        [(difference, 0.0) for difference in each] for each in (truth, of_labelled, unlabelled)
-    ]
-    estimate = ppi_difference(
-        *columns, clusters=clusters, unlabelled_clusters=more, confidence=level
+    return (
+        [labels.differences[pairs[n].key] for n in labelled],
+        [judged[n] for n in labelled],
+        [judged[n] for n in others],
+        [groups[n] for n in labelled],
+        [groups[n] for n in others],
     )
-    alone = ppi_difference(*columns[:2], clusters=clusters, confidence=level)
-    same = sum(pair.same_answer for pair in pairs)
-    correlation, different = pearson(truth, of_labelled) or 0.0, len(pairs) - same
-    margin = DEFAULT_MARGIN if scores.settings.margin is None else scores.settings.margin
-    losses = (0.0, margin * len(pairs) / different)  # of the pairs of different answers
-    needed, for_gate = (
-        _labels_to_decide(estimate, alone, correlation, rows=different, level=level, margin=loss)
-        for loss in losses
-    )
-    limit = 0.5 if labels.unit == "preference" else 1.0
-    of_all = [
-        replace(each, interval=_within(each.interval, limit))
-        for each in (_of_all(estimate, scores), _of_all(alone, scores))
-    ]
-    return PeopleEstimate(of_all[0], labels.unit, of_all[1], needed, for_gate, same)
 
 
-def _of_all(estimate: LabelEstimate, scores: PairedScores) -> LabelEstimate:
+def _of_all(estimate: LabelEstimate, scores: PairedScores, unit: LabelUnit) -> LabelEstimate:
     """Return the estimate over all pairs from that over the pairs of different answers; the others
     have the difference 0.
 
     It is the product with the share of different answers, which is estimated, too: to first order,
-    the variances add up.
+    the variances add up. The interval does not leave the scale of the labels.
     """
     differs = [0.0 if pair.same_answer else 1.0 for pair in scores.pairs]
-    if all(differs):
-        return estimate
     share = paired_difference(
         [0.0] * len(differs), differs, clusters=scores.clusters, confidence=scores.settings.level
     )
-    own, value = estimate.value, share.value * estimate.value
-    error = estimate.standard_error and hypot(
-        share.value * estimate.standard_error, own * (share.standard_error or 0.0)
-    )
-    if estimate.interval is None:
-        return replace(estimate, value=value, standard_error=error)
-    below, above = (
-        hypot(share.value * (end - own), own * (share.half_width or 0.0))
-        for end in estimate.interval
-    )
-    return replace(
-        estimate, value=value, standard_error=error, interval=(value - below, value + above)
-    )
+    own, value, error = estimate.value, share.value * estimate.value, estimate.standard_error
+    interval = estimate.interval
+    if not all(differs):
+        error = error and hypot(share.value * error, own * (share.standard_error or 0.0))
+        below, above = (
+            hypot(share.value * (end - own), own * (share.half_width or 0.0))
+            for end in interval or (own, own)
+        )
+        interval = interval and (value - below, value + above)
+    limit = 0.5 if unit == "preference" else 1.0
+    interval = limited(interval, -limit, limit)
+    return replace(estimate, value=value, standard_error=error, interval=interval)
 
 
 def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
     """Return by how much smaller the errors of B's scores of the same answers are."""
     rows = _labelled_places(scores.pairs, labels, labels.levels)
-    pairs = [scores.pairs[n] for n in rows]
-    truth = [labels.levels[pair.key] for pair in pairs]
-    sides = [
-        [
-            -_mean_error(repeats, levels, scores.mirror)
-            for repeats, levels in zip(side, truth, strict=True)
-        ]
-        for side in ([pair.a_rows for pair in pairs], [pair.b_rows for pair in pairs])
-    ]
+    pairs = [(scores.pairs[n], labels.levels[scores.pairs[n].key]) for n in rows]
+    a = [-_mean_error(pair.a_rows, levels, scores.mirror) for pair, levels in pairs]
+    b = [-_mean_error(pair.b_rows, levels, scores.mirror) for pair, levels in pairs]
     clusters = None if scores.clusters is None else [scores.clusters[n] for n in rows]
-    found = paired_difference(*sides, clusters=clusters, confidence=scores.settings.level)
-    return replace(found, interval=_within(found.interval, 1.0)) if scores.are_shares else found
+    found = paired_difference(a, b, clusters=clusters, confidence=scores.settings.level)
+    return replace(found, interval=scores.limited(found.interval))
 
 
 def _mean_error(
@@ -342,10 +356,9 @@ def _mean_error(
     """Return the mean error of the scores of those repeats whose text has a label; the text None
     stands for all of them.
     """
-    scores: defaultdict[str | None, list[float]] = defaultdict(list)
-    for row in rows:
-        for text in {None, row.text}:
-            scores[text].append(mirror(float(row.score or 0.0)))
+    scores = grouped(
+        (text, mirror(float(row.score or 0.0))) for row in rows for text in {None, row.text}
+    )
     errors = [abs(fmean(scores[text]) - label) for text, label in levels.items()]
     return fmean(errors, [len(scores[text]) for text in levels])
 
@@ -367,7 +380,11 @@ def _labelled_places(
         if pair.key in values and not (differing and pair.same_answer)
     ]
     if len(places) < MIN_LABELS:
-        unused = "".join(f"; {n:,} labels are {reason}" for reason, n in labels.unused.items() if n)
+        unused = "".join(
+            f"; {pluralize(n, 'label is', 'labels are')} {reason}"
+            for reason, n in labels.unused.items()
+            if n
+        )
         if labels.unused.get(NOT_RANDOM):
             unused += ": label more, or begin another file with a larger --random-share"
         kind = (
@@ -376,8 +393,8 @@ def _labelled_places(
             else "labels"
         )
         raise ConfigError(
-            f"labels: {pluralize(len(places), 'row')} have {kind} of people, and at least "
-            f"{MIN_LABELS} are needed{unused}"
+            f"labels: {pluralize(len(places), 'row has', 'rows have')} {kind} of people, and at "
+            f"least {MIN_LABELS} are needed{unused}"
         )
     return places
 

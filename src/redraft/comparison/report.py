@@ -10,25 +10,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..base.text import pluralize
 from ..errors import ConfigError
 from ..usage import NO_USAGE, Usage
-from ..validation.differences import (
+from ..validation.statistics import (
+    Interval,
+    LabelEstimate,
     PairedDifference,
     ThreeWayVerdict,
     WinRate,
     interval_verdict,
     rows_to_decide,
 )
-from ..validation.estimators import LabelEstimate
 from .labels import LabelUnit
 from .results import PairedBy
 
 GateVerdict: TypeAlias = Literal["not worse", "worse", "undecided"]
 Evidence: TypeAlias = Literal["labels", "errors", "scores", "scores at any time", "win rate"]
 DEFAULT_MARGIN = 0.02  # for scores from 0 to 1
+UNITS: dict[LabelUnit, str] = {
+    "score": "people",
+    "preference": "people's preference for B less one half",
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,26 @@ class PeopleEstimate:
     needed: int | None = None
     gate_needed: int | None = None
     same_answers: int = 0
+
+    def line(self) -> str:
+        """Return the estimate in words, with what it is from."""
+        found, unit = self.estimate, UNITS[self.unit]
+        basis = f"{pluralize(found.labels, 'label')} and {pluralize(found.unlabelled, 'score')}"
+        if self.same_answers:
+            basis += f", and 0 for {pluralize(self.same_answers, 'row')} with equal answers"
+        alone = format_interval(self.labels_only.interval)
+        return f"{unit}: {format_difference(found)} from {basis}; labels alone {alone}"
+
+
+class _Finding(NamedTuple):
+    """What a verdict follows from: the difference B - A with its interval (None: unknown), and how
+    many rows or labels it is of.
+    """
+
+    evidence: Evidence
+    value: float
+    interval: Interval | None
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -118,7 +143,7 @@ class ComparisonReport:
     repeats: int = 0
     equal_tasks: int = 0
     same_answers: bool = False
-    anytime: tuple[float, float] | None = None
+    anytime: Interval | None = None
     worst_case: PairedDifference | None = None
     margin: float | None = DEFAULT_MARGIN
     level: float = 0.95
@@ -129,43 +154,39 @@ class ComparisonReport:
     usage: Usage = NO_USAGE
 
     @property
+    def _finding(self) -> _Finding:
+        d = self.difference
+        if self.people is not None:
+            found = self.people.estimate
+            return _Finding("labels", found.value, found.interval, found.labels)
+        if self.errors is not None:
+            return _Finding("errors", self.errors.value, self.errors.interval, self.errors.rows)
+        if self.wins is not None:
+            ends = self.wins.interval
+            interval = ends and (ends[0] - 0.5, ends[1] - 0.5)
+            return _Finding("win rate", self.wins.value - 0.5, interval, self.wins.pairs)
+        if self.anytime is not None:
+            return _Finding("scores at any time", d.value, self.anytime, d.rows)
+        return _Finding("scores", d.value, d.interval, d.rows)
+
+    @property
     def evidence(self) -> Evidence:
         """What the verdict follows from.
 
         "labels" of people; "errors" of the scores against labels, if only the graders differ; the
         "win rate" in both orders; or "scores".
         """
-        if self.people is not None:
-            return "labels"
-        if self.errors is not None:
-            return "errors"
-        if self.wins is not None:
-            return "win rate"
-        return "scores" if self.anytime is None else "scores at any time"
+        return self._finding.evidence
 
     @property
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self) -> Interval | None:
         """The interval of B - A that the verdict follows from; of a win rate, less one half."""
-        match self.evidence:
-            case "labels":
-                return self.people.estimate.interval if self.people else None
-            case "errors":
-                return self.errors.interval if self.errors else None
-            case "win rate":
-                interval = self.wins.interval if self.wins else None
-                return interval and (interval[0] - 0.5, interval[1] - 0.5)
-            case "scores":
-                return self.difference.interval
-        return self.anytime
+        return self._finding.interval
 
     @property
     def value(self) -> float:
         """The difference B - A that the interval is of."""
-        if self.people is not None:
-            return self.people.estimate.value
-        if self.errors is not None:
-            return self.errors.value
-        return self.difference.value if self.wins is None else self.wins.value - 0.5
+        return self._finding.value
 
     @property
     def verdict(self) -> ThreeWayVerdict:
@@ -228,17 +249,9 @@ class ComparisonReport:
         """
         if self.people or self._only_graders_differ or self._is_more_silent:
             return None
-        rows = self._basis_rows
-        return rows_to_decide(
-            replace(self.difference, value=self.value, interval=self.interval, rows=rows), margin
-        )
-
-    @property
-    def _basis_rows(self) -> int:
-        """The number of rows that the interval is of."""
-        if self.errors:
-            return self.errors.rows
-        return self.wins.pairs if self.wins else self.difference.rows
+        _, value, interval, rows = self._finding
+        found = replace(self.difference, value=value, interval=interval, rows=rows)
+        return rows_to_decide(found, margin)
 
     @property
     def _only_graders_differ(self) -> bool:
@@ -310,87 +323,58 @@ class ComparisonReport:
         if self._is_unchanged:
             return f"passed: the answers of {self.b} are those of {self.a}"
         margin = f"{self._known_margin:g}"
-        match self.gate:
-            case "not worse":
-                return f"passed: {self.b} is not worse than {self.a} by more than {margin}"
-            case "worse":
-                return (
-                    f"failed: {self._blanks_line}"
-                    if self._is_more_silent
-                    else f"failed: {self.b} is worse than {self.a}"
-                )
+        if self.gate == "not worse":
+            return f"passed: {self.b} is not worse than {self.a} by more than {margin}"
+        if self.gate == "worse":
+            worse = f"{self.b} is worse than {self.a}"
+            return f"failed: {self._blanks_line if self._is_more_silent else worse}"
         if self._only_graders_differ:
             return self.headline()
+        reason = self._reason_of_doubt()
+        return f"undecided whether {self.b} is worse than {self.a} by more than {margin}{reason}"
+
+    def _reason_of_doubt(self) -> str:
+        """Say why the gate is undecided: rows that may hide a loss, or too few rows or labels."""
         if self.worst_case and self.interval and self.interval[0] >= -self._known_margin:
-            lost = (
+            lost = _counted(
                 (self.unscored_b, f"without a score in {self.b}"),
                 (self.only_a, f"only in {self.a}"),
             )
-            more = f"; {' and '.join(f'{n:,} {what}' for n, what in lost if n)} may hide a loss"
-        else:
-            more = self._more_needed(
-                self.people.gate_needed if self.people else self.gate_rows_needed
-            )
-        return f"undecided whether {self.b} is worse than {self.a} by more than {margin}{more}"
+            return f"; {' and '.join(lost)} may hide a loss"
+        return self._more_needed(self.people.gate_needed if self.people else self.gate_rows_needed)
 
     def _more_needed(self, needed: int | None) -> str:
-        have = self.people.estimate.labels if self.people else self._basis_rows
-        what = "labels" if self.people or self.errors else "rows"
+        have = self._finding.rows
         if not needed or needed <= have:
             return ""
-        too_few = (
-            ", and there are too few rows for them"
-            if self.people and needed > self.difference.rows - self.people.same_answers
-            else ""
-        )
-        return f"; about {needed - have:,} more {what} would decide{too_few}"
+        noun = "label" if self.people or self.errors else "row"
+        line = f"; about {pluralize(needed - have, f'more {noun}')} would decide"
+        if self.people and needed > self.difference.rows - self.people.same_answers:
+            line += ", and there are too few rows for them"
+        return line
 
     def _figures(self) -> list[str]:
-        d = self.difference
-        lower = self.lower_is_better
-        name = f"{self.score_name} (lower is better)" if lower else self.score_name
-        change = f"{'better by ' * lower}{format_signed(d.value)} {format_interval(d.interval)}"
-        won, lost = ("better", "worse") if lower else ("higher", "lower")
-        rows = (
-            f"{pluralize(d.rows, 'row')}; {d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
+        """Return a line for each figure: the scores, then what else the verdict may follow from."""
+        more = (
+            self.anytime and f"valid at any look: {format_interval(self.anytime)}",
+            self.people and self.people.line(),
+            self.errors and _errors_line(self.errors),
+            self.wins and _wins_line(self.wins),
         )
-        lines = [f"{name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {change} over {rows}"]
-        if self.anytime:
-            lines.append(f"valid at any look: {format_interval(self.anytime)}")
-        if self.people:
-            p, unit = (
-                self.people.estimate,
-                {"score": "people", "preference": "people's preference for B less one half"},
-            )
-            basis = f"{pluralize(p.labels, 'label')} and {pluralize(p.unlabelled, 'score')}"
-            if self.people.same_answers:
-                basis = (
-                    f"{basis}, and 0 for {pluralize(self.people.same_answers, 'row')} with equal "
-                    "answers"
-                )
-            lines.append(
-                f"{unit[self.people.unit]}: {format_signed(p.value)} "
-                f"{format_interval(p.interval)} from {basis}; labels alone "
-                f"{format_interval(self.people.labels_only.interval)}"
-            )
-        if self.errors:
-            e = self.errors
-            lines.append(
-                f"error against people: {-e.mean_a:.3f} to {-e.mean_b:.3f}, smaller by "
-                f"{format_signed(e.value)} {format_interval(e.interval)} over "
-                f"{pluralize(e.rows, 'label')}"
-            )
-        if self.wins:
-            w = self.wins
-            lines.append(
-                f"win rate of B: {w.value:.3f} {format_interval(w.interval)} over "
-                f"{pluralize(w.pairs, 'pair')} in both orders; the same verdict in both "
-                f"{w.consistency:.0%}, bias to the first {format_signed(w.position_bias)}"
-            )
-        return lines
+        return [self._scores_line(), *(line for line in more if line)]
+
+    def _scores_line(self) -> str:
+        d, lower = self.difference, self.lower_is_better
+        won, lost = ("better", "worse") if lower else ("higher", "lower")
+        return (
+            f"{self.score_name}{' (lower is better)' * lower}: {d.mean_a:.3f} to {d.mean_b:.3f}, "
+            f"{'better by ' * lower}{format_difference(d)} over {pluralize(d.rows, 'row')}; "
+            f"{d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
+        )
 
     def _remarks(self) -> list[str]:
-        counts = (
+        """Return what is missing from the figures, and how their rows were made."""
+        left_out = _counted(
             (self.only_a, f"only in {self.a}"),
             (self.only_b, f"only in {self.b}"),
             (self.unscored_a, f"without a score in {self.a}"),
@@ -401,63 +385,61 @@ class ComparisonReport:
                 for reason, n in self.unused_labels.items()
             ),
         )
-        left_out = ", ".join(f"{n:,} {what}" for n, what in counts if n)
-        worst = self.worst_case
-        worst_figures = (
-            f"{format_signed(worst.value)} {format_interval(worst.interval)}" if worst else ""
+        lost = self.worst_case and format_difference(self.worst_case)
+        averaged = pluralize(
+            self.repeats,
+            "repeat was averaged with its row",
+            "repeats were averaged with their rows",
         )
-        return [
-            *([f"left out: {left_out}"] if left_out else []),
-            *(
-                [f"{self._blanks_line}; a blank answer has no score"]
-                if self.blank_a or self.blank_b
-                else []
-            ),
-            *(
-                [
-                    (
-                        f"if {self.b} loses those without a score, and those that it lacks: "
-                        f"{worst_figures}"
-                    )
-                ]
-                if worst
-                else []
-            ),
-            *([f"{self.repeats:,} repeats were averaged with their rows"] if self.repeats else []),
-            *([self._equal_tasks_line()] if self.equal_tasks else []),
-        ]
-
-    def _equal_tasks_line(self) -> str:
-        """Say that equal tasks are clusters, and how to change that."""
-        if self.difference.clusters == 1:
-            return (
-                "all rows have the same task, which is one cluster, so there is no interval; name "
-                "another column, such as id"
-            )
-        return (
+        one_task = (
+            "all rows have the same task, which is one cluster, so there is no interval; name "
+            "another column, such as id"
+        )
+        equal_tasks = (
             f"{pluralize(self.equal_tasks, 'row')} with the task of an earlier row: equal tasks "
             "are one cluster, unless another column of clusters is named"
         )
+        lines = (
+            (left_out, f"left out: {', '.join(left_out)}"),
+            (self.blank_a + self.blank_b, f"{self._blanks_line}; a blank answer has no score"),
+            (lost, f"if {self.b} loses those without a score, and those that it lacks: {lost}"),
+            (self.repeats, averaged),
+            (self.equal_tasks, one_task if self.difference.clusters == 1 else equal_tasks),
+        )
+        return [line for applies, line in lines if applies]
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""
-        data = asdict(self)
-        data["usage"] = {
-            "calls": self.usage.calls,
-            "tokens": self.usage.tokens,
-            "cost": self.usage.cost,
-        }
+        spent = {name: getattr(self.usage, name) for name in ("calls", "tokens", "cost")}
         gate = () if self.margin is None else ("gate", "gate_rows_needed")
         derived = ("verdict", *gate, "evidence", "interval", "value", "rows_needed")
+        difference = {**asdict(self.difference), "verdict": self.difference.verdict}
         return {
             **{name: getattr(self, name) for name in derived},
-            **data,
-            "difference": self._with_verdict(self.difference),
+            **asdict(self),
+            "usage": spent,
+            "difference": difference,
         }
 
-    @staticmethod
-    def _with_verdict(difference: PairedDifference) -> dict[str, Any]:
-        return {**asdict(difference), "verdict": difference.verdict}
+
+def _counted(*counts: tuple[int, str]) -> list[str]:
+    """Return counts with what they are of, but for those of 0."""
+    return [f"{n:,} {what}" for n, what in counts if n]
+
+
+def _errors_line(errors: PairedDifference) -> str:
+    return (
+        f"error against people: {-errors.mean_a:.3f} to {-errors.mean_b:.3f}, smaller by "
+        f"{format_difference(errors)} over {pluralize(errors.rows, 'label')}"
+    )
+
+
+def _wins_line(wins: WinRate) -> str:
+    return (
+        f"win rate of B: {wins.value:.3f} {format_interval(wins.interval)} over "
+        f"{pluralize(wins.pairs, 'pair')} in both orders; the same verdict in both "
+        f"{wins.consistency:.0%}, bias to the first {format_signed(wins.position_bias)}"
+    )
 
 
 def format_signed(value: float) -> str:
@@ -465,6 +447,11 @@ def format_signed(value: float) -> str:
     return f"{value:+.3f}"
 
 
-def format_interval(interval: tuple[float, float] | None) -> str:
+def format_interval(interval: Interval | None) -> str:
     """Return an interval in brackets."""
     return "(no interval)" if interval is None else f"({interval[0]:+.3f} to {interval[1]:+.3f})"
+
+
+def format_difference(found: PairedDifference | LabelEstimate) -> str:
+    """Return a difference with its interval: "+0.120 (+0.031 to +0.209)"."""
+    return f"{format_signed(found.value)} {format_interval(found.interval)}"

@@ -97,6 +97,10 @@ class RunResults:
             self, rows=[replace(row, score=None) if row.is_silent else row for row in self.rows]
         )
 
+    def without_scores(self) -> RunResults:
+        """Return the results without their scores."""
+        return replace(self, rows=[replace(row, score=None) for row in self.rows])
+
     def with_tasks(self) -> RunResults:
         """Return the results with the task of each row. Few comparisons need those of both runs,
         and reading them takes time.

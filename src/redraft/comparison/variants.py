@@ -7,7 +7,6 @@ that has not changed takes none.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
@@ -29,7 +28,7 @@ from ..loop.serialize import pack
 from ..loop.task import Task
 from ..middleware import Budget
 from ..models.traits import traits_of_model
-from ..runs import BatchReport, BatchSettings, batch
+from ..runs import BatchProgress, BatchReport, BatchSettings, batch
 from ..runs.config import columns_of
 from ..runs.dataset import open_dataset
 from ..session.models import Models
@@ -41,8 +40,8 @@ from ..storage.journal import Journal, run_name
 from ..tables.sources import open_source
 from ..usage import NO_USAGE, Usage
 from ..validation.cases import LabelledCase
-from ..validation.differences import WinRate, win_rate
 from ..validation.run import GraderHarness, JudgedCase
+from ..validation.statistics import WinRate, grouped, win_rate
 from .readers import read_results
 from .results import PairedResults, ResultPair, ResultRow, RunResults, hash_task
 
@@ -203,55 +202,64 @@ class ComparisonRun:
         mean. Pairs of the same text are ties and take no call. Raises GradingError if no pair has a
         verdict in both orders.
         """
-        texts = {n: _text_pairs(pair) for n, pair in enumerate(results.pairs) if _task_of(pair)}
-        if not any(texts.values()):
+        answers = {n: _text_pairs(pair) for n, pair in enumerate(results.pairs) if _task_of(pair)}
+        if not any(answers.values()):
             raise ConfigError(
                 "these runs do not tell their tasks and answers, so no grader can compare them"
             )
-        shares: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-        cases: dict[str, tuple[int, LabelledCase]] = {}
-        for n, answers in texts.items():
-            pair = results.pairs[n]
-            same_answer = pair.same_answer
-            for both in answers:
-                if same_answer or both[0] == both[1]:
-                    shares[n].append((0.5, 0.5))
-                else:
-                    id = f"{n}-{len(cases)}"
-                    cases[id] = (
-                        n,
-                        LabelledCase(id, "pair", cast("Task", _task_of(pair)), both, ranks=(0, 0)),
-                    )
-        async for judged in self._judge_pairs([case for _, case in cases.values()]):
-            self.usage += judged.usage
-            if judged.stop_reason:
-                raise GradingError(
-                    f"the comparison of answers ended early: {judged.outage or judged.stop_reason}",
-                    usage=self.usage,
-                )
-            if (found := _wins_of_b(judged)) is not None:
-                shares[cases[judged.case][0]].append(found)
-        counted = [n for n in texts if shares[n]]
+        shares = await self._shares_of_verdicts(results.pairs, answers)
+        counted = [n for n in answers if n in shares]
         if not counted:
             raise GradingError(
                 "the grader gave no verdict in both orders on any pair", usage=self.usage
             )
         of_pairs = None if clusters is None else [clusters[n] for n in counted]
-        means = [[fmean(share[order] for share in shares[n]) for n in counted] for order in (0, 1)]
+        second, first = ([fmean(share[k] for share in shares[n]) for n in counted] for k in (0, 1))
         self.shares_of_wins = {
             results.pairs[n].key: fmean(both)
-            for n, both in zip(counted, zip(*means, strict=True), strict=True)
+            for n, both in zip(counted, zip(second, first, strict=True), strict=True)
         }
-        return win_rate(means[0], means[1], clusters=of_pairs, confidence=level)
+        return win_rate(second, first, clusters=of_pairs, confidence=level)
+
+    async def _shares_of_verdicts(
+        self, pairs: Sequence[ResultPair], answers: Mapping[int, Sequence[tuple[str, str]]]
+    ) -> dict[int, list[tuple[float, float]]]:
+        """Return how far B wins if it is shown second, and if it is shown first, for the answers of
+        each pair that have a verdict in both orders, by the place of the pair.
+        """
+        found: list[tuple[int, tuple[float, float] | None]] = []
+        cases: dict[str, tuple[int, LabelledCase]] = {}
+        for n, (a, b) in ((n, both) for n, repeats in answers.items() for both in repeats):
+            if a == b or pairs[n].same_answer:
+                found.append((n, (0.5, 0.5)))
+            else:
+                id, task = f"{n}-{len(cases)}", cast("Task", _task_of(pairs[n]))
+                cases[id] = n, LabelledCase(id, "pair", task, (a, b), ranks=(0, 0))
+        verdicts = self._judge_pairs([case for _, case in cases.values()])
+        found += [(cases[judged.case][0], _wins_of_b(judged)) async for judged in verdicts]
+        return grouped((n, wins) for n, wins in found if wins is not None)
 
     async def _judge_pairs(self, cases: Sequence[LabelledCase]) -> AsyncGenerator[JudgedCase, None]:
+        """Yield the verdicts on pairs of answers. Raises GradingError if the grader ends early."""
         settings = settings_for("validate", self.settings)
+        progress = BatchProgress(total=len(cases), state="running")
+        on_progress = self.settings.get("on_progress")
         with Journal(self.journal) as journal:
             options = Options.from_settings(
                 cast("Settings", {"cache": journal.response_cache, **settings, **self._limits()})
             )
             async with Session(options, Models(options, judge=self.judge), self.graders) as session:
                 async for judged in GraderHarness(session).judge(cases):
+                    self.usage += judged.usage
+                    if judged.stop_reason:
+                        raise GradingError(
+                            "the comparison of answers ended early: "
+                            f"{judged.outage or judged.stop_reason}",
+                            usage=self.usage,
+                        )
+                    progress.done += 1
+                    if on_progress:
+                        on_progress(progress)
                     yield judged
 
 

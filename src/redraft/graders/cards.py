@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.documents import read_small_text
-from ..base.text import pluralize
+from ..base.text import format_estimate, pluralize
 from ..errors import ConfigError, StoreError
 from ..loop.serialize import field_validators, object_from_json, unpack
 from ..loop.trace import PanelGrader
@@ -212,15 +212,11 @@ def calibration_for(card: Card | None) -> Calibration | None:
 
 def format_measure(measure: Measure) -> str:
     """Return a measure in words, with its interval, rows and chance."""
-    value = "unknown" if measure.value is None else f"{measure.value:.2f}"
-    interval = (
-        ""
-        if measure.low is None or measure.high is None
-        else f" [{measure.low:.2f}, {measure.high:.2f}]"
-    )
+    value = format_estimate(measure.value, measure.low, measure.high)
     chance = "" if measure.chance is None else f" (chance {measure.chance:.2f})"
     clusters = "" if measure.clusters is None else f" in {pluralize(measure.clusters, 'cluster')}"
-    return f"{measure.name} {value}{interval} of {measure.n} rows{clusters}{chance}"
+    rows = pluralize(measure.n, "row")
+    return f"{measure.name} {value} of {rows}{clusters}{chance}"
 
 
 class JudgeMeasures(NamedTuple):

@@ -17,7 +17,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 from ..base.money import usd_amount
-from ..base.text import format_duration, utf8_size
+from ..base.text import format_duration, pluralize, utf8_size
 from ..loop.trace import Trace
 from .dataset import BatchRow
 
@@ -78,7 +78,7 @@ class RunForecast:
         """Return lines for people."""
         lines = [
             (
-                f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 "
+                f"forecast for the other {pluralize(self.rows, 'row')}, from {self.pilot:,} (80 "
                 "% of forecasts hold):"
             )
         ]

@@ -16,6 +16,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..base.text import pluralize
 from ..errors import StoreError, attach
 from ..graders.judging.stored_judge import judge_data
 from ..middleware.observe import CallbackErrors, observer
@@ -328,8 +329,8 @@ class BatchJob:
         elif rows := second_look_rows(panel, schedule.start, self.summary.total):
             schedule.second_looks, schedule.first = rows, OnlinePriors.first_calibrated_refit
             say(
-                f"calibrating: {len(rows)} second looks among the first {rows.stop} rows, about 4 "
-                "% of their calls"
+                f"calibrating: {pluralize(len(rows), 'second look')} among the first "
+                f"{pluralize(rows.stop, 'row')}, about 4 % of their calls"
             )
 
     # --- the end

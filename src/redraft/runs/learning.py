@@ -301,7 +301,8 @@ async def calibrate(
             say(note)
         count = f"{len(chosen):,} of {pluralize(len(inputs), 'task')}"
         say(
-            f"calibrating: {count}, {per_task} calls each: at most {len(chosen) * per_task:,} calls"
+            f"calibrating: {count}, {pluralize(per_task, 'call')} each: at most "
+            f"{pluralize(len(chosen) * per_task, 'call')}"
         )
     limits: Any = {
         **settings,

@@ -153,10 +153,10 @@ def describe_responses(
     can write drafts.
     """
     if summary.with_response:
-        others = "get a first draft" if writes else "have none"
+        what = ("gets a first draft", "get a first draft") if writes else ("has none", "have none")
         yield (
-            f"{summary.with_response:,} rows have a response to start with, "
-            f"{summary.total - summary.with_response:,} {others}"
+            f"{pluralize(summary.with_response, 'row has', 'rows have')} a response to start with, "
+            f"{pluralize(summary.total - summary.with_response, *what)}"
         )
     else:
         yield f"every row gets a first draft: {dataset.missing_response_reason}"
@@ -272,11 +272,12 @@ class JournalComparison:
             yield "there is no journal yet: every row is new"
             return
         self._journal.close()
-        yield ", ".join(f"{n:,} rows {what}" for what, n in sorted(self._rows.items())) or "no rows"
+        counts = (f"{pluralize(n, 'row')} {what}" for what, n in sorted(self._rows.items()))
+        yield ", ".join(counts) or "no rows"
         for reason, n in sorted(self._reason_counts.items()):
             yield (
-                f"{reason} changed: {n:,} rows are redone; calls that stay the same come from the "
-                "cache"
+                f"{reason} changed: {pluralize(n, 'row is', 'rows are')} redone; calls that stay "
+                "the same come from the cache"
             )
 
 

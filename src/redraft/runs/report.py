@@ -17,7 +17,7 @@ from math import sqrt
 from typing import Any, TypeVar
 
 from ..base.money import format_usd
-from ..base.text import pluralize, strip_control_sequences
+from ..base.text import format_duration, pluralize, strip_control_sequences
 from ..errors import StoreError
 from ..loop.records import StopReason
 from ..loop.serialize import field_validators
@@ -314,7 +314,7 @@ class BatchReport:
             if rows.cut_prompts
             else "",
             *self.budget_and_priors().values(),
-            f"{_payment_line(self.spending)}; {self.seconds:.1f} s",
+            f"{_payment_line(self.spending)}; {format_duration(self.seconds)}",
             *(self.forecast.summary() if self.forecast else []),
         ]
         return list(filter(None, lines))
@@ -415,7 +415,9 @@ def _start_line(priors: RunPriors) -> str:
         for refit in priors.refits
     ]
     if priors.initial_tasks:
-        phrases.insert(0, f"started with priors fitted to {priors.initial_tasks:,} tasks")
+        phrases.insert(
+            0, f"started with priors fitted to {pluralize(priors.initial_tasks, 'task')}"
+        )
     elif priors.initial:
         phrases.insert(0, "started with the given priors")
     return "; ".join(phrases)
@@ -425,32 +427,35 @@ def _second_looks_line(priors: RunPriors, calls: int) -> str:
     if not (looks := priors.second_looks):
         return ""
     share = f" ({looks / calls:.1%} of the calls)" if calls else ""
-    return f"{looks:,} first answers were graded twice, to learn how noisy the judge is{share}"
+    return (
+        f"{pluralize(looks, 'first answer was', 'first answers were')} graded twice, to learn how "
+        f"noisy the judge is{share}"
+    )
 
 
 def _saved_line(priors: RunPriors) -> str:
     rows, tasks = priors.offered_rows, priors.saved_tasks
     if tasks > rows:
         return (
-            f"priors fitted to {tasks:,} tasks stay saved for runs with learned priors, not those "
-            f"of {rows:,} rows now: redraft priors"
+            f"priors fitted to {pluralize(tasks, 'task')} stay saved for runs with learned priors, "
+            f"not those of {pluralize(rows, 'row')} now: redraft priors"
         )
     return (
-        f"priors fitted to {rows:,} rows are saved for runs with learned priors: redraft priors"
+        f"priors fitted to {pluralize(rows, 'row')} are saved for runs with learned priors: redraft priors"
         if tasks
         else ""
     )
 
 
 def _payment_line(spending: RunSpending) -> str:
-    tokens = "tokens unknown" if spending.tokens is None else f"{spending.tokens:,} tokens"
+    tokens = "tokens unknown" if spending.tokens is None else pluralize(spending.tokens, "token")
     cost = "cost unknown" if spending.cost is None else format_usd(spending.cost)
     saved = ""
     if spending.cached_calls:
         savings = spending.cache_savings
         worth = "" if savings is None else f", {format_usd(savings)} saved"
-        saved = f"; {spending.cached_calls:,} calls from the cache{worth}"
-    return f"paid: {spending.calls:,} calls, {tokens}, {cost}{saved}"
+        saved = f"; {pluralize(spending.cached_calls, 'call')} from the cache{worth}"
+    return f"paid: {pluralize(spending.calls, 'call')}, {tokens}, {cost}{saved}"
 
 
 # ---- reading its form

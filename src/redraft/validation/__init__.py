@@ -18,30 +18,10 @@ if TYPE_CHECKING:
     from .attacks import Attack
     from .calibration import Calibration, LabelPrediction, fit_calibration
     from .cases import LabelledCase
-    from .differences import (
-        EffectiveVotes,
-        PairedDifference,
-        WinRate,
-        effective_votes,
-        paired_difference,
-        rows_to_decide,
-        slice_differences,
-        win_rate,
-    )
-    from .estimators import (
-        LabelEstimate,
-        labels_needed,
-        ppi_difference,
-        ppi_mean,
-        rogan_gladen,
-        rogan_gladen_difference,
-    )
     from .grader_comparison import (
         GraderComparison,
-        JudgeDrift,
         compare_graders,
         compare_graders_sync,
-        judge_drift,
     )
     from .label_file import (
         Label,
@@ -54,48 +34,67 @@ if TYPE_CHECKING:
     from .labelled import read_cases
     from .rubric_proposal import propose_rubric
     from .run import ValidationResult
-    from .sequential import ConfidenceSequence, confidence_sequence
+    from .statistics import (
+        ConfidenceSequence,
+        EffectiveVotes,
+        JudgeDrift,
+        LabelEstimate,
+        PairedDifference,
+        WinRate,
+        confidence_sequence,
+        effective_votes,
+        judge_drift,
+        labels_needed,
+        paired_difference,
+        ppi_difference,
+        ppi_mean,
+        rogan_gladen,
+        rogan_gladen_difference,
+        rows_to_decide,
+        slice_differences,
+        win_rate,
+    )
 else:
     __getattr__ = attribute_loader(
         __name__,
         {
             "Attack": "attacks",
             "Calibration": "calibration",
-            "ConfidenceSequence": "sequential",
-            "EffectiveVotes": "differences",
+            "ConfidenceSequence": "statistics",
+            "EffectiveVotes": "statistics",
             "GraderComparison": "grader_comparison",
-            "JudgeDrift": "grader_comparison",
+            "JudgeDrift": "statistics",
             "Label": "label_file",
-            "LabelEstimate": "estimators",
+            "LabelEstimate": "statistics",
             "LabelPrediction": "calibration",
             "LabelFile": "label_file",
             "LabelItem": "label_file",
             "LabelQuestion": "label_file",
             "LabelSet": "label_file",
             "LabelledCase": "cases",
-            "PairedDifference": "differences",
+            "PairedDifference": "statistics",
             "ValidationResult": "run",
-            "WinRate": "differences",
+            "WinRate": "statistics",
             "compare_graders": "grader_comparison",
             "compare_graders_sync": "grader_comparison",
-            "confidence_sequence": "sequential",
-            "effective_votes": "differences",
+            "confidence_sequence": "statistics",
+            "effective_votes": "statistics",
             "fit_calibration": "calibration",
-            "judge_drift": "grader_comparison",
-            "labels_needed": "estimators",
-            "paired_difference": "differences",
-            "ppi_difference": "estimators",
-            "ppi_mean": "estimators",
+            "judge_drift": "statistics",
+            "labels_needed": "statistics",
+            "paired_difference": "statistics",
+            "ppi_difference": "statistics",
+            "ppi_mean": "statistics",
             "propose_rubric": "rubric_proposal",
             "read_cases": "labelled",
             "read_labels": "label_file",
-            "rogan_gladen": "estimators",
-            "rogan_gladen_difference": "estimators",
-            "rows_to_decide": "differences",
-            "slice_differences": "differences",
+            "rogan_gladen": "statistics",
+            "rogan_gladen_difference": "statistics",
+            "rows_to_decide": "statistics",
+            "slice_differences": "statistics",
             "validate": "api",
             "validate_sync": "api",
-            "win_rate": "differences",
+            "win_rate": "statistics",
         },
     )
 

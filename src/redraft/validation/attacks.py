@@ -7,7 +7,6 @@ arXiv:2410.07137 for null models).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -18,6 +17,7 @@ from ..base.documents import read_small_text
 from ..base.jsontext import strict_loads
 from ..errors import ConfigError
 from ..graders.cards import Measure
+from . import statistics as m
 from .cases import (
     FIRST,
     SECOND,
@@ -139,9 +139,7 @@ def attack_success_rates(
     verdict counts as unchanged.
     """
     judged = [case for case in cases if case.id in verdicts]
-    by_kind: defaultdict[str, list[LabelledCase]] = defaultdict(list)
-    for case in judged:
-        by_kind[case.group].append(case)
+    by_kind = m.grouped((case.group, case) for case in judged)
 
     def share(name: str, attacked: Sequence[LabelledCase]) -> Measure:
         changed = [prefers_worse(case, verdicts[case.id], threshold) for case in attacked]

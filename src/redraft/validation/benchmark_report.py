@@ -4,11 +4,11 @@ added to the usual measures.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..graders.cards import Measure
+from . import statistics as m
 from .benchmarks import BENCHMARKS, Benchmark, RowOutcome
 from .cases import LabelledCase, Verdict
 from .report import (
@@ -17,6 +17,7 @@ from .report import (
     ValidationReport,
     build_report,
     estimate,
+    measure_groups,
     verdicts_by_case,
 )
 
@@ -68,43 +69,30 @@ class BenchmarkScores:
 
     def section_measures(self) -> tuple[Measure, ...]:
         """Return the score of each section; () for a single one."""
-        return self._measures(self.benchmark.sections(self.outcomes))
+        return measure_groups(self.benchmark.sections(self.outcomes), self._section_measure)
 
     def group_measures(self) -> tuple[Measure, ...]:
         """Return the score of each group, such as a subset; () for a single one."""
-        by_group: defaultdict[str, list[RowOutcome]] = defaultdict(list)
-        for outcome in self.outcomes:
-            by_group[outcome.group].append(outcome)
-        return self._measures(by_group)
+        groups = m.grouped((outcome.group, outcome) for outcome in self.outcomes)
+        return measure_groups(groups, self._section_measure)
 
     def part_measures(self) -> Iterable[Measure]:
         """Yield the benchmark's further measures."""
         for name, value in self.benchmark.parts(self.benchmark.sections(self.outcomes)).items():
             yield Measure(name, value, n=len(self.outcomes))
 
-    def _measures(self, groups: Mapping[str, Sequence[RowOutcome]]) -> tuple[Measure, ...]:
-        if len(groups) < 2:
-            return ()
-        return tuple(
-            self._measure(name or "(none)", group, self.benchmark.section_score)
-            for name, group in sorted(groups.items())
-        )
+    def _section_measure(self, outcomes: Sequence[RowOutcome]) -> Measure:
+        return self._measure("", outcomes, self.benchmark.section_score)
 
     def _measure(
         self, name: str, outcomes: Sequence[RowOutcome], score: Statistic, about: str = ""
     ) -> Measure:
-        units: defaultdict[str, list[RowOutcome]] = defaultdict(list)
-        for outcome in outcomes:
-            units[outcome.unit].append(outcome)
+        units = m.grouped((outcome.unit, outcome) for outcome in outcomes)
 
         def score_units(drawn: Sequence[list[RowOutcome]]) -> float | None:
             return score([outcome for unit in drawn for outcome in unit])
 
-        chance, clusters = (
-            self.benchmark.chance(outcomes),
-            [self.clusters.get(unit, "") for unit in units],
-        )
-        found = estimate(
-            name, list(units.values()), score_units, self.seed, clusters, chance=chance, about=about
-        )
+        chance = self.benchmark.chance(outcomes)
+        drawn = list(units.values()), [self.clusters.get(unit, "") for unit in units]
+        found = estimate(name, *drawn, score_units, self.seed, chance=chance, about=about)
         return replace(found, n=len(outcomes))

@@ -8,7 +8,6 @@ and overall. This module does not know files.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,6 +29,7 @@ from .cases import (
     parse_preference,
     verdict_ranks,
 )
+from .statistics.samples import grouped
 
 
 class BenchmarkRow(NamedTuple):
@@ -87,10 +87,7 @@ class Benchmark:
 
     def sections(self, outcomes: Iterable[RowOutcome]) -> dict[str, list[RowOutcome]]:
         """Return the outcomes of each section, in the order in which they occur."""
-        by_section: defaultdict[str, list[RowOutcome]] = defaultdict(list)
-        for outcome in outcomes:
-            by_section[self.section_of(outcome.group)].append(outcome)
-        return dict(by_section)
+        return grouped((self.section_of(outcome.group), outcome) for outcome in outcomes)
 
     def score(self, outcomes: Sequence[RowOutcome]) -> float | None:
         """Return the overall score, in [0, 1] but for the small margin term of RewardBench 2's
@@ -320,9 +317,7 @@ def _read_reward_bench(values: Mapping[str, Any]) -> BenchmarkRow:
 
 def _reward_bench_section(outcomes: Sequence[RowOutcome]) -> float | None:
     """Return the mean of the subsets' accuracies, weighted as published."""
-    by_subset: defaultdict[str, list[float]] = defaultdict(list)
-    for outcome in outcomes:
-        by_subset[outcome.group].append(outcome.value)
+    by_subset = grouped((outcome.group, outcome.value) for outcome in outcomes)
     weight = sum(SUBSET_WEIGHTS[subset] for subset in by_subset)
     return (
         sum(SUBSET_WEIGHTS[s] * sum(v) / len(v) for s, v in by_subset.items()) / weight
@@ -503,9 +498,7 @@ def _rm_bench_level(outcomes: Sequence[RowOutcome], level: int) -> float | None:
     """Return the accuracy at a level: the mean of the domains in a section, such as the two of
     safety.
     """
-    by_domain: defaultdict[str, list[float]] = defaultdict(list)
-    for outcome in outcomes:
-        by_domain[outcome.group].append(outcome.value[level])
+    by_domain = grouped((outcome.group, outcome.value[level]) for outcome in outcomes)
     return mean_of_known(sum(v) / len(v) for v in by_domain.values())
 
 

@@ -9,7 +9,7 @@ that the map was not fitted to.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -27,8 +27,8 @@ from ..plans.quality.calibration import (
     mapped_label,
 )
 from . import statistics as m
-from .cases import LabelledCase, Verdict
-from .report import verdicts_by_case
+from .cases import CaseVerdicts, LabelledCase, Verdict
+from .report import cluster_of, verdicts_by_case
 
 __all__ = ["Calibration", "LabelPrediction", "calibrate_grader", "fit_calibration"]
 
@@ -132,29 +132,28 @@ def calibrate_grader(
     None: from 0 to 1. The result is None for labels of other kinds or outside the scale, and for
     fewer than 100 cases with both a label and a score.
     """
-    low, high = (0.0, 1.0) if scale is None or cases[0].kind == "pass" else scale
-    rows = [
-        (row, score)
-        for row in verdicts_by_case(cases, verdicts)
-        if (score := row.mean_score()) is not None
-    ]
-    if cases[0].kind not in {"score", "pass"} or len(rows) < MIN_CALIBRATION_LABELS:
+    kind = cases[0].kind
+    low, high = (0.0, 1.0) if scale is None or kind == "pass" else scale
+    judged = verdicts_by_case(cases, verdicts) if kind in {"score", "pass"} else []
+    rows = [(row, score) for row in judged if (score := row.mean_score()) is not None]
+    inside = all(low <= row.label <= high for row, _ in rows)
+    if len(rows) < MIN_CALIBRATION_LABELS or not inside:
         return None
-    if any(not low <= row.label <= high for row, _ in rows):
-        return None
-    repeated = [
-        [v.scores[0] for v in row.verdicts if v.scores and v.scores[0] is not None]
-        for row, _ in rows
-    ]
+    repeated = [_first_scores(row) for row, _ in rows]
     place = {row.case.id: i for i, (row, _) in enumerate(rows)}
     return fit_calibration(
         [score for _, score in rows],
         [(row.label - low) / (high - low) for row, _ in rows],
-        clusters=[row.case.cluster or f"case {row.case.id}" for row, _ in rows],
+        clusters=[cluster_of(row.case) for row, _ in rows],
         parents=[place.get(row.case.parent) for row, _ in rows],
         noise_sd=m.noise_sigma(repeated),
         repeats=fmean(map(len, repeated)),
     )
+
+
+def _first_scores(row: CaseVerdicts) -> list[float | None]:
+    """Return the known scores of the first response."""
+    return [v.scores[0] for v in row.verdicts if v.scores and v.scores[0] is not None]
 
 
 # ---- arguments
@@ -165,14 +164,11 @@ def _scored_labels(scores: Any, labels: Any, clusters: Any) -> list[ScoredLabel]
         name: m.finite_numbers(name, column, 0, 1)
         for name, column in (("scores", scores), ("labels", labels))
     }
-    groups = list(range(len(columns["scores"]))) if clusters is None else list(clusters)
-    lengths = [*map(len, columns.values()), len(groups)]
-    if len(set(lengths)) > 1:
-        raise ConfigError(
-            f"scores, labels and clusters must be equally long, got {', '.join(map(str, lengths))}"
-        )
-    if lengths[0] < MIN_LABELS:
-        raise ConfigError(f"a calibration needs at least {MIN_LABELS} labels, got {lengths[0]}")
+    n = len(columns["scores"])
+    groups = list(range(n)) if clusters is None else list(clusters)
+    m.check_equal_lengths(**columns, clusters=groups)
+    if n < MIN_LABELS:
+        raise ConfigError(f"a calibration needs at least {MIN_LABELS} labels, got {n}")
     return [ScoredLabel(*row) for row in zip(*columns.values(), groups, strict=True)]
 
 
@@ -347,13 +343,11 @@ def _drift(
     `slope`: by how much the label rises with the score. Also returns the standard error over
     clusters, and how many there are.
     """
-    by_cluster: defaultdict[Hashable, list[float]] = defaultdict(list)
-    for row, parent in zip(rows, parents, strict=True):
-        if parent is not None:
-            before = rows[parent]
-            by_cluster[row.cluster].append(
-                (row.score - before.score) - (row.label - before.label) / slope
-            )
+    refined = [(row, rows[p]) for row, p in zip(rows, parents, strict=True) if p is not None]
+    by_cluster = m.grouped(
+        (row.cluster, (row.score - before.score) - (row.label - before.label) / slope)
+        for row, before in refined
+    )
     changes = [change for cluster in by_cluster.values() for change in cluster]
     if not changes:
         return None, None, 0

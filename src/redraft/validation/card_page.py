@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..base.documents import read_small_text
 from ..base.money import format_usd
-from ..base.text import escape_cell, markdown_table
+from ..base.text import escape_cell, format_number, markdown_table
 from ..errors import StoreError
 from ..graders.cards import Card, ClassRates, Measure, write_card_file
 from ..plans.quality.calibration import Calibration, LabelPrediction
@@ -155,7 +155,7 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
     if card.usage and card.source == "live":
         yield (
             "calls",
-            f"{card.usage['calls']} in the last run, cost {format_usd(card.usage['cost'])}",
+            f"{card.usage['calls']:,} in the last run, cost {format_usd(card.usage['cost'])}",
         )
 
 
@@ -241,7 +241,3 @@ def format_interval(measure: Measure) -> str:
         if measure.low is None or measure.high is None
         else f"{format_number(measure.low)} to {format_number(measure.high)}"
     )
-
-
-def format_number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}"

@@ -4,29 +4,24 @@ same answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack
 
-from ..base import checks
 from ..base.sync import async_to_sync
-from ..errors import ConfigError, GradingError
+from ..errors import GradingError
 from ..plans.quality.calibration import check_confidence
 from ..settings import ValidationSettings
 from ..usage import NO_USAGE, Usage
 from . import statistics as m
 from .api import in_direction, labelled_cases, validate
 from .cases import (
-    TIE,
     CaseVerdicts,
     LabelKind,
     LabelledCase,
     Verdict,
-    better_of_two,
-    preferred_response,
 )
-from .differences import PairedDifference, ThreeWayVerdict, paired_difference
-from .report import kendall_tau, pass_label, verdicts_by_case
+from .report import cluster_of, is_right, kendall_tau, preference, verdicts_by_case
 from .run import ValidationResult
 
 MEASURES: dict[LabelKind, str] = {
@@ -53,7 +48,7 @@ class GraderComparison:
     """
 
     measure: str
-    difference: PairedDifference
+    difference: m.PairedDifference
     first: ValidationResult | None = None
     second: ValidationResult | None = None
 
@@ -65,7 +60,7 @@ class GraderComparison:
         )
 
     @property
-    def verdict(self) -> ThreeWayVerdict:
+    def verdict(self) -> m.ThreeWayVerdict:
         """Whether the second grader is "better", "worse" or "undecided"."""
         return self.difference.verdict
 
@@ -157,138 +152,40 @@ def compare_verdicts(
     The arguments are as in `compare_graders`. Raises GradingError if no case has verdicts of both
     that can be compared.
     """
-    sides = [
+    first_rows, second_rows = (
         {row.case.id: row for row in verdicts_by_case(cases, verdicts)}
         for verdicts in (first, second)
-    ]
-    both = [case.id for case in cases if case.id in sides[0] and case.id in sides[1]]
+    )
+    both = [case for case in cases if case.id in first_rows and case.id in second_rows]
     if not both:
         raise GradingError("no case was judged by both graders")
     kind = cases[0].kind
-    agreements = [AGREEMENTS[kind]([side[id] for id in both], threshold) for side in sides]
-    rows = [
-        n for n in range(len(both)) if agreements[0][n] is not None and agreements[1][n] is not None
-    ]
+    agreements = (
+        AGREEMENTS[kind]([side[case.id] for case in both], threshold)
+        for side in (first_rows, second_rows)
+    )
+    rows = [row for row in zip(*agreements, map(cluster_of, both), strict=True) if None not in row]
     if not rows:
         raise GradingError(
             "people's labels do not distinguish any answers, so no grader can agree with them"
         )
-    a, b = ([float(side[n] or 0.0) for n in rows] for side in agreements)
-    clusters = [sides[0][both[n]].case.cluster or f"case {both[n]}" for n in rows]
-    found = paired_difference(a, b, clusters=clusters, confidence=confidence)
-    interval = found.interval and (max(-1.0, found.interval[0]), min(1.0, found.interval[1]))
+    a, b, clusters = map(list, zip(*rows, strict=True))
+    found = m.paired_difference(a, b, clusters=clusters, confidence=confidence)
+    interval = m.limited(found.interval, -1.0, 1.0)
     return GraderComparison(MEASURES[kind], replace(found, interval=interval))
 
 
 Agreements: TypeAlias = list[float | None]
 
 
-def _pass_agreements(rows: Sequence[CaseVerdicts], threshold: float) -> Agreements:
-    return [float(pass_label(row, threshold) == ("pass" if row.label else "fail")) for row in rows]
-
-
-def _preferences(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements:
-    return [_preference(better_of_two(row.case.ranks), preferred_response(row)) for row in rows]
-
-
-def _preference(people: str, grader: str) -> float | None:
-    return None if people == TIE else 0.5 if grader == TIE else float(grader == people)
-
-
-def _rank_correlations(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements:
-    return [kendall_tau(row) for row in rows]
-
-
 def _concordances(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements:
-    """Return a jackknife value of each row, so that their mean is the concordance and their spread
-    its error.
-
-    The concordance is a mean over pairs, so that each row counts in two means: the value is 2 c - C
-    for a row's own mean c.
-    """
-    np: Any = m.import_library("numpy")
-    labels = np.array([row.label for row in rows])
-    scores = np.array([np.nan if (score := row.mean_score()) is None else score for row in rows])
-    totals, counts = np.zeros(len(rows)), np.zeros(len(rows))
-    for n in range(len(rows)):
-        people = np.sign(labels - labels[n])
-        grader = np.nan_to_num(np.sign(scores - scores[n]))  # an unreadable score orders nothing
-        decided = people != 0
-        counts[n] = decided.sum()
-        totals[n] = ((1 + people * grader) / 2)[decided].sum()
-    if not counts.sum():
-        return [None] * len(rows)
-    overall = totals.sum() / counts.sum()
-    mean_count = counts.mean()
-    return [
-        float(overall + 2 * (total - overall * count) / mean_count)
-        for total, count in zip(totals, counts, strict=True)
-    ]
+    return m.concordance_values([row.label for row in rows], [row.mean_score() for row in rows])
 
 
 AGREEMENTS: dict[LabelKind, Callable[[Sequence[CaseVerdicts], float], Agreements]] = {
     "score": _concordances,
-    "pass": _pass_agreements,
-    "pair": _preferences,
-    "ranking": _rank_correlations,
+    "pass": lambda rows, threshold: [is_right(row, threshold) for row in rows],
+    "pair": lambda rows, _: list(map(preference, rows)),
+    "ranking": lambda rows, _: list(map(kendall_tau, rows)),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeDrift:
-    """Whether a judge grades an anchor set as it did before.
-
-    Attributes:
-        shift: By how much its scores rose.
-        error_change: By how much its absolute errors grew; None without labels.
-        margin: The shift that does not matter.
-        verdict: "drifted" if the scores rose or fell, and maybe by more than the margin; "stable"
-            if the interval of the shift is within the margin; else "undecided".
-    """
-
-    shift: PairedDifference
-    error_change: PairedDifference | None
-    margin: float
-    verdict: Literal["drifted", "stable", "undecided"]
-
-
-def judge_drift(
-    before: Sequence[float],
-    after: Sequence[float],
-    labels: Sequence[float] | None = None,
-    *,
-    margin: float = 0.02,
-    clusters: Sequence[Hashable] | None = None,
-    confidence: float = 0.95,
-) -> JudgeDrift:
-    """Return whether a judge has changed, from its scores of the same answers then and now.
-
-    Args:
-        before: Its first scores of the answers of an anchor set.
-        after: Its scores of the same answers later, such as after an update of the model behind it.
-        labels: People's labels of the answers, on the scale of the scores, to see whether it became
-            less accurate.
-        margin: The shift of the mean score that does not matter.
-        clusters: The cluster of each answer. None: the answers are independent.
-        confidence: The confidence of the intervals.
-
-    Keep the answers of the anchor set as they are, and grade them without the cache: cached replies
-    cannot change. Raises ConfigError as `paired_difference` does.
-    """
-    checks.number("margin", margin)
-    shift = paired_difference(before, after, clusters=clusters, confidence=confidence)
-    change = None
-    if labels is not None:
-        truth = m.finite_numbers("labels", labels)
-        if len(truth) != len(before):
-            raise ConfigError(
-                f"labels must be as many as scores, got {len(truth)} for {len(before)}"
-            )
-        errors = [
-            [abs(x - y) for x, y in zip(side, truth, strict=True)] for side in (before, after)
-        ]
-        change = paired_difference(*errors, clusters=clusters, confidence=confidence)
-    low, high = shift.interval or (-float("inf"), float("inf"))
-    if -margin <= low and high <= margin:
-        return JudgeDrift(shift, change, margin, "stable")
-    return JudgeDrift(shift, change, margin, "drifted" if low > 0 or high < 0 else "undecided")
+"""How far a grader agrees with people about each row; None where their labels do not tell."""

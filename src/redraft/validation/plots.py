@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..base.svg import Axes, Drawing, clean_text, ticks
+from ..base.text import format_estimate, format_number, pluralize
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +35,9 @@ def reliability_svg(points: Sequence[Point]) -> str:
     """Draw a reliability diagram: predicted probabilities against observed frequencies; the dashed
     line is perfect calibration.
     """
-    descriptions = [f"{p:.2f} said, {share:.2f} came true, {n} rows" for p, share, n in points]
+    descriptions = [
+        f"{p:.2f} said, {share:.2f} came true, {pluralize(n, 'row')}" for p, share, n in points
+    ]
     drawing = Drawing.create(460, 460, "Are probabilities calibrated?", descriptions or ["no rows"])
     axes = Axes(76, 48, 360, 352)
     axes.draw_x_axis(drawing, "mean probability that the grader gave", UNIT_TICKS)
@@ -73,7 +76,7 @@ def histogram_svg(
         for name, scores in groups.items()
     ]
     descriptions = [
-        f"{name}: {sum(counts)} rows, mean {_format_number(mean)}, by bin {counts}"
+        f"{name}: {pluralize(sum(counts), 'row')}, mean {format_number(mean, 2)}, by bin {counts}"
         for name, counts, mean in panels
     ]
     panel = 84
@@ -94,7 +97,7 @@ def histogram_svg(
             outer.top + panel * row + 46,
             name,
             f"n = {sum(counts)}",
-            f"mean {_format_number(mean)}",
+            f"mean {format_number(mean, 2)}",
         )
     return drawing.to_svg()
 
@@ -112,7 +115,7 @@ def _draw_histogram(
         drawing.add(
             "rect",
             "mark",
-            f"{count} rows",
+            pluralize(count, "row"),
             x=x + 1,
             y=axes.bottom - height,
             width=width - 2,
@@ -186,7 +189,12 @@ def confusion_svg(labels: Sequence[str], counts: Counts) -> str:
                 descriptions[i * len(columns) + j],
             )
     if more := len(labels) - len(columns):
-        drawing.text(16, drawing.height - 12, f"{more} more labels are not drawn", "soft small")
+        drawing.text(
+            16,
+            drawing.height - 12,
+            f"{pluralize(more, 'more label is', 'more labels are')} not drawn",
+            "soft small",
+        )
     return drawing.to_svg()
 
 
@@ -213,7 +221,7 @@ def scatter_svg(points: Sequence[tuple[float, float]]) -> str:
     step = -(-len(points) // MAX_DOTS) or 1
     shown_points = points[::step]
     descriptions = (
-        [f"{len(points)} rows, what people gave from {min(xs):g} to {max(xs):g}"]
+        [f"{pluralize(len(points), 'row')}, what people gave from {min(xs):g} to {max(xs):g}"]
         if points
         else ["no rows"]
     )
@@ -231,7 +239,8 @@ def scatter_svg(points: Sequence[tuple[float, float]]) -> str:
             cy=axes.y(y),
             r=3.5,
         )
-    shown = f"{len(points)} rows" if step == 1 else f"{len(shown_points)} of {len(points)} rows"
+    rows = pluralize(len(points), "row")
+    shown = rows if step == 1 else f"{len(shown_points):,} of {rows}"
     drawing.text(axes.right, 26, shown, "soft small", anchor="end")
     return drawing.to_svg()
 
@@ -242,7 +251,7 @@ def forest_svg(rows: Sequence[Estimate]) -> str:
     """
     visible = rows[:MAX_ROWS]
     descriptions = [
-        f"{clean_text(name, 80)}: {_format_estimate(value, low, high)}, {n} rows"
+        f"{clean_text(name, 80)}: {format_estimate(value, low, high)}, {pluralize(n, 'row')}"
         + ("" if chance is None else f", chance {chance:.2f}")
         for name, value, low, high, n, chance in visible
     ]
@@ -265,7 +274,7 @@ def forest_svg(rows: Sequence[Estimate]) -> str:
         drawing.text(
             16,
             drawing.height - 10,
-            f"{len(rows) - len(visible)} more groups are not drawn",
+            f"{pluralize(len(rows) - len(visible), 'more group is', 'more groups are')} not drawn",
             "soft small",
         )
     return drawing.to_svg()
@@ -284,7 +293,7 @@ def _draw_estimate(drawing: Drawing, axes: Axes, y: float, row: Estimate, descri
             y2=y + 13,
         )
     drawing.text(axes.left - 12, y + 4, clean_text(name, 22), "", anchor="end")
-    drawing.text(axes.right + 16, y + 4, _format_estimate(value, low, high), "small")
+    drawing.text(axes.right + 16, y + 4, format_estimate(value, low, high), "small")
     drawing.text(drawing.width - 12, y + 4, f"n = {n}", "soft small", anchor="end")
     if low is not None and high is not None:
         drawing.add("line", "line", x1=axes.x(low), x2=axes.x(high), y1=y, y2=y)
@@ -312,15 +321,6 @@ def _chances(rows: Sequence[Estimate]) -> set[float]:
 def _chance_label(rows: Sequence[Estimate]) -> str:
     """Return "chance", with its value if all rows have the same."""
     return "chance" if len(_chances(rows)) > 1 else f"chance, {next(iter(_chances(rows))):.3g}"
-
-
-def _format_estimate(value: float | None, low: float | None, high: float | None) -> str:
-    interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
-    return _format_number(value) + interval
-
-
-def _format_number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -421,7 +421,7 @@ def forest_text(rows: Sequence[Estimate]) -> Table:
         line = _text(_mark_line(40, marks, low, high))
         table.add_row(
             _text(clean_text(name, 24)),
-            _format_estimate(value, start, end),
+            format_estimate(value, start, end),
             str(n),
             *chance_cell,
             line,

@@ -9,10 +9,11 @@ separately and never as right. A value that cannot be computed is None.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ..graders.cards import MIN_ROWS, NOISE, ClassRates, Measure
 from . import statistics as m
@@ -30,13 +31,13 @@ from .cases import (
     preferred_response,
     verdict_ranks,
 )
-from .clusters import cluster_numbers, cluster_sums, clustered_mean
 
 BOOTSTRAP_SAMPLES = 1000
 LENIENCY = "mean score minus people's, both in 0-1"
 SCALE_UNKNOWN = "unknown: give the scale that people used by --scale LOW-HIGH"
 STEPS = 20  # classes into which the scale from 0 to 1 is divided
 ALPHA = f"Krippendorff's, with people's mean, both in {STEPS} steps"
+T = TypeVar("T")
 Statistic: TypeAlias = Callable[[Sequence[Any]], float | None]
 
 
@@ -93,9 +94,7 @@ def verdicts_by_case(
     cases: Sequence[LabelledCase], verdicts: Iterable[Verdict]
 ) -> list[CaseVerdicts]:
     """Return the cases that have a verdict, each with its verdicts."""
-    by_case: defaultdict[str, list[Verdict]] = defaultdict(list)
-    for verdict in verdicts:
-        by_case[verdict.case].append(verdict)
+    by_case = m.grouped((verdict.case, verdict) for verdict in verdicts)
     return [CaseVerdicts(case, tuple(by_case[case.id])) for case in cases if case.id in by_case]
 
 
@@ -103,21 +102,16 @@ def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validati
     """Measure scores against numeric labels: correlations, agreement and leniency on the scale that
     people used.
     """
-    points, clusters = _score_points(rows), _clusters(_scored_rows(rows))
+    points = sample(rows, _score_point)
+    pearson, kendall = (
+        estimate(name, *points, of_columns(measure, 0, 1), config.seed, chance=0.0)
+        for name, measure in (("Pearson", m.pearson), ("Kendall tau-b", m.kendall))
+    )
     headline = _spearman(rows, config.seed)
     measures = [
-        estimate(
-            "Pearson", points, _correlation_statistic(m.pearson), config.seed, clusters, chance=0.0
-        ),
+        pearson,
         headline,
-        estimate(
-            "Kendall tau-b",
-            points,
-            _correlation_statistic(m.kendall),
-            config.seed,
-            clusters,
-            chance=0.0,
-        ),
+        kendall,
         *_scale_measures(rows, config),
         _verbosity(rows, config.seed),
         *retest_noise(rows),
@@ -131,75 +125,75 @@ def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validati
         tuple(measures),
         measure_by_group(rows, lambda group: _spearman(group, config.seed)),
         parse_errors=count_parse_errors(rows),
-        scores=_scores_by_label(_scored_rows(rows)),
-        points=tuple((label, score) for score, label, _ in points),
+        scores=_scores_by_label(points.values),
+        points=tuple((label, score) for score, label, _ in points.values),
     )
 
 
 def _spearman(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
-    points = _score_points(rows)
-    if 2 * len(points) < len(rows):
-        rho = m.spearman(*_scores_and_labels(points))
-        return Measure("Spearman", rho, n=len(points), chance=0.0, about="most rows cannot be read")
+    points = sample(rows, _score_point)
+    rho = of_columns(m.spearman, 0, 1)
+    if 2 * len(points.values) < len(rows):
+        return Measure(
+            "Spearman",
+            rho(points.values),
+            n=len(points.values),
+            chance=0.0,
+            about="most rows cannot be read",
+        )
     about = "rank correlation with people"
-    return estimate(
-        "Spearman",
-        points,
-        _correlation_statistic(m.spearman),
-        seed,
-        _clusters(_scored_rows(rows)),
-        chance=0.0,
-        about=about,
-    )
+    return estimate("Spearman", *points, rho, seed, chance=0.0, about=about)
 
 
 def _scale_measures(rows: Sequence[CaseVerdicts], config: ReportConfig) -> list[Measure]:
     """Return alpha and leniency. Their values are None if a label is outside the scale."""
     low, high = config.scale or (0.0, 1.0)
     known = all(low <= row.label <= high for row in rows)
-    both = (
-        [((label - low) / (high - low), score) for score, label, _ in _score_points(rows)]
-        if known
-        else []
-    )
+    scored = [row for row in rows if row.mean_score() is not None] if known else []
+    both = sample(scored, lambda row: ((row.label - low) / (high - low), row.mean_score()))
+    binned = [[round(x * STEPS) / STEPS for x in pair] for pair in both.values]
     alphas = [
         Measure(
             f"alpha ({level})",
-            _binned_alpha(both, level),
-            n=len(both),
+            m.krippendorff_alpha(binned, level),
+            n=len(binned),
             chance=0.0,
             about=ALPHA if known else SCALE_UNKNOWN,
         )
         for level in ("ordinal", "interval")
     ]
-    about, clusters = (LENIENCY, _clusters(_scored_rows(rows))) if known else (SCALE_UNKNOWN, ())
-    leniency: Statistic = lambda group: mean_of_known(s - p for p, s in group)  # noqa: E731
-    return [*alphas, estimate("leniency", both, leniency, config.seed, clusters, about=about)]
+    about = LENIENCY if known else SCALE_UNKNOWN
+    leniency = estimate("leniency", *both, _mean_rise, config.seed, about=about)
+    return [*alphas, leniency]
+
+
+def _mean_rise(pairs: Sequence[Any]) -> float | None:
+    """Return by how much the second of each pair is larger, on average."""
+    return mean_of_known(second - first for first, second in pairs)
 
 
 def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
     """Measure scores against pass and fail: accuracy of both classes, and calibration of scores as
     probabilities.
     """
-    labels = ["pass" if row.label else "fail" for row in rows]
-    verdicts = [pass_label(row, config.threshold) for row in rows]
-    both = list(zip(labels, verdicts, strict=True))
-    headline, clusters = _balanced_accuracy(rows, config.threshold), _clusters(rows)
-    scored = _scored_rows(rows)
-    forecasts = [(row.mean_score() or 0.0, bool(row.label)) for row in scored]
-    failed = [row for row in rows if not row.label]
-    let_pass = [pass_label(row, config.threshold) == "pass" for row in failed]
+    labels = Counter(map(people_label, rows))
+    both = sample(rows, lambda row: (people_label(row), pass_label(row, config.threshold)))
+    points = sample(rows, _score_point)
+    headline = _balanced_accuracy(rows, config.threshold)
+    let_pass = sample(
+        [row for row in rows if not row.label],
+        lambda row: pass_label(row, config.threshold) == "pass",
+    )
     measures = [
         proportion(
             "accuracy",
-            [t == s for t, s in both],
-            clusters,
-            chance=max(Counter(labels).values()) / len(labels),
+            *sample(rows, lambda row: is_right(row, config.threshold)),
+            chance=max(labels.values()) / len(rows),
         ),
         headline,
-        estimate("Cohen's kappa", both, _kappa, config.seed, clusters, chance=0.0),
-        *_calibration(forecasts, config.seed, _clusters(scored)),
-        proportion("leniency", let_pass, _clusters(failed), about="fails that it lets pass"),
+        estimate("Cohen's kappa", *both, _kappa, config.seed, chance=0.0),
+        *_calibration(points, config.seed),
+        proportion("leniency", *let_pass, about="fails that it lets pass"),
         _verbosity(rows, config.seed),
         *retest_noise(rows),
         unreadable_share(rows),
@@ -211,11 +205,11 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         headline,
         tuple(measures),
         measure_by_group(rows, lambda group: _balanced_accuracy(group, config.threshold)),
-        _class_rates(both),
-        _confusion_counts(both),
+        _class_rates(both.values),
+        _confusion_counts(both.values),
         count_parse_errors(rows),
-        tuple(forecasts),
-        _scores_by_label(scored),
+        tuple((score, bool(label)) for score, label, _ in points.values),
+        _scores_by_label(points.values),
     )
 
 
@@ -223,20 +217,21 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
     """Measure preferences between two responses: accuracy, agreement, and the effects of order and
     length.
     """
-    labels = [better_of_two(row.case.ranks) for row in rows]
-    verdicts = [preferred_response(row) for row in rows]
-    both = list(zip(labels, verdicts, strict=True))
-    headline, clusters = _preference_measure(rows), _clusters(rows)
-    exact = "exactly what people said; a tie is right for a tie only"
+    both = sample(rows, lambda row: (better_of_two(row.case.ranks), preferred_response(row)))
+    headline = _preference_measure(rows)
     measures = [
         headline,
-        proportion("accuracy", [t == s for t, s in both], clusters, about=exact),
+        proportion(
+            "accuracy",
+            [people == grader for people, grader in both.values],
+            both.clusters,
+            about="exactly what people said; a tie is right for a tie only",
+        ),
         estimate(
             "Cohen's kappa",
-            both,
+            *both,
             _kappa,
             config.seed,
-            clusters,
             chance=0.0,
             about="unreadable rows left out",
         ),
@@ -245,8 +240,8 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         _pair_verbosity(rows, config.seed),
         proportion(
             "ties",
-            [verdict == TIE for verdict in verdicts],
-            clusters,
+            [grader == TIE for _, grader in both.values],
+            both.clusters,
             about="rows it does not decide",
         ),
         *_self_consistency(rows),
@@ -260,8 +255,8 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
         headline,
         tuple(measures),
         measure_by_group(rows, _preference_measure),
-        _class_rates(both),
-        _confusion_counts(both),
+        _class_rates(both.values),
+        _confusion_counts(both.values),
         count_parse_errors(rows),
     )
 
@@ -272,35 +267,22 @@ def ranking_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Valida
     """
 
     def agreement(group: Sequence[CaseVerdicts]) -> Measure:
-        taus = [(tau, row.case.cluster) for row in group if (tau := kendall_tau(row)) is not None]
-        clusters = [cluster for _, cluster in taus]
+        taus = sample(group, kendall_tau)
         about = "mean over rows; 0 if it ties or is unreadable"
-        return estimate(
-            "Kendall tau-b",
-            [tau for tau, _ in taus],
-            mean_of_known,
-            config.seed,
-            clusters,
-            chance=0.0,
-            about=about,
-        )
+        return estimate("Kendall tau-b", *taus, mean_of_known, config.seed, chance=0.0, about=about)
 
     headline = agreement(rows)
-    chance = mean_of_known(1 / len(row.case.responses) for row in rows)
-    about = "rows whose best it ranks first; shared ranks count in part"
-    measures = [
-        headline,
-        proportion(
-            "best first", list(map(_best_share, rows)), _clusters(rows), chance=chance, about=about
-        ),
-        *_order_measures(rows),
-        unreadable_share(rows),
-    ]
+    best_first = proportion(
+        "best first",
+        *sample(rows, _best_share),
+        chance=mean_of_known(1 / len(row.case.responses) for row in rows),
+        about="rows whose best it ranks first; shared ranks count in part",
+    )
     return ValidationReport(
         "ranking",
         len(rows),
         headline,
-        tuple(measures),
+        (headline, best_first, *_order_measures(rows), unreadable_share(rows)),
         measure_by_group(rows, agreement),
         parse_errors=count_parse_errors(rows),
     )
@@ -316,16 +298,74 @@ REPORT_BUILDERS: dict[
 }
 
 
+# ---- whether a grader agrees with people about a row
+
+
+def people_label(row: CaseVerdicts) -> str:
+    """Return people's label, "pass" or "fail"."""
+    return "pass" if row.label else "fail"
+
+
+def pass_label(row: CaseVerdicts, threshold: float) -> str:
+    """Return "pass", "fail" or UNREADABLE: the majority of the verdicts, else by the mean score."""
+    votes = [v.passed for v in row.readable_verdicts if v.passed is not None]
+    if votes:
+        return "pass" if sum(votes) * 2 > len(votes) else "fail"
+    score = row.mean_score()
+    return UNREADABLE if score is None else "pass" if score >= threshold else "fail"
+
+
+def is_right(row: CaseVerdicts, threshold: float) -> float:
+    """Return 1 if the verdict is people's label, else 0."""
+    return float(pass_label(row, threshold) == people_label(row))
+
+
+def preference(row: CaseVerdicts) -> float | None:
+    """Return 1 if the grader prefers what people prefer, 0.5 for a tie, else 0; None if people
+    prefer none.
+    """
+    people, grader = better_of_two(row.case.ranks), preferred_response(row)
+    if people == TIE:
+        return None
+    return 0.5 if grader == TIE else float(grader == people)
+
+
+def kendall_tau(row: CaseVerdicts) -> float | None:
+    """Return Kendall's tau-b with people's ranks; 0 if the verdict ties all or is unreadable, None
+    if people tie all.
+    """
+    people, order = row.case.ranks or (), _mean_ranks(row)
+    if len(set(people)) < 2:
+        return None
+    return (m.kendall(order, people) if order else None) or 0.0
+
+
+def _best_share(row: CaseVerdicts) -> float:
+    """Return the share of the responses on the grader's first rank that are on people's."""
+    ranks, order = row.case.ranks or (), _mean_ranks(row)
+    if order is None:
+        return 0.0
+    top = [rank for rank, place in zip(ranks, order, strict=True) if place == min(order)]
+    return top.count(min(ranks)) / len(top)
+
+
+def _mean_ranks(row: CaseVerdicts) -> tuple[float, ...] | None:
+    """Return the mean rank of each response over all verdicts."""
+    all_ranks = [ranks for v in row.readable_verdicts if (ranks := verdict_ranks(v)) is not None]
+    return (
+        tuple(sum(column) / len(all_ranks) for column in zip(*all_ranks, strict=True))
+        if all_ranks
+        else None
+    )
+
+
+# ---- measures of several kinds of labels
+
+
 def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
-    decided = [row for row in rows if better_of_two(row.case.ranks) != TIE]
-    preferences = [(better_of_two(row.case.ranks), preferred_response(row)) for row in decided]
     return proportion(
         "preference",
-        [
-            0.5 if preferred == TIE else float(preferred == better)
-            for better, preferred in preferences
-        ],
-        _clusters(decided),
+        *sample(rows, preference),
         chance=0.5,
         about=(
             "prefers what people prefer; its ties count half, unreadable rows nothing, people's "
@@ -336,65 +376,70 @@ def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
 
 def _order_measures(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     """Measure the effect of the presentation order."""
-    verdict_rows = [
+    ordered = sample_verdicts(
         (v, row)
         for row in rows
         for v in row.readable_verdicts
         if v.ranks is not None and v.presentation_order
-    ]
-    if not verdict_rows:
+    )
+    if not ordered.values:
         return []
-    strict = [
-        (v, row) for v, row in verdict_rows if sum(place == 0 for place in v.ranks or ()) == 1
-    ]
-    first = [(v.ranks or ())[v.presentation_order[0]] == 0 for v, _ in strict]
-    chance = mean_of_known(1 / len(v.presentation_order) for v, _ in strict)
-    about = "verdicts for the response shown first; chance if fair"
-    measures = [
-        proportion(
-            "first place",
-            first,
-            _verdict_clusters(row for _, row in strict),
-            chance=chance,
-            about=about,
-        )
-    ]
-    swapped = [(ranks, row) for row in rows if len(ranks := _ranks_by_order(row)) > 1]
-    if swapped:
-        same = [len(set(ranks.values())) == 1 for ranks, _ in swapped]
-        about = "rows with the same verdict in every order"
-        measures.append(
-            proportion(
-                "order consistency", same, _clusters([row for _, row in swapped]), about=about
-            )
-        )
-    return measures
+    strict = ordered.where(lambda v: v.ranks.count(0) == 1)
+    first = proportion(
+        "first place",
+        [v.ranks[v.presentation_order[0]] == 0 for v in strict.values],
+        strict.clusters,
+        chance=mean_of_known(1 / len(v.presentation_order) for v in strict.values),
+        about="verdicts for the response shown first; chance if fair",
+    )
+    swapped = sample(rows, _same_in_every_order)
+    about = "rows with the same verdict in every order"
+    more = [proportion("order consistency", *swapped, about=about)] if swapped.values else []
+    return [first, *more]
 
 
-def _ranks_by_order(row: CaseVerdicts) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Return the ranks of the first verdict for each presentation order."""
-    ranks: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for v in row.readable_verdicts:
-        if v.presentation_order and v.ranks is not None:
-            ranks.setdefault(v.presentation_order, v.ranks)
-    return ranks
+def _same_in_every_order(row: CaseVerdicts) -> bool | None:
+    """Return whether the first verdicts for all presentation orders are equal; None for fewer than
+    two orders.
+    """
+    by_order = m.grouped(
+        (v.presentation_order, v.ranks)
+        for v in row.readable_verdicts
+        if v.presentation_order and v.ranks is not None
+    )
+    return len({ranks[0] for ranks in by_order.values()}) == 1 if len(by_order) > 1 else None
+
+
+def _self_consistency(rows: Sequence[CaseVerdicts]) -> list[Measure]:
+    """Measure whether repeated verdicts on the same pair in the same order agree."""
+    repeated = sample_verdicts(
+        (len(set(ranks)) == 1, row)
+        for row in rows
+        for ranks in m.grouped(
+            (v.presentation_order, verdict_ranks(v)) for v in row.readable_verdicts
+        ).values()
+        if len(ranks) > 1
+    )
+    about = "pairs with the same verdict in every repeat"
+    return [proportion("self-consistency", *repeated, about=about)] if repeated.values else []
 
 
 def _longer_preferred(rows: Sequence[CaseVerdicts]) -> Measure:
-    preferences = [(row, preferred_response(row)) for row in rows if _longer_response(row) != TIE]
-    decided = [(row, preferred) for row, preferred in preferences if preferred in {FIRST, SECOND}]
+    decided = [
+        row
+        for row in rows
+        if _longer_response(row) != TIE and preferred_response(row) in {FIRST, SECOND}
+    ]
     people = mean_of_known(
         better_of_two(row.case.ranks) == _longer_response(row)
-        for row, _ in decided
+        for row in decided
         if better_of_two(row.case.ranks) != TIE
     )
     about = "verdicts for the longer response" + (
         "" if people is None else f"; people: {people:.2f}"
     )
-    longer = [preferred == _longer_response(row) for row, preferred in decided]
-    return proportion(
-        "longer preferred", longer, _clusters([row for row, _ in decided]), about=about
-    )
+    longer = sample(decided, lambda row: preferred_response(row) == _longer_response(row))
+    return proportion("longer preferred", *longer, about=about)
 
 
 def _longer_response(row: CaseVerdicts) -> str:
@@ -409,181 +454,102 @@ def _pair_verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
     """Return the partial rank correlation of the verdict with the difference in length, given
     people's verdict.
     """
-    readable = [row for row in rows if preferred_response(row) != UNREADABLE]
-    points = [
-        (
-            SIGN[preferred_response(row)],
-            SIGN[better_of_two(row.case.ranks)],
-            float(len(row.case.responses[0]) - len(row.case.responses[1])),
-        )
-        for row in readable
-    ]
+
+    def signs_and_length(row: CaseVerdicts) -> tuple[float, float, float] | None:
+        verdict = SIGN.get(preferred_response(row))
+        first, second = map(len, row.case.responses)
+        people = SIGN[better_of_two(row.case.ranks)]
+        return None if verdict is None else (verdict, people, float(first - second))
+
     about = "rank correlation of the verdict with length, given people's"
-    return estimate(
-        "verbosity", points, _length_correlation, seed, _clusters(readable), about=about
-    )
+    return _given_people("verbosity", sample(rows, signs_and_length), seed, about)
 
 
 def _verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
     about = "rank correlation of the score with length, given people's label"
-    return estimate(
-        "verbosity",
-        _score_points(rows),
-        _length_correlation,
-        seed,
-        _clusters(_scored_rows(rows)),
-        about=about,
-    )
+    return _given_people("verbosity", sample(rows, _score_point), seed, about)
 
 
-def _self_consistency(rows: Sequence[CaseVerdicts]) -> list[Measure]:
-    """Measure whether repeated verdicts on the same pair in the same order agree."""
-    repeated: list[tuple[list[tuple[int, ...]], CaseVerdicts]] = []
-    for row in rows:
-        by_order: defaultdict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
-        for v in row.readable_verdicts:
-            if (places := verdict_ranks(v)) is not None:
-                by_order[v.presentation_order].append(places)
-        repeated += [(ranks, row) for ranks in by_order.values() if len(ranks) > 1]
-    same = [len(set(ranks)) == 1 for ranks, _ in repeated]
-    about = "pairs with the same verdict in every repeat"
-    clusters = _verdict_clusters(row for _, row in repeated)
-    return [proportion("self-consistency", same, clusters, about=about)] if repeated else []
-
-
-def pass_label(row: CaseVerdicts, threshold: float) -> str:
-    """Return "pass", "fail" or UNREADABLE: the majority of the verdicts, else by the mean score."""
-    votes = [v.passed for v in row.readable_verdicts if v.passed is not None]
-    if votes:
-        return "pass" if sum(votes) * 2 > len(votes) else "fail"
-    score = row.mean_score()
-    return UNREADABLE if score is None else "pass" if score >= threshold else "fail"
+def _given_people(name: str, points: Sample, seed: int, about: str) -> Measure:
+    """Return the partial rank correlation of the first column with the third, given the second."""
+    statistic = of_columns(m.partial_rank_correlation, 0, 2, 1)
+    return estimate(name, *points, statistic, seed, about=about)
 
 
 def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measure:
     """Return the mean recall of passes and of fails; its interval is the mean of both Wilson
     intervals.
     """
-    shares = []
-    for label, word in ((1, "pass"), (0, "fail")):
-        rows_of_class = [row for row in rows if bool(row.label) == bool(label)]
-        shares.append(
-            proportion(
-                word,
-                [pass_label(row, threshold) == word for row in rows_of_class],
-                _clusters(rows_of_class),
-            )
+    recalls = [
+        proportion(
+            word,
+            *sample(
+                [row for row in rows if people_label(row) == word],
+                lambda row: is_right(row, threshold),
+            ),
         )
-    about = "the mean of both classes; unreadable is never right"
+        for word in ("pass", "fail")
+    ]
     value, low, high = (
-        _mean_of_two([getattr(share, name) for share in shares])
-        for name in ("value", "low", "high")
+        None if None in both else mean_of_known(both)
+        for both in zip(*((each.value, each.low, each.high) for each in recalls), strict=True)
     )
-    return Measure(
-        "balanced accuracy",
-        value,
-        low,
-        high,
-        len(rows),
-        0.5,
-        about,
-        _cluster_count(_clusters(rows)),
-    )
-
-
-def _mean_of_two(values: Sequence[float | None]) -> float | None:
-    return None if None in values else mean_of_known(values)
+    clusters = _cluster_count(sample(rows, people_label).clusters)
+    about = "the mean of both classes; unreadable is never right"
+    return Measure("balanced accuracy", value, low, high, len(rows), 0.5, about, clusters)
 
 
 def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
-    known = [(t, s) for t, s in both if s != UNREADABLE]
-    return m.cohen_kappa([t for t, _ in known], [s for _, s in known]) if known else None
+    known = [pair for pair in both if pair[1] != UNREADABLE]
+    return of_columns(m.cohen_kappa, 0, 1)(known)
 
 
 def _class_rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
     """Return the rates of each class that people used, and their unweighted means. Other labels
     count as unreadable.
     """
-    used = {t for t, _ in both}
+    used = {people for people, _ in both}
     rates_by_label = m.precision_recall_f1(
-        [t for t, _ in both], [s if s in used else None for _, s in both]
+        [people for people, _ in both], [said if said in used else None for _, said in both]
     )
     return tuple(ClassRates(str(label), *rates) for label, rates in rates_by_label.items())
 
 
-def _calibration(
-    forecasts: Sequence[tuple[float, bool]], seed: int, clusters: Sequence[str]
-) -> list[Measure]:
-    if not forecasts:
+def _calibration(points: Sample, seed: int) -> list[Measure]:
+    """Measure scores as the probability of a pass."""
+    if not points.values:
         return []
     about = "the score read as the probability of a pass; 0 is best"
-    brier = estimate(
-        "Brier",
-        forecasts,
-        lambda rows: m.brier_score(*_scores_and_labels(rows)),
-        seed,
-        clusters,
-        about=about,
+    brier, ece = (
+        of_columns(measure, 0, 1) for measure in (m.brier_score, m.expected_calibration_error)
     )
-    ece = m.expected_calibration_error(*_scores_and_labels(forecasts))
     return [
-        brier,
+        estimate("Brier", *points, brier, seed, about=about),
         Measure(
-            "ECE", ece, n=len(forecasts), about="expected calibration error, 10 bins; 0 is best"
+            "ECE",
+            ece(points.values),
+            n=len(points.values),
+            about="expected calibration error, 10 bins; 0 is best",
         ),
     ]
 
 
-def _correlation_statistic(
-    measure: Callable[[Sequence[Any], Sequence[Any]], float | None],
-) -> Statistic:
-    """Return a correlation as a statistic of (score, label, ...) points."""
-    return lambda points: measure(*_scores_and_labels(points))
+def _score_point(row: CaseVerdicts) -> tuple[float, float, float] | None:
+    """Return the score, the label and the length of a row; None without a score."""
+    score = row.mean_score()
+    return None if score is None else (score, row.label, float(row.first_response_length))
 
 
-def _scores_and_labels(points: Sequence[Any]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the first two columns of points."""
-    return [p[0] for p in points], [p[1] for p in points]
-
-
-def _length_correlation(points: Sequence[Any]) -> float | None:
-    """Return the partial rank correlation of score and length, given the label."""
-    scores, labels, lengths = zip(*points, strict=True)
-    return m.partial_rank_correlation(scores, lengths, labels)
-
-
-def _scored_rows(rows: Sequence[CaseVerdicts]) -> list[CaseVerdicts]:
-    """Return the rows that have a score."""
-    return [row for row in rows if row.mean_score() is not None]
-
-
-def _score_points(rows: Sequence[CaseVerdicts]) -> list[tuple[float, float, float]]:
-    """Return (score, label, length) of the rows that have a score."""
-    return [
-        (score, row.label, float(row.first_response_length))
-        for row in rows
-        if (score := row.mean_score()) is not None
-    ]
-
-
-def _binned_alpha(both: Sequence[tuple[float, float]], level: str) -> float | None:
-    return m.krippendorff_alpha([[round(x * STEPS) / STEPS for x in pair] for pair in both], level)
-
-
-def _scores_by_label(rows: Sequence[CaseVerdicts]) -> dict[str, tuple[float, ...]]:
+def _scores_by_label(points: Sequence[Any]) -> dict[str, tuple[float, ...]]:
     """Return the grader's scores by people's label, for histograms: at most five classes, by
     quantile if there are more.
     """
-    labels = sorted({row.label for row in rows})
-    if len(labels) > 5:
-        ordered = sorted(row.label for row in rows)
-        labels = sorted({ordered[len(ordered) * i // 4] for i in range(4)})
-    scores: defaultdict[float, list[float]] = defaultdict(list)
-    for row in rows:
-        scores[max((edge for edge in labels if edge <= row.label), default=labels[0])].append(
-            row.mean_score() or 0.0
-        )
-    return {f"{edge:g}": tuple(scores[edge]) for edge in labels if scores[edge]}
+    ordered = sorted(label for _, label, _ in points)
+    edges = sorted(set(ordered))
+    if len(edges) > 5:
+        edges = sorted({ordered[len(ordered) * i // 4] for i in range(4)})
+    scores = m.grouped((edges[bisect_right(edges, label) - 1], score) for score, label, _ in points)
+    return {f"{edge:g}": tuple(scores[edge]) for edge in edges if edge in scores}
 
 
 def _confusion_counts(both: Sequence[tuple[str, str]]) -> dict[str, dict[str, int]]:
@@ -592,46 +558,40 @@ def _confusion_counts(both: Sequence[tuple[str, str]]) -> dict[str, dict[str, in
     return {t: {s: counted[t, s] for s in labels} for t in labels if t != UNREADABLE}
 
 
-def _mean_ranks(row: CaseVerdicts) -> tuple[float, ...] | None:
-    """Return the mean rank of each response over all verdicts."""
-    all_ranks = [ranks for v in row.readable_verdicts if (ranks := verdict_ranks(v)) is not None]
-    return (
-        tuple(sum(column) / len(all_ranks) for column in zip(*all_ranks, strict=True))
-        if all_ranks
-        else None
-    )
-
-
-def kendall_tau(row: CaseVerdicts) -> float | None:
-    """Return Kendall's tau-b with people's ranks; 0 if the verdict ties all or is unreadable, None
-    if people tie all.
-    """
-    people, order = row.case.ranks or (), _mean_ranks(row)
-    if len(set(people)) < 2:
-        return None
-    return (m.kendall(order, people) if order else None) or 0.0
-
-
-def _best_share(row: CaseVerdicts) -> float:
-    order = _mean_ranks(row)
-    if order is None:
-        return 0.0
-    top = [i for i, place in enumerate(order) if place == min(order)]
-    return sum((row.case.ranks or ())[i] == min(row.case.ranks or (0,)) for i in top) / len(top)
-
-
 # ---- measures with intervals
 
 
-def _clusters(rows: Iterable[CaseVerdicts]) -> list[str]:
-    return [row.case.cluster for row in rows]
+class Sample(NamedTuple):
+    """Values, and the cluster of each; "" is one of its own."""
+
+    values: list[Any]
+    clusters: list[str]
+
+    def where(self, chosen: Callable[[Any], bool]) -> Sample:
+        """Return the values that are chosen, with their clusters."""
+        pairs = [pair for pair in zip(*self, strict=True) if chosen(pair[0])]
+        return Sample([value for value, _ in pairs], [cluster for _, cluster in pairs])
 
 
-def _verdict_clusters(rows: Iterable[CaseVerdicts]) -> list[str]:
-    """Return the clusters of verdicts, from the row of each: several verdicts on one row are not
-    independent.
-    """
-    return [row.case.cluster or f"row {row.case.id}" for row in rows]
+def sample(rows: Iterable[CaseVerdicts], value: Callable[[CaseVerdicts], Any]) -> Sample:
+    """Return a value of each row; rows for which it is None are left out."""
+    return sample_verdicts((value(row), row) for row in rows).where(lambda found: found is not None)
+
+
+def sample_verdicts(pairs: Iterable[tuple[Any, CaseVerdicts]]) -> Sample:
+    """Return values of rows, such as one for each verdict: those of one row are not independent."""
+    found = list(pairs)
+    return Sample([value for value, _ in found], [cluster_of(row.case) for _, row in found])
+
+
+def cluster_of(case: LabelledCase) -> str:
+    """Return the cluster of a case; a case without one is a cluster of its own."""
+    return case.cluster or f"case {case.id}"
+
+
+def of_columns(measure: Callable[..., float | None], *places: int) -> Statistic:
+    """Return a measure of columns as a statistic of rows; `places` are those of its columns."""
+    return lambda rows: measure(*([row[place] for row in rows] for place in places))
 
 
 def _units(clusters: Sequence[str]) -> list[str | int]:
@@ -659,42 +619,17 @@ def proportion(
     `clusters` are those of the outcomes; "" is one of its own.
     """
     n, k = len(outcomes), _cluster_count(clusters)
-    interval = None
-    if n:
-        interval = (
-            m.wilson_interval(sum(outcomes), n)
-            if k is None
-            else _clustered_share(outcomes, _units(clusters))
-        )
-    low, high = interval or (None, None)
+    units = None if k is None else _units(clusters)
+    low, high = m.share_interval(outcomes, units) or (None, None)
     return Measure(name, sum(outcomes) / n if n else None, low, high, n, chance, about, k)
-
-
-def _clustered_share(outcomes: Sequence[float], units: Sequence[Any]) -> tuple[float, float] | None:
-    """Return Wilson's interval for as many rows as would be as precise as these clusters; None for
-    a single cluster.
-
-    If all outcomes are equal, nothing is known of the spread, and each cluster counts as a row.
-    """
-    sizes, sums = cluster_sums(cluster_numbers(units, len(units)), list(map(float, outcomes)))
-    mean = clustered_mean(sizes, sums)
-    if mean.variance is None:
-        return None
-    share = min(1.0, max(0.0, mean.value))
-    if not 0 < share < 1:
-        return m.wilson_interval(round(share) * len(sizes), len(sizes))
-    variance = max(mean.variance, share * (1 - share) / len(outcomes))
-    return m.score_interval(
-        share, share * (1 - share) / variance, m.t_quantile(0.975, mean.degrees_of_freedom)
-    )
 
 
 def estimate(
     name: str,
     rows: Sequence[Any],
+    clusters: Sequence[str],
     statistic: Statistic,
     seed: int,
-    clusters: Sequence[str],
     *,
     chance: float | None = None,
     about: str = "",
@@ -702,20 +637,12 @@ def estimate(
     """Return a statistic of rows with its bootstrap interval over clusters, which needs at least
     MIN_ROWS of them.
     """
+    units, interval = _units(clusters), None
     value = statistic(rows) if rows else None
-    together: defaultdict[str | int, list[Any]] = defaultdict(list)
-    for unit, row in zip(_units(clusters), rows, strict=True):
-        together[unit].append(row)
-    drawn = list(together.values())
-
-    def of_drawn(chosen: Sequence[list[Any]]) -> float | None:
-        return statistic([row for unit in chosen for row in unit])
-
-    interval = (
-        m.bootstrap_interval(drawn, of_drawn, samples=BOOTSTRAP_SAMPLES, seed=seed)
-        if value is not None and len(drawn) >= MIN_ROWS
-        else None
-    )
+    if value is not None and len(set(units)) >= MIN_ROWS:
+        interval = m.bootstrap_interval(
+            rows, statistic, clusters=units, samples=BOOTSTRAP_SAMPLES, seed=seed
+        )
     low, high = interval or (None, None)
     return Measure(name, value, low, high, len(rows), chance, about, _cluster_count(clusters))
 
@@ -724,13 +651,19 @@ def measure_by_group(
     rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]
 ) -> tuple[Measure, ...]:
     """Return a measure for each group, sorted by name; () for a single group."""
-    groups: defaultdict[str, list[CaseVerdicts]] = defaultdict(list)
-    for row in rows:
-        groups[row.case.group].append(row)
+    return measure_groups(m.grouped((row.case.group, row) for row in rows), measure)
+
+
+def measure_groups(
+    groups: Mapping[str, Sequence[T]], measure: Callable[[Sequence[T]], Measure]
+) -> tuple[Measure, ...]:
+    """Return a measure of each group under its name, sorted by it; () for a single group."""
     if len(groups) < 2:
         return ()
-    measured = ((name, measure(group)) for name, group in sorted(groups.items()))
-    return tuple(replace(x, name=name or "(none)", about="") for name, x in measured)
+    return tuple(
+        replace(measure(group), name=name or "(none)", about="")
+        for name, group in sorted(groups.items())
+    )
 
 
 def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
@@ -741,14 +674,8 @@ def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
 
 
 def unreadable_share(rows: Sequence[CaseVerdicts]) -> Measure:
-    every = [(not v.readable, row) for row in rows for v in row.verdicts]
-    clusters = _verdict_clusters(row for _, row in every)
-    return proportion(
-        "unreadable",
-        [failed for failed, _ in every],
-        clusters,
-        about="verdicts that could not be read",
-    )
+    every = sample_verdicts((not v.readable, row) for row in rows for v in row.verdicts)
+    return proportion("unreadable", *every, about="verdicts that could not be read")
 
 
 def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:
@@ -757,43 +684,22 @@ def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:
     if not ratings:
         return []
     levels = ("nominal",) if level == "nominal" else ("nominal", "ordinal", "interval")
-    measures = [
-        Measure(
-            f"raters' alpha ({name})",
-            m.krippendorff_alpha(ratings, name),
-            n=len(ratings),
-            about="Krippendorff's alpha among people",
-        )
-        for name in levels
+    about = "Krippendorff's alpha among people"
+    found = [
+        (f"raters' alpha ({name})", m.krippendorff_alpha(ratings, name), about) for name in levels
     ]
-    fleiss = m.fleiss_kappa(ratings) if level == "nominal" else None
-    if fleiss is not None:
-        measures.append(
-            Measure("raters' Fleiss kappa", fleiss, n=len(ratings), about="among people")
-        )
-    return measures
+    if level == "nominal" and (fleiss := m.fleiss_kappa(ratings)) is not None:
+        found.append(("raters' Fleiss kappa", fleiss, "among people"))
+    return [Measure(name, value, n=len(ratings), about=about) for name, value, about in found]
 
 
 def retest_noise(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     """Return the standard deviation of repeated scores of the same response."""
     scores = [
-        [
-            v.scores[i]
-            for v in row.readable_verdicts
-            if i < len(v.scores) and v.scores[i] is not None
-        ]
+        [v.scores[i] for v in row.readable_verdicts if v.scores[i : i + 1] not in {(), (None,)}]
         for row in rows
         for i in range(len(row.case.responses))
     ]
     again = [repeated for repeated in scores if len(repeated) > 1]
-    if not again:
-        return []
-    sigma = m.noise_sigma(again)
-    return [
-        Measure(
-            NOISE,
-            sigma,
-            n=len(again),
-            about="standard deviation of repeated scores, in points of the score",
-        )
-    ]
+    about = "standard deviation of repeated scores, in points of the score"
+    return [Measure(NOISE, m.noise_sigma(again), n=len(again), about=about)] if again else []

@@ -11,21 +11,27 @@ earlier, the best rubric so far is returned.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from time import monotonic
 from typing import Any
 
-from ..base.text import strip_control_sequences
+from ..base.text import format_estimate, pluralize, strip_control_sequences
 from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..graders import Criterion, Judge, Rubric
 from ..graders.cards import Measure
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce, truncate_middle
-from ..graders.judging.structured import UnreadableOutput, ask_for_json, read_object, string_at
+from ..graders.judging.structured import (
+    UnreadableOutput,
+    ask_for_json,
+    object_schema,
+    read_object,
+    string_at,
+    text_schema,
+)
 from ..loop.records import StopReason
 from ..middleware.timeout import enforce_deadline
 from ..protocols import Reply, Request
@@ -39,10 +45,11 @@ from .cases import (
     preferred_response,
 )
 from .report import build_report
+from .rubric_proposal import WEIGHT_SCHEMA, WEIGHTS, criteria_schema, parse_criteria
 from .run import GraderHarness
+from .statistics import mean_ranks
 
 MIN_CASES = 24  # with fewer cases each of the three parts is too small
-MAX_CRITERIA = 6
 MAX_NAME_CHARS, MAX_CRITERION_CHARS = 40, 300
 MAX_EXAMPLES = 10  # in one request
 MAX_EXAMPLE_CHARS = 1500  # of one answer
@@ -299,14 +306,8 @@ def _score_gaps(rows: Sequence[CaseVerdicts], *, by_rank: bool) -> list[tuple[fl
     known = [(score, row) for row in rows if (score := row.mean_score()) is not None]
     scores, labels = [score for score, _ in known], [row.label for _, row in known]
     if by_rank:
-        scores, labels = _mean_ranks(scores), _mean_ranks(labels)
+        scores, labels = map(mean_ranks, (scores, labels))
     return [(abs(s - p), row.case) for s, p, (_, row) in zip(scores, labels, known, strict=True)]
-
-
-def _mean_ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value; equal values share their mean rank."""
-    ordered = sorted(values)
-    return [(bisect_left(ordered, value) + bisect_right(ordered, value)) / 2 for value in values]
 
 
 def _case_texts(case: LabelledCase) -> Iterator[str]:
@@ -340,18 +341,11 @@ def parse_rubric(reply: Reply, start: Rubric) -> Rubric:
     """Return the starting rubric with the criteria in a reply, without examples and template.
     Raises UnreadableOutput.
     """
-    rows = read_object(reply.text).get("criteria")
-    if not isinstance(rows, list) or not 0 < len(rows) <= MAX_CRITERIA:
-        raise UnreadableOutput(f"'criteria' must be a list of 1 to {MAX_CRITERIA}")
-    criteria = tuple(_parse_criterion(row) for row in rows)
-    if len({c.name for c in criteria}) < len(criteria):
-        raise UnreadableOutput("two criteria have the same name")
+    criteria = parse_criteria(read_object(reply.text), _parse_criterion)
     return replace(start, criteria=criteria, examples=(), template=None)
 
 
-def _parse_criterion(row: Any) -> Criterion:
-    if not isinstance(row, dict):
-        raise UnreadableOutput("each criterion is an object")
+def _parse_criterion(row: Mapping[str, Any]) -> Criterion:
     name, description, weight = (
         string_at(row, "name"),
         string_at(row, "description"),
@@ -364,34 +358,18 @@ def _parse_criterion(row: Any) -> Criterion:
         or len(description) > 2 * MAX_CRITERION_CHARS
     ):
         raise UnreadableOutput("each criterion needs a short name and a description")
-    if isinstance(weight, bool) or weight not in (1, 2, 3):
+    if isinstance(weight, bool) or weight not in WEIGHTS:
         raise UnreadableOutput(f"'weight' must be 1, 2 or 3, got {weight!r}")
     return Criterion(name, description, float(weight))
 
 
-_CRITERION_PROPERTIES = {
-    "name": {"type": "string", "maxLength": MAX_NAME_CHARS},
-    "description": {"type": "string", "maxLength": MAX_CRITERION_CHARS},
-    "weight": {"type": "integer", "enum": [1, 2, 3]},
-}
-ANSWER_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "criteria": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_CRITERIA,
-            "items": {
-                "type": "object",
-                "properties": _CRITERION_PROPERTIES,
-                "required": list(_CRITERION_PROPERTIES),
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["criteria"],
-    "additionalProperties": False,
-}
+ANSWER_SCHEMA = object_schema(
+    criteria=criteria_schema(
+        name=text_schema(MAX_NAME_CHARS),
+        description=text_schema(MAX_CRITERION_CHARS),
+        weight=WEIGHT_SCHEMA,
+    )
+)
 
 
 def to_toml(result: InducedRubric, data: str) -> str:
@@ -420,17 +398,12 @@ def _header_lines(result: InducedRubric, data: str) -> Iterator[str]:
 
 
 def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start: bool) -> str:
-    comparison = f"; the starting rubric: {_format_value(start)} on {start.n}" if with_start else ""
+    comparison = f"; the starting rubric: {_figure(start)} on {start.n}" if with_start else ""
     return (
-        f"On {agreement.n} rows that it was {role}: {agreement.name} "
-        f"{_format_value(agreement)}{comparison}."
+        f"On {pluralize(agreement.n, 'row')} that it was {role}: {agreement.name} "
+        f"{_figure(agreement)}{comparison}."
     )
 
 
-def _format_value(measure: Measure) -> str:
-    interval = (
-        ""
-        if measure.low is None or measure.high is None
-        else f" ({measure.low:.2f} to {measure.high:.2f})"
-    )
-    return ("unknown" if measure.value is None else f"{measure.value:.2f}") + interval
+def _figure(measure: Measure) -> str:
+    return format_estimate(measure.value, measure.low, measure.high)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Unpack
 
@@ -43,6 +43,7 @@ MAX_CRITERIA = 6
 MAX_NAME_CHARS, MAX_ABOUT_CHARS, MAX_TEXT_CHARS = 40, 160, 300
 LEVELS = (0, 3, 5)
 WEIGHTS = (1, 2, 3)
+WEIGHT_SCHEMA = {"type": "integer", "enum": list(WEIGHTS)}
 NAME = re.compile(r"[^\W\d]\w*")
 PROMPT = (
     "Somebody will judge answers to tasks of the kind described below, one answer at a time. "
@@ -56,19 +57,22 @@ FORMAT = (
     '"one sentence", "weight": 1, 2 or 3, "levels": {"0": "what earns 0", "3": "what earns 3", '
     '"5": "what earns 5"}}]}'
 )
+
+
+def criteria_schema(**criterion: Any) -> dict[str, Any]:
+    """Return the JSON schema of a list of 1 to 6 criteria with these properties."""
+    items = object_schema(**criterion)
+    return {"type": "array", "minItems": 1, "maxItems": MAX_CRITERIA, "items": items}
+
+
 SCHEMA = object_schema(
     about=text_schema(MAX_ABOUT_CHARS),
-    criteria={
-        "type": "array",
-        "minItems": 1,
-        "maxItems": MAX_CRITERIA,
-        "items": object_schema(
-            name=text_schema(MAX_NAME_CHARS),
-            description=text_schema(MAX_TEXT_CHARS),
-            weight={"type": "integer", "enum": list(WEIGHTS)},
-            levels=object_schema(**{str(level): text_schema(MAX_TEXT_CHARS) for level in LEVELS}),
-        ),
-    },
+    criteria=criteria_schema(
+        name=text_schema(MAX_NAME_CHARS),
+        description=text_schema(MAX_TEXT_CHARS),
+        weight=WEIGHT_SCHEMA,
+        levels=object_schema(**{str(level): text_schema(MAX_TEXT_CHARS) for level in LEVELS}),
+    ),
 )
 
 
@@ -130,18 +134,28 @@ def proposal_request(description: str) -> Request:
 def parse_proposal(reply: Reply, name: str) -> Rubric:
     """Return the rubric in a reply. Raises UnreadableOutput."""
     data = read_object(reply.text)
-    rows = data.get("criteria")
-    if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CRITERIA:
-        raise UnreadableOutput(f"'criteria' must be a list of 1 to {MAX_CRITERIA}")
-    criteria = tuple(map(_parse_criterion, rows))
-    if len({criterion.name for criterion in criteria}) < len(criteria):
-        raise UnreadableOutput("two criteria have the same name")
+    criteria = parse_criteria(data, _parse_criterion)
     return Rubric(name, criteria, _bounded_text(data, "about", MAX_ABOUT_CHARS, "the object"))
 
 
-def _parse_criterion(row: Any) -> Criterion:
-    if not isinstance(row, dict):
+def parse_criteria(
+    data: Mapping[str, Any], parse: Callable[[Mapping[str, Any]], Criterion]
+) -> tuple[Criterion, ...]:
+    """Return the criteria of a reply: 1 to 6 with different names, each read from its object by
+    `parse`. Raises UnreadableOutput.
+    """
+    rows = data.get("criteria")
+    if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CRITERIA:
+        raise UnreadableOutput(f"'criteria' must be a list of 1 to {MAX_CRITERIA}")
+    if not all(isinstance(row, dict) for row in rows):
         raise UnreadableOutput("each criterion must be an object")
+    criteria = tuple(map(parse, rows))
+    if len({criterion.name for criterion in criteria}) < len(criteria):
+        raise UnreadableOutput("two criteria have the same name")
+    return criteria
+
+
+def _parse_criterion(row: Mapping[str, Any]) -> Criterion:
     name, weight = _bounded_text(row, "name", MAX_NAME_CHARS, "a criterion"), row.get("weight")
     if not NAME.fullmatch(name):
         raise UnreadableOutput(

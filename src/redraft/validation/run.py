@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -31,6 +30,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
+from ..base.text import pluralize
 from ..errors import EXTERNAL_ERRORS, ConfigError, GradingError, StoreError
 from ..graders.base import MESSAGE_NEEDS, has_needed
 from ..graders.cards import (
@@ -222,10 +222,8 @@ class GraderRun:
         """Return all verdicts on these cases, stored and new, by case."""
         async for judged in self.harness.judge(cases, self.verdict_file.judged_cases):
             self._record_case(judged)
-        by_case: defaultdict[str, list[Verdict]] = defaultdict(list)
-        for verdict in self.verdict_file.verdicts(case.id for case in cases):
-            by_case[verdict.case].append(verdict)
-        return dict(by_case)
+        verdicts = self.verdict_file.verdicts(case.id for case in cases)
+        return m.grouped((verdict.case, verdict) for verdict in verdicts)
 
     def _record_case(self, judged_case: JudgedCase) -> None:
         self.verdict_file.add(judged_case)
@@ -497,45 +495,33 @@ class GraderHarness:
 def _judged_case(
     case: LabelledCase, repeat: int, records: Sequence[Record], *, calls_model: bool
 ) -> JudgedCase:
-    """Return the verdicts in the records of one case and repeat.
-
-    A grader that only computes says why it gives no score; what a model writes instead of one is no
-    reason.
-    """
-    usage = sum((r.usage for r in records), NO_USAGE)
+    """Return the verdicts in the records of one case and repeat."""
+    judged = JudgedCase(case.id, repeat, usage=sum((r.usage for r in records), NO_USAGE))
     failures = [r for r in records if isinstance(r, Failure)]
     if external := next((f for f in failures if f.error in EXTERNAL_ERRORS), None):
-        return JudgedCase(
-            case.id,
-            repeat,
-            (),
-            usage,
-            f"{external.error}: {external.message}",
-            external.stop_reason,
-        )
-    if failures and not any(isinstance(r, Feedback) for r in records):
-        return JudgedCase(
-            case.id, repeat, (Verdict(case.id, repeat=repeat, reason=failures[0].message),), usage
-        )
+        outage = f"{external.error}: {external.message}"
+        return replace(judged, outage=outage, stop_reason=external.stop_reason)
     if isinstance(records[0], Comparison):
-        return JudgedCase(
-            case.id, repeat, tuple(_comparison_verdicts(case, repeat, records[0])), usage
-        )
+        return replace(judged, verdicts=tuple(_comparison_verdicts(case, repeat, records[0])))
+    grades = [r for r in records if isinstance(r, Feedback)]
+    if not grades:
+        verdict = Verdict(case.id, repeat=repeat, reason=failures[0].message)
+        return replace(judged, verdicts=(verdict,))
     scores = tuple(r.score if isinstance(r, Feedback) else None for r in records)
-    if None not in scores:
-        return JudgedCase(case.id, repeat, (Verdict(case.id, scores, repeat=repeat),), usage)
-    unscored = [r for r in records if isinstance(r, Feedback) and r.score is None]
+    reason = "" if None not in scores else _missing_score(failures, () if calls_model else grades)
+    return replace(judged, verdicts=(Verdict(case.id, scores, repeat=repeat, reason=reason),))
+
+
+def _missing_score(failures: Iterable[Failure], grades: Iterable[Feedback]) -> str:
+    """Return why there is no score: the first failure, or what a grader that only computes says;
+    what a model writes instead of a score is no reason.
+    """
     reasons = [
         *(failed.message for failed in failures),
-        *("" if calls_model else each.reason for each in unscored),
+        *(grade.reason for grade in grades if grade.score is None),
     ]
-    reason = next(
-        filter(None, (" ".join(reason[:MAX_REASON_CHARS].split()) for reason in reasons)),
-        "it gave no score",
-    )
-    return JudgedCase(
-        case.id, repeat, (Verdict(case.id, scores, repeat=repeat, reason=reason),), usage
-    )
+    shown = (" ".join(reason[:MAX_REASON_CHARS].split()) for reason in reasons)
+    return next(filter(None, shown), "it gave no score")
 
 
 def _comparison_verdicts(
@@ -627,7 +613,8 @@ class VerdictFile:
             self.judged_cases[judged_case.case, judged_case.repeat] = judged_case
             self._lines.write(
                 [json.dumps(asdict(judged_case))],
-                f"{len(self.judged_cases)} verdicts are stored; the same command resumes",
+                f"{pluralize(len(self.judged_cases), 'verdict is', 'verdicts are')} stored; the "
+                "same command resumes",
             )
 
     def verdicts(self, cases: Iterable[str]) -> list[Verdict]:

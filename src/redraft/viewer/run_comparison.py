@@ -13,7 +13,7 @@ from ..comparison.estimates import ComparisonSettings, PairedScores, build_repor
 from ..comparison.report import ComparisonReport
 from ..comparison.results import ResultPair, ResultRow, RunResults, pair_results
 from ..plans.quality.result_facts import TOLERANCE
-from ..validation.differences import PairedDifference, paired_difference
+from ..validation.statistics import PairedDifference, paired_difference
 from .figures import BINS
 from .index import RunIndex
 

@@ -51,6 +51,7 @@ from ..config import use_plan
 from ..errors import HINTS, error_event
 from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, handle_sigterm
 from ..options import setting_options
+from ..progress import LINE_INTERVAL, TEXT_INTERVAL
 from ..request import (
     announce_sources,
     answer_of,
@@ -67,8 +68,6 @@ from ..request import (
 from ..terminal import console, grid, plain_table, text_line
 
 RESUMES = "the same command resumes"
-LINE_INTERVAL = 5.0  # seconds between two JSON lines
-TEXT_INTERVAL = 30.0  # seconds between two lines of text
 POLL_INTERVAL = 0.25  # seconds between two updates of the progress
 FIRST = 3  # unreadable rows shown at the end
 QUIET_STATES = {"reading", "running", "stopping"}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
 import click
 from click.core import ParameterSource
+from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from ...base.sync import run_sync
@@ -24,15 +27,17 @@ from ...comparison.report import (
 from ...errors import ConfigError
 from ...graders.base import must
 from ...models.model_names import PREFIXES
+from ...runs import BatchProgress
 from ...session.panel import needs_judge
 from ...settings import BatchFields, OptionFields, ValidationSettings, settings_for
-from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders
+from ...validation.statistics import PairedDifference
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import OK
 from ..options import setting_options
-from ..output import notice, print_json, warning
+from ..output import messages_are_json, notice, print_json, warning, write_event
+from ..progress import FIRST_LINE, LINE_INTERVAL, TEXT_INTERVAL
 from ..request import (
     announce_sources,
     budget_of,
@@ -226,21 +231,51 @@ def compare_variants(ctx: click.Context, settings: Mapping[str, Any]) -> Compari
             "and --template"
         )
     calls, err = has_tasks or names_graders, console(stderr=True)
-    with err.status("comparing ...") if err.is_interactive and calls else nullcontext():
+    with err.status("comparing ...") if err.is_interactive and calls else nullcontext() as status:
+        progress = RunsProgress((a, b, "pairs"), status) if calls else None
         report = run_sync(
             _compare_graders(a, b, settings)
             if are_graders
-            else _compare_runs(a, b, settings, calls=calls)
+            else _compare_runs(a, b, settings, progress)
         )
     for reason in report.skipped[:MAX_LISTED]:
         warning(f"unreadable: {reason}")
     return report
 
 
+@dataclass
+class RunsProgress:
+    """Says how far a comparison is: in a terminal at any time; elsewhere by a line after a second
+    and then every half minute, or in JSON lines every five seconds.
+
+    It is called with the progress of one batch after the other, whose `names` these are.
+    """
+
+    names: tuple[str, ...]
+    status: Status | None = None
+    next_line: float = field(default_factory=lambda: monotonic() + FIRST_LINE)
+    _runs: list[BatchProgress] = field(default_factory=list, init=False)
+
+    def __call__(self, progress: BatchProgress) -> None:
+        if not any(progress is each for each in self._runs):
+            self._runs.append(progress)
+        name = self.names[len(self._runs) - 1]
+        total = "" if progress.total is None else f" of {progress.total:,}"
+        line = f"{name}: {progress.ended_rows:,}{total} done"
+        if self.status:
+            self.status.update(f"comparing ... {escape(line)}")
+        elif monotonic() >= self.next_line and messages_are_json():
+            self.next_line = monotonic() + LINE_INTERVAL
+            write_event("progress", run=name, **progress.as_data())
+        elif monotonic() >= self.next_line:
+            self.next_line = monotonic() + TEXT_INTERVAL
+            notice(line)
+
+
 async def _compare_runs(
-    a: str, b: str, settings: Mapping[str, Any], *, calls: bool
+    a: str, b: str, settings: Mapping[str, Any], progress: RunsProgress | None
 ) -> ComparisonReport:
-    """Compare finished runs, or with `calls` what is run or graded anew."""
+    """Compare finished runs, or with `progress` what is run or graded anew."""
     given: dict[str, Any] = {name: settings[name] for name in ARGUMENTS}
     columns = dict(text.split("=", 1) for text in settings["column"])
     if settings["data"] is None:
@@ -253,12 +288,13 @@ async def _compare_runs(
         given["result_columns"] = columns
     else:
         given["columns"] = {role.replace("-", "_"): name for role, name in columns.items()}
-    if calls:
+    if progress:
         given |= {
             **build_settings(settings),
             "budget": budget_of(settings),
             "limit": settings["limit"],
             "say": _say_once(),
+            "on_progress": progress,
             **await _models_and_graders(settings, has_prompts=_is_file(a) or _is_file(b)),
         }
     if settings["journal"]:

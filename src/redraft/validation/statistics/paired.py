@@ -1,27 +1,34 @@
-"""Is B better than A? Differences of paired scores, with intervals, and win rates of pairs that a
-judge saw in both orders.
+"""Two samples of the same rows: by how much B scores above A, how often it wins, whether a judge
+grades as it did, and how many more rows would decide.
 
 A difference is B - A, in the unit of the scores. Rows are paired: each has a score of A and one of
-B. A cluster is what several rows have in common, such as a task or a document: rows of one cluster
-do not count as independent. This module knows numbers only, no files, runs or graders. Needs
-`redraft[validate]`.
+B.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from statistics import fmean
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from ..errors import ConfigError
-from ..plans.quality.calibration import check_confidence
-from . import statistics as m
-from .clusters import cluster_numbers, cluster_sums, clustered_mean, with_two_rows
+from ...base import checks
+from ...errors import ConfigError
+from ...plans.quality.calibration import check_confidence
+from .agreement import pearson
+from .intervals import (
+    Interval,
+    ThreeWayVerdict,
+    cluster_numbers,
+    cluster_sums,
+    clustered_mean,
+    interval_verdict,
+    limited,
+    with_two_rows,
+)
+from .samples import check_equal_lengths, finite_numbers, grouped, import_library
 
-ThreeWayVerdict: TypeAlias = Literal["better", "worse", "undecided"]
 MAX_SLICES = 50
 
 
@@ -44,7 +51,7 @@ class PairedDifference:
     """
 
     value: float
-    interval: tuple[float, float] | None
+    interval: Interval | None
     standard_error: float | None
     rows: int
     clusters: int
@@ -98,14 +105,11 @@ def paired_difference(
         ConfigError: The lengths differ, there is no row, or a score is missing or not finite.
     """
     check_confidence(confidence)
-    first, second = m.finite_numbers("a", a), m.finite_numbers("b", b)
-    if len(first) != len(second):
-        raise ConfigError(f"a and b must be equally long, got {len(first)} and {len(second)}")
+    first, second = finite_numbers("a", a), finite_numbers("b", b)
+    check_equal_lengths(a=first, b=second, clusters=clusters)
     if not first:
         raise ConfigError("a: there is none")
-    if clusters is not None and len(clusters) != len(first):
-        raise ConfigError(f"clusters must be as many as rows, got {len(clusters)} for {len(first)}")
-    np: Any = m.import_library("numpy")
+    np: Any = import_library("numpy")
     differences = np.array(second) - np.array(first)
     sizes, sums = cluster_sums(cluster_numbers(clusters, len(first)), differences)
     mean = clustered_mean(sizes, sums)
@@ -154,27 +158,19 @@ def slice_differences(
     first rows. Raises ConfigError as `paired_difference` does.
     """
     check_confidence(confidence)
-    if not len(a) == len(b) == len(slices):
-        raise ConfigError(
-            f"a, b and slices must be equally long, got {len(a)}, {len(b)} and {len(slices)}"
-        )
-    rows_of: defaultdict[str, list[int]] = defaultdict(list)
-    for n, name in enumerate(slices):
-        rows_of[name].append(n)
+    check_equal_lengths(a=a, b=b, slices=slices, clusters=clusters)
+    rows_of = grouped((name, n) for n, name in enumerate(slices))
     if len(rows_of) > MAX_SLICES:
         raise ConfigError(
             f"slices: there are {len(rows_of)} different ones, and at most {MAX_SLICES} are "
             "compared"
         )
-    groups = list(range(len(a))) if clusters is None else list(clusters)
-    if len(groups) != len(a):
-        raise ConfigError(f"clusters must be as many as rows, got {len(groups)} for {len(a)}")
     each = 1 - (1 - confidence) / max(1, len(rows_of))
     return {
         name: paired_difference(
             [a[n] for n in ns],
             [b[n] for n in ns],
-            clusters=[groups[n] for n in ns],
+            clusters=None if clusters is None else [clusters[n] for n in ns],
             confidence=each,
         )
         for name, ns in rows_of.items()
@@ -198,7 +194,7 @@ class WinRate:
     """
 
     value: float
-    interval: tuple[float, float] | None
+    interval: Interval | None
     pairs: int
     clusters: int
     position_bias: float
@@ -233,24 +229,17 @@ def win_rate(
     A preference that adds to the probability of a position cancels exactly. Raises ConfigError for
     numbers outside [0, 1], unequal lengths, or no pair.
     """
-    second = m.finite_numbers("b_wins_second", b_wins_second, 0, 1)
-    first = m.finite_numbers("b_wins_first", b_wins_first, 0, 1)
-    if len(second) != len(first):
-        raise ConfigError(
-            f"b_wins_second and b_wins_first must be equally long, got {len(second)} and "
-            f"{len(first)}"
-        )
+    second = finite_numbers("b_wins_second", b_wins_second, 0, 1)
+    first = finite_numbers("b_wins_first", b_wins_first, 0, 1)
+    check_equal_lengths(b_wins_second=second, b_wins_first=first)
     shares = [(x + y) / 2 for x, y in zip(second, first, strict=True)]
     middle = paired_difference(
         [0.5] * len(shares), shares, clusters=clusters, confidence=confidence
     )
-    interval = middle.interval and (
-        max(0.0, 0.5 + middle.interval[0]),
-        min(1.0, 0.5 + middle.interval[1]),
-    )
+    interval = middle.interval and (0.5 + middle.interval[0], 0.5 + middle.interval[1])
     return WinRate(
         fmean(shares),
-        interval,
+        limited(interval, 0.0, 1.0),
         len(shares),
         middle.clusters,
         (fmean(first) - fmean(second)) / 2,
@@ -316,17 +305,15 @@ def effective_votes(
     Raises:
         ConfigError: A judge has not one finite score for each label.
     """
-    truth = m.finite_numbers("labels", labels)
-    errors: list[list[float]] = []
-    for name, column in scores.items():
-        numbers = m.finite_numbers(f"scores[{name!r}]", column)
-        if len(numbers) != len(truth):
-            raise ConfigError(
-                f"scores[{name!r}] must be as many as labels, got {len(numbers)} for {len(truth)}"
-            )
-        errors.append([x - y for x, y in zip(numbers, truth, strict=True)])
+    truth = finite_numbers("labels", labels)
+    columns = {f"scores[{name!r}]": column for name, column in scores.items()}
+    check_equal_lengths(**columns, labels=truth)
+    errors = [
+        [x - y for x, y in zip(finite_numbers(name, column), truth, strict=True)]
+        for name, column in columns.items()
+    ]
     n = len(errors)
-    pairs = [m.pearson(errors[i], errors[j]) for i in range(n) for j in range(i)]
+    pairs = [pearson(errors[i], errors[j]) for i in range(n) for j in range(i)]
     known = [r for r in pairs if r is not None]
     if n < 2 or len(known) < len(pairs):
         return None
@@ -334,10 +321,58 @@ def effective_votes(
     return EffectiveVotes(n, n / (1 + (n - 1) * max(0.0, correlation)), correlation, len(truth))
 
 
-def interval_verdict(interval: tuple[float, float] | None, zero: float = 0.0) -> ThreeWayVerdict:
-    """Return on which side of `zero` an interval lies wholly: "better" above it, "worse" below it,
-    else "undecided".
+@dataclass(frozen=True, slots=True)
+class JudgeDrift:
+    """Whether a judge grades an anchor set as it did before.
+
+    Attributes:
+        shift: By how much its scores rose.
+        error_change: By how much its absolute errors grew; None without labels.
+        margin: The shift that does not matter.
+        verdict: "drifted" if the scores rose or fell, and maybe by more than the margin; "stable"
+            if the interval of the shift is within the margin; else "undecided".
     """
-    if interval is None:
-        return "undecided"
-    return "better" if interval[0] > zero else "worse" if interval[1] < zero else "undecided"
+
+    shift: PairedDifference
+    error_change: PairedDifference | None
+    margin: float
+    verdict: Literal["drifted", "stable", "undecided"]
+
+
+def judge_drift(
+    before: Sequence[float],
+    after: Sequence[float],
+    labels: Sequence[float] | None = None,
+    *,
+    margin: float = 0.02,
+    clusters: Sequence[Hashable] | None = None,
+    confidence: float = 0.95,
+) -> JudgeDrift:
+    """Return whether a judge has changed, from its scores of the same answers then and now.
+
+    Args:
+        before: Its first scores of the answers of an anchor set.
+        after: Its scores of the same answers later, such as after an update of the model behind it.
+        labels: People's labels of the answers, on the scale of the scores, to see whether it became
+            less accurate.
+        margin: The shift of the mean score that does not matter.
+        clusters: The cluster of each answer. None: the answers are independent.
+        confidence: The confidence of the intervals.
+
+    Keep the answers of the anchor set as they are, and grade them without the cache: cached replies
+    cannot change. Raises ConfigError as `paired_difference` does.
+    """
+    checks.number("margin", margin)
+    shift = paired_difference(before, after, clusters=clusters, confidence=confidence)
+    change = None
+    if labels is not None:
+        truth = finite_numbers("labels", labels)
+        check_equal_lengths(labels=truth, before=before)
+        errors = [
+            [abs(x - y) for x, y in zip(side, truth, strict=True)] for side in (before, after)
+        ]
+        change = paired_difference(*errors, clusters=clusters, confidence=confidence)
+    low, high = shift.interval or (-inf, inf)
+    if -margin <= low and high <= margin:
+        return JudgeDrift(shift, change, margin, "stable")
+    return JudgeDrift(shift, change, margin, "drifted" if low > 0 or high < 0 else "undecided")

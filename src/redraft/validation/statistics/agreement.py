@@ -1,31 +1,29 @@
-"""Statistics of agreement: pure functions over plain sequences.
+"""How far two sides agree that judge the same rows, such as a grader and people, several raters, or
+one grader asked again.
 
-A result is None if it is undefined: for too few data, or for input without variation where the
-measure divides by it. It is never NaN, and warnings of libraries are suppressed. This module does
-not know cases, verdicts or graders.
+A result is None if it is undefined: for too few rows, or for input without variation where the
+measure divides by it.
 """
 
 from __future__ import annotations
 
-import random
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from importlib import import_module
-from itertools import pairwise
-from math import ceil, floor, hypot, isfinite, nan, sqrt
-from numbers import Real
-from statistics import NormalDist, fmean
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from itertools import pairwise, product, starmap
+from math import ceil, hypot, isfinite, sqrt
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from ..base import checks
-from ..base.checks import install_command, needs_extra
-from ..errors import ConfigError
-
-T = TypeVar("T")
-OptionalNumber: TypeAlias = float | None
-MAX_UNKNOWN_SHARE = 0.05  # share of bootstrap samples whose statistic may be None
-LARGEST_NUMBER = 1e100  # size of a number; the squares of much larger ones overflow
+from ...errors import ConfigError
+from .samples import (
+    OptionalNumber,
+    check_equal_lengths,
+    check_finite,
+    complete_rows,
+    grouped,
+    import_library,
+)
 
 
 class LabelScores(NamedTuple):
@@ -35,28 +33,6 @@ class LabelScores(NamedTuple):
     recall: float | None
     f1: float | None
     n: int
-
-
-def wilson_interval(successes: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
-    """Return the score interval of a proportion (Wilson 1927), in [0, 1]; None without rows.
-    `successes` may count halves.
-    """
-    if not 0 <= successes <= n:
-        raise ConfigError(f"successes must be from 0 to n={n}, got {successes!r}")
-    z = NormalDist().inv_cdf(0.5 + _check_level(level) / 2)
-    if n == 0:
-        return None
-    return score_interval(successes / n, n, z)
-
-
-def score_interval(share: float, n: float, z: float) -> tuple[float, float]:
-    """Return Wilson's interval of a share, in [0, 1], for a number of rows (any above 0) and a
-    quantile.
-    """
-    spread = z * z / n
-    middle = (share + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def precision_recall_f1(
@@ -69,7 +45,8 @@ def precision_recall_f1(
     precision. Rows whose truth is None are left out. Precision is None for a label that is never
     predicted, recall for one that is never true, and so are their means.
     """
-    rows = [(true, guess) for true, guess in _zip_columns(truth, predicted) if true is not None]
+    check_equal_lengths(truth=truth, predicted=predicted)
+    rows = [row for row in zip(truth, predicted, strict=True) if row[0] is not None]
     labels = dict.fromkeys(label for row in rows for label in row if label is not None)
     if "macro" in labels:
         raise ConfigError("a label cannot be called 'macro': that is the key of the means")
@@ -110,30 +87,31 @@ def cohen_kappa(
     own. The result is None if both raters use one and the same category throughout, and 0 if only
     one of them uses a single category.
     """
-    if weights not in {None, "linear", "quadratic"}:
+    if weights not in POWERS:
         raise ConfigError(f"weights must be None, 'linear' or 'quadratic', got {weights!r}")
     if missing not in {None, "category"} or (missing and weights):
         raise ConfigError(
             f"missing must be None, or 'category' where there are no weights, got {missing!r}"
         )
-    pairs = [pair for pair in _zip_columns(a, b) if missing or None not in pair]
+    check_equal_lengths(a=a, b=b)
+    pairs = [pair for pair in zip(a, b, strict=True) if missing or None not in pair]
     categories = {label for pair in pairs for label in pair}
     if len(categories) < 2:
         return None
-    position = {
-        label: i for i, label in enumerate(_sorted_labels(categories) if weights else categories)
-    }
-    power = {"linear": 1, "quadratic": 2}.get(weights or "", 0)
+    ordered = _sorted_labels(categories) if weights else list(categories)
+    position, power = {label: i for i, label in enumerate(ordered)}, POWERS[weights]
 
     def disagreement(x: Hashable, y: Hashable) -> int:
         return abs(position[x] - position[y]) ** power if x != y else 0
 
-    first, second = (Counter(pair[side] for pair in pairs) for side in (0, 1))
-    observed = sum(n * disagreement(x, y) for (x, y), n in Counter(pairs).items())
-    expected = sum(
-        n * k * disagreement(x, y) for x, n in first.items() for y, k in second.items()
-    ) / len(pairs)
-    return 1 - observed / expected
+    observed = sum(starmap(disagreement, pairs))
+    first, second = map(Counter, zip(*pairs, strict=True))
+    expected = sum(first[x] * second[y] * disagreement(x, y) for x, y in product(first, second))
+    return 1 - observed / (expected / len(pairs))
+
+
+POWERS: Mapping[str | None, int] = {None: 0, "linear": 1, "quadratic": 2}
+"""The power of the distance of two categories, by the name of the weights."""
 
 
 def _sorted_labels(labels: Iterable[Any]) -> list[Any]:
@@ -179,8 +157,7 @@ def krippendorff_alpha(
     """
     if level not in {"nominal", "ordinal", "interval"}:
         raise ConfigError(f"level must be 'nominal', 'ordinal' or 'interval', got {level!r}")
-    rows = [[_check_finite(rating) for rating in row if rating is not None] for row in ratings]
-    rows = [row for row in rows if len(row) > 1]
+    rows = _repeated(ratings)
     counts = Counter(rating for row in rows for rating in row)
     if len(counts) < 2:
         return None
@@ -189,6 +166,12 @@ def krippendorff_alpha(
     disagreement = _unlike_pairs if level == "nominal" else _squared_distances
     expected = disagreement([value for row in rows for value in row])
     return 1 - sum(map(disagreement, rows)) / expected if expected else None
+
+
+def _repeated(ratings: Sequence[Sequence[OptionalNumber]]) -> list[list[float]]:
+    """Return the ratings without those that are missing, of items with at least two."""
+    rows = [[check_finite(rating) for rating in row if rating is not None] for row in ratings]
+    return [row for row in rows if len(row) > 1]
 
 
 def _positions(counts: Counter[float], level: str) -> dict[float, float]:
@@ -224,32 +207,36 @@ def pearson(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float |
     """Return Pearson's r (1895) of the pairs without None; None for fewer than three, or if one
     side does not vary.
     """
-    pairs = _complete_rows(x, y)
-    return _pearson_r(*zip(*pairs, strict=True)) if len(pairs) > 2 and _all_vary(pairs) else None
+    return _correlation(_pearson_r, x, y)
 
 
 def spearman(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
     """Return Spearman's rho (1904): r of the ranks, where ties share their mean rank. None as for
     `pearson`.
     """
-    pairs = _complete_rows(x, y)
-    return (
-        _pearson_r(*map(_mean_ranks, zip(*pairs, strict=True)))
-        if len(pairs) > 2 and _all_vary(pairs)
-        else None
-    )
+    return _correlation(lambda a, b: _pearson_r(mean_ranks(a), mean_ranks(b)), x, y)
 
 
 def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
     """Return Kendall's tau-b (1945) of the pairs without None; None for fewer than two, or if one
     side does not vary.
     """
-    pairs = _complete_rows(x, y)
-    if len(pairs) < 2 or not _all_vary(pairs):
+    return _correlation(_tau_b, x, y, least=2)
+
+
+def _correlation(
+    measure: Callable[[Any, Any], float | None],
+    x: Sequence[OptionalNumber],
+    y: Sequence[OptionalNumber],
+    least: int = 3,
+) -> float | None:
+    """Return a measure of the complete pairs; None for fewer than `least`, or if one side does not
+    vary.
+    """
+    pairs = complete_rows(x=x, y=y)
+    if len(pairs) < least or not _all_vary(pairs):
         return None
-    return _finite_or_none(
-        lambda: import_library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0]
-    )
+    return measure(*zip(*pairs, strict=True))
 
 
 def _pearson_r(a: Any, b: Any) -> float:
@@ -258,8 +245,47 @@ def _pearson_r(a: Any, b: Any) -> float:
     return float(min(1.0, max(-1.0, r)))
 
 
-def _mean_ranks(column: Any) -> Any:
+def _tau_b(a: Any, b: Any) -> float | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tau = float(import_library("scipy.stats").kendalltau(a, b)[0])
+    return tau if isfinite(tau) else None
+
+
+def mean_ranks(column: Sequence[float]) -> Any:
+    """Return the rank of each number, from 1, as an array; equal numbers share their mean rank."""
     return import_library("scipy.stats").rankdata(column)
+
+
+def concordance_values(
+    labels: Sequence[float], scores: Sequence[OptionalNumber]
+) -> list[float | None]:
+    """Return a jackknife value of each row, so that their mean is the concordance of scores and
+    labels, and their spread its error; all are None if the labels are equal.
+
+    The concordance C is the probability that the scores order two rows as their labels do (Harrell
+    1982): ties of the scores count half, rows with equal labels are no pair, and a missing score
+    orders nothing. It is a mean over pairs, so that each row counts in two means: with the row's
+    own mean c, its value is 2 c - C.
+    """
+    np: Any = import_library("numpy")
+    people = np.array(labels)
+    known = np.array([np.nan if score is None else score for score in scores])
+    totals, counts = np.zeros(len(people)), np.zeros(len(people))
+    for n in range(len(people)):
+        by_people = np.sign(people - people[n])
+        by_scores = np.nan_to_num(np.sign(known - known[n]))
+        decided = by_people != 0
+        counts[n] = decided.sum()
+        totals[n] = ((1 + by_people * by_scores) / 2)[decided].sum()
+    if not counts.sum():
+        return [None] * len(people)
+    overall = totals.sum() / counts.sum()
+    mean_count = counts.mean()
+    return [
+        float(overall + 2 * (total - overall * count) / mean_count)
+        for total, count in zip(totals, counts, strict=True)
+    ]
 
 
 def partial_rank_correlation(
@@ -271,11 +297,11 @@ def partial_rank_correlation(
     Rows with None are left out. None for fewer than four rows, if a side does not vary, or if
     `control` determines one.
     """
-    rows = _complete_rows(x, y, control)
+    rows = complete_rows(x=x, y=y, control=control)
     if len(rows) < 4 or not _all_vary(rows):
         return None
     a, b, c = zip(*rows, strict=True)
-    a, b, c = map(_mean_ranks, (a, b, c))
+    a, b, c = map(mean_ranks, (a, b, c))
     ab, ac, bc = _pearson_r(a, b), _pearson_r(a, c), _pearson_r(b, c)
     if (remaining := (1 - ac * ac) * (1 - bc * bc)) < 1e-12:
         return None
@@ -317,49 +343,14 @@ def reliability_bins(
     """
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins!r}")
-    rows_by_bin: dict[int, list[tuple[float, ...]]] = {}
-    for row in _forecast_rows(probabilities, outcomes):
-        rows_by_bin.setdefault(max(0, ceil(row[0] * bins) - 1), []).append(row)
+    rows_by_bin = grouped(
+        (max(0, ceil(row[0] * bins) - 1), row) for row in _forecast_rows(probabilities, outcomes)
+    )
     ordered = [rows for _, rows in sorted(rows_by_bin.items())]
     return [
         (fmean(p for p, _ in rows), fmean(outcome for _, outcome in rows), len(rows))
         for rows in ordered
     ]
-
-
-def bootstrap_interval(
-    rows: Sequence[T],
-    statistic: Callable[[Sequence[T]], float | None],
-    *,
-    samples: int = 1000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> tuple[float, float] | None:
-    """Return the percentile interval of a statistic over resampled rows (Efron 1979). Equal seeds
-    give equal intervals.
-
-    None for fewer than two rows, or if the statistic is None for the rows or for more than 5 % of
-    the samples.
-    """
-    if samples < 1:
-        raise ConfigError(f"samples must be at least 1, got {samples!r}")
-    tail = (1 - _check_level(level)) / 2
-    if len(rows) < 2 or statistic(rows) is None:
-        return None
-    draw = random.Random(seed).choices
-    values = [
-        value for _ in range(samples) if (value := statistic(draw(rows, k=len(rows)))) is not None
-    ]
-    if len(values) < (1 - MAX_UNKNOWN_SHARE) * samples:
-        return None
-    values.sort()
-    return _quantile(values, tail), _quantile(values, 1 - tail)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    low, high = ordered[floor(place)], ordered[ceil(place)]
-    return low + (high - low) * (place - floor(place))
 
 
 def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
@@ -369,8 +360,7 @@ def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
     Sums of squares over degrees of freedom, both within cases (Fisher 1925). None if no case has
     two scores.
     """
-    cases = [[_check_finite(score) for score in case if score is not None] for case in repeats]
-    cases = [case for case in cases if len(case) > 1]
+    cases = _repeated(repeats)
     deviations = (score - fmean(case) for case in cases for score in case)
     return hypot(*deviations) / sqrt(sum(len(case) - 1 for case in cases)) if cases else None
 
@@ -392,9 +382,7 @@ def isotonic_blocks(points: Sequence[tuple[float, float]]) -> list[IsotonicBlock
 
     `points` are pairs (x, y); those with one x count as one, with their mean y.
     """
-    by_x: defaultdict[float, list[float]] = defaultdict(list)
-    for x, y in points:
-        by_x[_check_finite(x)].append(_check_finite(y))
+    by_x = grouped((check_finite(x), check_finite(y)) for x, y in points)
     xs = sorted(by_x)
     library = import_library("scipy.optimize")
     ends = library.isotonic_regression(
@@ -409,85 +397,13 @@ def _isotonic_block(by_x: Mapping[float, Sequence[float]]) -> IsotonicBlock:
     return IsotonicBlock(xs[0], xs[-1], fmean(xs), fmean(y for ys in by_x.values() for y in ys))
 
 
-def t_quantile(probability: float, degrees_of_freedom: float) -> float:
-    """Return the quantile of Student's t distribution."""
-    return float(import_library("scipy.special").stdtrit(degrees_of_freedom, probability))
-
-
-# ---- shared
-
-
-def check_dependencies() -> None:
-    """Raise ConfigError if a library that the statistics need is not installed. Called before the
-    first model call.
-    """
-    for name in ("numpy", "scipy.stats"):
-        import_library(name)
-    if not hasattr(import_library("scipy.optimize"), "isotonic_regression"):
-        raise ConfigError(f"calibration needs scipy 1.12 or later: {install_command('validate')}")
-
-
-def import_library(name: str) -> Any:
-    """Return a library of the extra `validate`. Raises ConfigError if it is not installed."""
-    with needs_extra("validate", f"this measure needs {name.partition('.')[0]}"):
-        return import_module(name)
-
-
-def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> float | None:
-    """Return the result of a library function, None for NaN. Its warnings are suppressed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        value = float(measure(*args, **kwargs))
-    return value if isfinite(value) else None
-
-
-def finite_numbers(
-    name: str, values: Iterable[Any], low: float = -LARGEST_NUMBER, high: float = LARGEST_NUMBER
-) -> list[float]:
-    """Return numbers as floats. Raises ConfigError that names the first one that is missing, not
-    finite or out of range.
-    """
-    values = list(values)
-    numbers = [
-        value if type(value) is float else float(value) if isinstance(value, Real) else nan
-        for value in values
-    ]
-    if (
-        all(map(isfinite, numbers))
-        and low <= min(numbers, default=low)
-        and max(numbers, default=high) <= high
-    ):
-        return numbers
-    for i, number in enumerate(numbers):
-        if not isfinite(number) or not low <= number <= high:
-            unlimited = low == -LARGEST_NUMBER and not isfinite(number)
-            expected = "a finite number" if unlimited else f"a number in [{low:g}, {high:g}]"
-            raise checks.invalid_argument(f"{name}[{i}]", expected, values[i])
-    return numbers
-
-
-def _zip_columns(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:
-    if len({len(column) for column in columns}) > 1:
-        raise ConfigError(
-            f"the sequences must be equally long, got {' and '.join(str(len(c)) for c in columns)}"
-        )
-    return list(zip(*columns, strict=True))
-
-
-def _complete_rows(*columns: Sequence[OptionalNumber]) -> list[tuple[float, ...]]:
-    return [tuple(map(_check_finite, row)) for row in _zip_columns(*columns) if None not in row]
-
-
-def _check_finite(value: float) -> float:
-    if not isfinite(value):
-        raise ConfigError(f"a measure takes finite numbers, got {value!r}")
-    return float(value)
+# ---- rows
 
 
 def _forecast_rows(
     probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]
 ) -> list[tuple[float, ...]]:
-    rows = _complete_rows(probabilities, outcomes)
+    rows = complete_rows(probabilities=probabilities, outcomes=outcomes)
     for p, outcome in rows:
         if not 0 <= p <= 1 or outcome not in {0, 1}:
             raise ConfigError(
@@ -507,9 +423,3 @@ def _ratio_or_none(part: int, whole: int) -> float | None:
 def _mean_if_complete(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
-
-
-def _check_level(level: float) -> float:
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be between 0 and 1, got {level!r}")
-    return level

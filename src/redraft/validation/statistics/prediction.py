@@ -1,10 +1,9 @@
-"""What people would say of all answers, from few labels and the verdicts of a judge on many
-answers.
+"""Few labels and many scores: what people would say of all answers, from few labels and the
+verdicts of a judge on many answers.
 
 The labelled answers must be a random sample of all answers, and labels that were used to choose or
 to tune the judge do not count. The judge may be wrong in any way: a bad judge widens the interval,
-and does not shift the estimate. Numbers are plain sequences; a cluster is what several answers have
-in common, such as a task or a document. Needs `redraft[validate]`.
+and does not shift the estimate.
 """
 
 from __future__ import annotations
@@ -12,22 +11,26 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from ..base import checks
-from ..errors import ConfigError
-from ..plans.quality.calibration import check_confidence
-from . import statistics as m
-from .clusters import (
+from ...base import checks
+from ...errors import ConfigError
+from ...plans.quality.calibration import check_confidence
+from .intervals import (
+    Interval,
     cluster_numbers,
     cluster_sums,
     degrees_of_freedom,
     jackknife_variance,
+    limited,
+    score_interval,
     t_half_width,
+    wilson_interval,
     with_two_rows,
 )
-from .differences import paired_difference
+from .paired import paired_difference
+from .samples import binary_numbers, check_equal_lengths, finite_numbers, import_library
 
 # how wide an interval with a judge's scores may be, relative to that of the labels alone
 MAX_WIDTH = 1.01
@@ -52,7 +55,7 @@ class LabelEstimate:
     """
 
     value: float
-    interval: tuple[float, float] | None
+    interval: Interval | None
     standard_error: float | None
     labels: int
     unlabelled: int
@@ -164,35 +167,11 @@ def rogan_gladen(
             missing, or the judge is no better than chance on the labelled answers.
     """
     check_confidence(confidence)
-    _same_length({"labels": labels, "verdicts": verdicts})
-    truth, passed, others = (
-        _binary_numbers(name, column)
-        for name, column in (
-            ("labels", labels),
-            ("verdicts", verdicts),
-            ("unlabelled_verdicts", unlabelled_verdicts),
-        )
-    )
-    on_good = [verdict for label, verdict in zip(truth, passed, strict=True) if label]
-    on_bad = [1 - verdict for label, verdict in zip(truth, passed, strict=True) if not label]
-    for name, column in (
-        ("labels of good answers", on_good),
-        ("labels of bad answers", on_bad),
-        ("unlabelled_verdicts", others),
-    ):
-        if not column:
-            raise ConfigError(f"{name}: there is none")
-    rates = _ErrorRates(
-        fmean(on_good), len(on_good), fmean(on_bad), len(on_bad), fmean(others), len(others)
-    )
-    if rates.informedness <= 0:
-        raise ConfigError(
-            "the judge is no better than chance on the labelled answers: it passes "
-            f"{rates.sensitivity:.2f} of the good and {1 - rates.specificity:.2f} of the bad ones"
-        )
-    value = min(1.0, max(0.0, rates.prevalence))
-    interval, error = rates.interval(confidence)
-    return LabelEstimate(value, interval, error, len(truth), len(others), len(truth))
+    rates = _ErrorRates.of(labels, verdicts)
+    others = _Rate.of("unlabelled_verdicts", unlabelled_verdicts)
+    interval, error = rates.prevalence_interval(others, confidence)
+    counts = len(labels), len(unlabelled_verdicts), len(labels)
+    return LabelEstimate(rates.prevalence(others), interval, error, *counts)
 
 
 def rogan_gladen_difference(
@@ -226,30 +205,25 @@ def rogan_gladen_difference(
     Raises:
         ConfigError: As in `rogan_gladen`, or if A and B have not equally many verdicts.
     """
-    # checks the labels, the verdicts and the judge
-    rogan_gladen(labels, verdicts, verdicts_a, confidence=confidence)
-    a, b = _binary_numbers("verdicts_a", verdicts_a), _binary_numbers("verdicts_b", verdicts_b)
-    if len(a) != len(b):
-        raise ConfigError(
-            f"verdicts_a and verdicts_b must be equally long, got {len(a)} and {len(b)}"
-        )
+    check_confidence(confidence)
+    rates = _ErrorRates.of(labels, verdicts)
+    a, b = binary_numbers("verdicts_a", verdicts_a), binary_numbers("verdicts_b", verdicts_b)
+    check_equal_lengths(verdicts_a=a, verdicts_b=b)
+    if not a:
+        raise ConfigError("verdicts_a: there is none")
     raw = paired_difference(a, b, confidence=confidence)
-    passed = [verdict for label, verdict in zip(labels, verdicts, strict=True) if label]
-    failed = [1 - verdict for label, verdict in zip(labels, verdicts, strict=True) if not label]
-    shrunk = [(sum(side) + 1) / (len(side) + 2) for side in (passed, failed)]
-    informedness = sum(shrunk) - 1
-    value = min(1.0, max(-1.0, raw.value / (fmean(passed) + fmean(failed) - 1)))
-    if informedness <= 0 or raw.interval is None:
-        return LabelEstimate(value, (-1.0, 1.0), None, len(labels), len(a), len(labels))
+    value = min(1.0, max(-1.0, raw.value / rates.informedness))
+    counts = len(labels), len(a), len(labels)
+    shrunk = rates.shrunk
+    if shrunk.informedness <= 0 or raw.half_width is None:
+        return LabelEstimate(value, (-1.0, 1.0), None, *counts)
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    of_rates = sum(
-        rate * (1 - rate) / (len(side) + 2)
-        for rate, side in zip(shrunk, (passed, failed), strict=True)
-    )
-    of_difference = ((raw.interval[1] - raw.interval[0]) / 2 / z) ** 2
-    error = sqrt(of_difference + (raw.value / informedness) ** 2 * of_rates) / informedness
-    interval = max(-1.0, value - z * error), min(1.0, value + z * error)
-    return LabelEstimate(value, interval, error, len(labels), len(a), len(labels))
+    of_rates = shrunk.sensitivity.variance + shrunk.specificity.variance
+    of_difference = (raw.half_width / z) ** 2
+    error = sqrt(of_difference + (raw.value / shrunk.informedness) ** 2 * of_rates)
+    error /= shrunk.informedness
+    interval = limited((value - z * error, value + z * error), -1.0, 1.0)
+    return LabelEstimate(value, interval, error, *counts)
 
 
 def labels_needed(
@@ -292,33 +266,13 @@ def labels_needed(
 # ---- prediction-powered inference
 
 
-class _Sums(NamedTuple):
-    """Sums over rows: of 1, the label, the score, their product, and the squared score; then the
-    number of clusters.
-
-    They are numbers, or arrays with an element for each cluster.
+def _columns(numbers: Any, labels: Any, scores: Any) -> Any:
+    """Return an array with a column for each cluster: the sums over its rows of 1, the label, the
+    score, their product, and the squared score; then 1, to count clusters.
     """
-
-    rows: Any = 0.0
-    label: Any = 0.0
-    score: Any = 0.0
-    product: Any = 0.0
-    square: Any = 0.0
-    clusters: Any = 0.0
-
-    @classmethod
-    def by_cluster(cls, numbers: Any, labels: Any, scores: Any) -> _Sums:
-        found = cls(*cluster_sums(numbers, labels, scores, labels * scores, scores * scores))
-        return found._replace(clusters=found.rows**0)
-
-    @property
-    def total(self) -> _Sums:
-        return _Sums(*(column.sum() for column in self))
-
-    @property
-    def without_each(self) -> _Sums:
-        """The sums over all clusters but one, for each."""
-        return _Sums(*(column.sum() - column for column in self))
+    np: Any = import_library("numpy")
+    sums = cluster_sums(numbers, labels, scores, labels * scores, scores * scores)
+    return np.array([*sums, np.ones(len(sums[0]))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,26 +297,17 @@ class _LabelledRows:
         other_clusters: Sequence[Hashable] | None,
     ) -> _LabelledRows:
         """Check the columns. Raises ConfigError."""
-        np: Any = m.import_library("numpy")
-        _same_length({"labels": labels, "scores": scores})
+        np: Any = import_library("numpy")
+        check_equal_lengths(labels=labels, scores=scores, clusters=clusters)
+        check_equal_lengths(unlabelled_scores=others, unlabelled_clusters=other_clusters)
         columns = {"labels": labels, "scores": scores, "unlabelled_scores": others}
         numbers = [
-            np.array(m.finite_numbers(name, column), float) for name, column in columns.items()
+            np.array(finite_numbers(name, column), float) for name, column in columns.items()
         ]
         if not len(labels):
             raise ConfigError("labels: there is none")
-        for name, column, groups in (
-            ("labels", labels, clusters),
-            ("unlabelled_scores", others, other_clusters),
-        ):
-            if groups is not None and len(groups) != len(column):
-                raise ConfigError(f"{name}: there are {len(column)}, and {len(groups)} clusters")
-        both = (
-            set()
-            if clusters is None or other_clusters is None
-            else set(clusters) & set(other_clusters)
-        )
-        if both:
+        named = [set(groups) for groups in (clusters, other_clusters) if groups is not None]
+        if len(named) == 2 and (both := named[0] & named[1]):
             raise ConfigError(
                 f"cluster {next(iter(both))!r:.80} has labelled and unlabelled answers: label it "
                 "wholly or not at all"
@@ -381,28 +326,30 @@ class _LabelledRows:
         # sums of centred numbers lose no digits
         middle = self.labels[0] if equal else self.labels.mean()
         shift = (self.scores.sum() + self.others.sum()) / (len(self.scores) + len(self.others))
-        labelled = _Sums.by_cluster(self.clusters, self.labels - middle, self.scores - shift)
-        others = None
-        if not equal and len(self.others) and self.other_clusters.max() > 0:
-            others = _Sums.by_cluster(self.other_clusters, 0 * self.others, self.others - shift)
-        point, alone = _jackknife(labelled, others), _jackknife(labelled, None)
+        labelled = _columns(self.clusters, self.labels - middle, self.scores - shift)
+        others = _columns(self.other_clusters, 0 * self.others, self.others - shift)
+        nothing = others[:, :0]
+        alone = _jackknife(labelled, nothing)
+        point = _jackknife(labelled, nothing if equal or others.shape[1] < 2 else others)
         if point.half_width(confidence) > MAX_WIDTH * alone.half_width(confidence):
             point = alone
         value, variance = float(middle + point.value), point.total_variance
         half = point.half_width(confidence)
         interval = (value - half, value + half) if variance else None
+        rows, label, score = labelled[:3]
         if of_differences and point.variance is not None:
-            sums = labelled.label + labelled.rows * middle
-            residuals = sums - point.weight * labelled.score + labelled.rows * point.from_others
-            rows = self.labels, sums, labelled.rows, residuals
+            sums = label + rows * middle
             interval = with_two_rows(
                 (value - half, value + half),
-                *rows,
+                self.labels,
+                sums,
+                rows,
+                sums - point.weight * score + rows * point.from_others,
                 freedom=point.degrees_of_freedom,
                 confidence=confidence,
                 other_variance=point.others_variance,
             )
-        counts = len(self.labels), len(self.others), len(labelled.rows)
+        counts = len(self.labels), len(self.others), len(rows)
         return LabelEstimate(
             value,
             interval,
@@ -436,50 +383,55 @@ class _Point(NamedTuple):
         return t_half_width(variance, self.degrees_of_freedom, confidence) if variance else 0.0
 
 
-def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
-    """Return the estimate with its variance, from the estimates without one cluster each."""
-    all_labelled, all_others = labelled.total, others.total if others else _Sums()
-    value, weight = (float(each) for each in _ppi_point(all_labelled, all_others))
-    point = _Point(
-        value, weight, weight * float(all_others.score / all_others.rows) if others else 0.0
-    )
-    if len(labelled.rows) < 2:
+def _jackknife(labelled: Any, others: Any) -> _Point:
+    """Return the estimate with its variance, from the estimates without one cluster each; both
+    arguments are arrays of `_columns`.
+    """
+    of_labelled, of_others = labelled.sum(axis=1), others.sum(axis=1)
+    value, weight = map(float, _ppi_point(of_labelled, of_others))
+    from_others = weight * float(of_others[2] / of_others[0]) if weight else 0.0
+    point = _Point(value, weight, from_others)
+    if labelled.shape[1] < 2:
         return point
-    variance = jackknife_variance(_ppi_point(labelled.without_each, all_others)[0] - value)
-    freedom = degrees_of_freedom(labelled.rows)
-    if not others or not weight:
+    changes = _ppi_point(of_labelled[:, None] - labelled, of_others)[0] - value
+    variance, freedom = jackknife_variance(changes), degrees_of_freedom(labelled[0])
+    if not weight:
         return point._replace(variance=variance, degrees_of_freedom=freedom)
-    of_others = jackknife_variance(_ppi_point(all_labelled, others.without_each)[0] - value)
-    if total := variance + of_others:
+    changes = _ppi_point(of_labelled, of_others[:, None] - others)[0] - value
+    others_variance = jackknife_variance(changes)
+    if total := variance + others_variance:
         freedom = 1 / (
             (variance / total) ** 2 / freedom
-            + (of_others / total) ** 2 / degrees_of_freedom(others.rows)
+            + (others_variance / total) ** 2 / degrees_of_freedom(others[0])
         )
-    return point._replace(variance=variance, others_variance=of_others, degrees_of_freedom=freedom)
+    return point._replace(
+        variance=variance, others_variance=others_variance, degrees_of_freedom=freedom
+    )
 
 
-def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
-    """Return the estimate and the judge's weight: cov(label, score) / (var(score, all rows) (1 + n
-    / N)), limited to [-1, 1].
+def _ppi_point(labelled: Any, others: Any) -> tuple[Any, Any]:
+    """Return the estimate and the judge's weight, from the sums of `_columns` over the labelled and
+    the other rows: cov(label, score) / (var(score, all rows) (1 + n / N)), limited to [-1, 1].
 
     A cluster is one degree of freedom of these, so that rows which are repeated in their cluster
     change nothing.
     """
-    np: Any = m.import_library("numpy")
-    n, n_others = labelled.rows, others.rows
+    np: Any = import_library("numpy")
+    n, label, score, product, square, clusters = labelled
+    n_others, _, score_others, _, square_others, other_clusters = others
     if not np.any(n_others):
-        return labelled.label / n, 0.0 * n
-    every, clusters = n + n_others, labelled.clusters + others.clusters
-    variance = (labelled.square + others.square - (labelled.score + others.score) ** 2 / every) / (
-        every * (clusters - 1) / clusters
+        return label / n, 0.0 * n
+    every, all_clusters = n + n_others, clusters + other_clusters
+    variance = (square + square_others - (score + score_others) ** 2 / every) / (
+        every * (all_clusters - 1) / all_clusters
     )
-    freedom = n * np.maximum(labelled.clusters - 1, 1) / labelled.clusters
-    covariance = (labelled.product - labelled.label * labelled.score / n) / freedom
+    freedom = n * np.maximum(clusters - 1, 1) / clusters
+    covariance = (product - label * score / n) / freedom
     known = variance > 0
     weight = np.where(
         known, np.clip(covariance / np.where(known, variance, 1.0) / (1 + n / n_others), -1, 1), 0.0
     )
-    return weight * others.score / n_others + (labelled.label - weight * labelled.score) / n, weight
+    return weight * score_others / n_others + (label - weight * score) / n, weight
 
 
 def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> LabelEstimate:
@@ -492,13 +444,11 @@ def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> L
     share, intervals = min(1.0, max(0.0, found.value)), []
     if found.interval and found.standard_error and 0 < share < 1:
         quantile = (found.interval[1] - found.interval[0]) / 2 / found.standard_error
-        intervals = [
-            m.score_interval(share, share * (1 - share) / found.standard_error**2, quantile)
-        ]
+        intervals = [score_interval(share, share * (1 - share) / found.standard_error**2, quantile)]
     n = int(rows.clusters.max()) + 1
     rare = min(rows.labels.sum(), (1 - rows.labels).sum()) * n / len(rows.labels) < RARE_LABELS
     if rare or not intervals:
-        intervals += [m.wilson_interval(float(rows.labels.mean()) * n, n, confidence) or (0.0, 1.0)]
+        intervals += [wilson_interval(float(rows.labels.mean()) * n, n, confidence) or (0.0, 1.0)]
     low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
     return replace(found, value=share, interval=(min(low, share), max(high, share)))
 
@@ -506,75 +456,101 @@ def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> L
 # ---- error rates
 
 
-@dataclass(frozen=True, slots=True)
-class _ErrorRates:
-    """A judge's rates on good and on bad labelled answers and on others, each with the number of
-    answers.
-    """
+class _Rate(NamedTuple):
+    """How many of several answers a judge passes (or is right about), and how many there are."""
 
-    sensitivity: float
-    good: int
-    specificity: float
-    bad: int
-    pass_rate: float
-    others: int
+    passed: float
+    answers: float
+
+    @classmethod
+    def of(cls, name: str, verdicts: Sequence[float]) -> _Rate:
+        """Count verdicts of 0 and 1. Raises ConfigError that names them if there is none."""
+        numbers = binary_numbers(name, verdicts)
+        if not numbers:
+            raise ConfigError(f"{name}: there is none")
+        return cls(sum(numbers), len(numbers))
+
+    @property
+    def share(self) -> float:
+        return self.passed / self.answers
+
+    @property
+    def variance(self) -> float:
+        """The variance of the share."""
+        return self.share * (1 - self.share) / self.answers
+
+    def shrunk(self, answers: float) -> _Rate:
+        """Return the rate with so many more answers, half of which count."""
+        return _Rate(self.passed + answers / 2, self.answers + answers)
+
+
+class _ErrorRates(NamedTuple):
+    """How often a judge passes good answers (sensitivity) and fails bad ones (specificity)."""
+
+    sensitivity: _Rate
+    specificity: _Rate
+
+    @classmethod
+    def of(cls, labels: Sequence[float], verdicts: Sequence[float]) -> _ErrorRates:
+        """Compare verdicts with labels. Raises ConfigError for a judge that is no better than
+        chance.
+        """
+        check_equal_lengths(labels=labels, verdicts=verdicts)
+        columns = binary_numbers("labels", labels), binary_numbers("verdicts", verdicts)
+        rows = list(zip(*columns, strict=True))
+        rates = cls(
+            _Rate.of("labels of good answers", [passed for label, passed in rows if label]),
+            _Rate.of(
+                "labels of bad answers", [1 - verdict for label, verdict in rows if not label]
+            ),
+        )
+        if rates.informedness <= 0:
+            raise ConfigError(
+                "the judge is no better than chance on the labelled answers: it passes "
+                f"{rates.sensitivity.share:.2f} of the good and {1 - rates.specificity.share:.2f} "
+                "of the bad ones"
+            )
+        return rates
 
     @property
     def informedness(self) -> float:
-        return self.sensitivity + self.specificity - 1
+        return self.sensitivity.share + self.specificity.share - 1
 
     @property
-    def prevalence(self) -> float:
-        return (self.pass_rate + self.specificity - 1) / self.informedness
+    def shrunk(self) -> _ErrorRates:
+        """The rates with one more answer of each kind and verdict."""
+        return _ErrorRates(*(rate.shrunk(2) for rate in self))
 
-    def interval(self, confidence: float) -> tuple[tuple[float, float], float | None]:
+    def prevalence(self, passed: _Rate) -> float:
+        """Return the share of good answers, from 0 to 1, among answers with this pass rate."""
+        share = (passed.share + self.specificity.share - 1) / self.informedness
+        return min(1.0, max(0.0, share))
+
+    def prevalence_interval(
+        self, passed: _Rate, confidence: float
+    ) -> tuple[Interval, float | None]:
         """Return the interval of the prevalence and its standard error (or None), from rates that
         are shrunk towards one half.
         """
         z = NormalDist().inv_cdf(0.5 + confidence / 2)
-        shrunk = _ErrorRates(
-            (self.good * self.sensitivity + 1) / (self.good + 2),
-            self.good + 2,
-            (self.bad * self.specificity + 1) / (self.bad + 2),
-            self.bad + 2,
-            (self.others * self.pass_rate + z * z / 2) / (self.others + z * z),
-            self.others,
-        )
-        if shrunk.informedness <= 0:
+        rates, others = self.shrunk, passed.shrunk(z * z)
+        if rates.informedness <= 0:
             return (0.0, 1.0), None
-        share = min(1.0, max(0.0, shrunk.prevalence))
-        by_bad = shrunk.specificity * (1 - shrunk.specificity) / shrunk.bad
-        by_good = shrunk.sensitivity * (1 - shrunk.sensitivity) / shrunk.good
-        by_rate = shrunk.pass_rate * (1 - shrunk.pass_rate) / (self.others + z * z)
+        share = rates.prevalence(others)
+        by_good, by_bad = (rate.variance for rate in rates)
         centre = share + 2 * z * z * (share * by_good - (1 - share) * by_bad)
-        error = sqrt(by_rate + (1 - share) ** 2 * by_bad + share**2 * by_good) / shrunk.informedness
-        return (
-            min(1.0, max(0.0, centre - z * error)),
-            min(1.0, max(0.0, centre + z * error)),
-        ), error
+        error = sqrt(others.variance + (1 - share) ** 2 * by_bad + share**2 * by_good)
+        error /= rates.informedness
+        low, high = (min(1.0, max(0.0, end)) for end in (centre - z * error, centre + z * error))
+        return (low, high), error
 
 
 # ---- arguments
-
-
-def _binary_numbers(name: str, values: Sequence[float]) -> list[float]:
-    numbers = m.finite_numbers(name, values, 0, 1)
-    if (i := next((i for i, value in enumerate(numbers) if value not in {0, 1}), None)) is not None:
-        raise checks.invalid_argument(f"{name}[{i}]", "0 or 1", values[i])
-    return numbers
 
 
 def _differences(name: str, pairs: Sequence[tuple[float, float]]) -> list[float]:
     for i, pair in enumerate(pairs):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise checks.invalid_argument(f"{name}[{i}]", "a pair of numbers", pair)
-    first, second = (m.finite_numbers(name, [pair[side] for pair in pairs]) for side in (0, 1))
+    first, second = (finite_numbers(name, [pair[side] for pair in pairs]) for side in (0, 1))
     return [a - b for a, b in zip(first, second, strict=True)]
-
-
-def _same_length(columns: dict[str, Sequence[Any]]) -> None:
-    if len({len(column) for column in columns.values()}) > 1:
-        raise ConfigError(
-            f"{', '.join(columns)} must be equally long, got "
-            f"{', '.join(str(len(c)) for c in columns.values())}"
-        )
