@@ -251,14 +251,6 @@ class AmbiguousLabel(ValueError):
     """A label without a clear meaning; the message says why."""
 
 
-class NoMajority(AmbiguousLabel):
-    """The raters of a row disagree, and no rating is the most frequent."""
-
-    def __init__(self, ratings: tuple[float | None, ...]) -> None:
-        super().__init__("no rating is the most frequent")
-        self.ratings = ratings
-
-
 def _meaning_by_spelling(meanings: Mapping[Any, str]) -> dict[str, Any]:
     return {word: meaning for meaning, words in meanings.items() for word in words.split()}
 
@@ -491,16 +483,16 @@ def as_rating(ranks: Sequence[int]) -> float:
     return {FIRST_BETTER: 1.0, SECOND_BETTER: 2.0}.get((ranks[0], ranks[1]), 0.0)
 
 
-def majority_rating(ratings: Sequence[float | None]) -> float:
-    """Return the most frequent rating. Raises NoMajority if there is none, AmbiguousLabel without a
-    rating.
+def majority_rating(ratings: Sequence[float], undecided: float | None = None) -> float:
+    """Return the most frequent rating. If there is none it is `undecided`; raises AmbiguousLabel if
+    that is None.
     """
-    counts = Counter(r for r in ratings if r is not None).most_common(2)
-    if not counts:
-        raise AmbiguousLabel("no rater gave a label")
-    if len(counts) > 1 and counts[0][1] == counts[1][1]:
-        raise NoMajority(tuple(ratings))
-    return counts[0][0]
+    first, *others = Counter(ratings).most_common(2)
+    if not others or first[1] > others[0][1]:
+        return first[0]
+    if undecided is None:
+        raise AmbiguousLabel("no rating is the most frequent")
+    return undecided
 
 
 def zero_based_ranks(ranks: Sequence[Any], n: int) -> tuple[int, ...]:

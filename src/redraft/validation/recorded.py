@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..base.checks import format_value
 from ..errors import ConfigError
 from ..graders.judging.structured import UnreadableOutput
-from ..tables import Row
+from ..tables.readers import Row, iter_rows
 from .cases import (
     PASS_SPELLINGS,
     RANKS_BY_WINNER,
@@ -33,7 +34,7 @@ from .labelled_table import (
     CASE_ID_NAMES,
     LabelledTable,
     cell,
-    read_filtered_rows,
+    filter_rows,
     to_text,
     without_repeats,
 )
@@ -75,7 +76,7 @@ def read_verdicts(
     None: do not check). `beside_labels`: the outputs are in the file of the labels, where identical
     rows count once and are no repeats of the judge.
     """
-    rows, bad, missing = read_filtered_rows(path, columns)
+    rows, bad, missing = filter_rows(partial(iter_rows, path), columns)
     rows = without_repeats(rows) if beside_labels else rows
     table = LabelledTable(columns, rows)
     if unknown_filters := [

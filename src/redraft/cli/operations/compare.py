@@ -19,7 +19,7 @@ from rich.table import Table
 from ...base.sync import run_sync
 from ...comparison import ComparisonReport, compare
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
-from ...comparison.labels import NOT_RANDOM, read_sampled_cases
+from ...comparison.labels import NOT_RANDOM
 from ...comparison.report import DEFAULT_MARGIN, format_interval, format_signed
 from ...errors import ConfigError
 from ...graders import must
@@ -29,6 +29,7 @@ from ...session.panel import needs_judge
 from ...settings import ValidationSettings, settings_for
 from ...validation.differences import PairedDifference
 from ...validation.grader_comparison import compare_graders
+from ...validation.labelled import random_cases, read_cases
 from ..errors import OK, UNDECIDED, WORSE
 from ..grader_code import load_grader
 from ..output import check_writable, notice, warning
@@ -242,9 +243,9 @@ async def _compare_graders(a: CompareArguments) -> ComparisonReport:
     settings = settings_for("validate", build_settings(a))
     if len(a.labels) != 1:
         raise click.UsageError("--labels: graders are compared on one file of labels")
-    sampled = read_sampled_cases(a.labels[0], _label_columns(a.label_columns))
+    labelled = read_cases(a.labels[0], _label_columns(a.label_columns))
     found = await compare_graders(
-        replace(sampled.random_only, cases=sampled.random[: a.limit]),
+        replace(labelled, cases=random_cases([labelled])[0][: a.limit]),
         load_grader(a.a),
         load_grader(a.b),
         await find_judge(a.judge, a.model) or False,
@@ -254,7 +255,7 @@ async def _compare_graders(a: CompareArguments) -> ComparisonReport:
     )
     margin = DEFAULT_MARGIN if a.margin is None else a.margin
     forms = ("grader", "grader")
-    unused = {NOT_RANDOM: sampled.not_random} if sampled.not_random else {}
+    unused = {NOT_RANDOM: len(labelled.not_random)} if labelled.not_random else {}
     about: Any = {
         "score_name": found.measure,
         "margin": margin,
