@@ -15,8 +15,7 @@ from redraft.comparison.labels import NOT_RANDOM
 from redraft.errors import ConfigError
 from redraft.models import CallableModel
 from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
-from redraft.validation.label_file import read_labels
-from redraft.validation.label_formats import export_labels
+from redraft.validation.label_file import export_labels, read_labels
 from redraft.viewer.label_items import LabelQueue, two_runs_source
 from redraft.viewer.run_library import RunLibrary
 
