@@ -510,7 +510,8 @@ def _annotation(label: Label, kind: AnnotationKind) -> dict[str, Any]:
     """Return an annotation of Label Studio. A pairwise result names a side; a tie is a choice
     beside it.
     """
-    result = []
+    result: list[Any] = []
+    value: dict[str, Any]
     if label.value is not None:
         if kind == "score":
             type_, value = "rating", {"rating": _word(label.value, kind)}
