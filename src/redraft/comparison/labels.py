@@ -24,7 +24,7 @@ from ..validation.cases import (
     AmbiguousLabel,
     LabelledCase,
     is_missing,
-    is_pass,
+    is_read,
     parse_number,
     parse_pass,
 )
@@ -209,7 +209,7 @@ def _number(value: Any, where: str) -> float:
     try:
         return (
             parse_pass(value)
-            if isinstance(value, bool) or (isinstance(value, str) and is_pass(value))
+            if isinstance(value, bool) or (isinstance(value, str) and is_read(parse_pass, value))
             else parse_number(value)
         )
     except AmbiguousLabel as error:

@@ -413,10 +413,10 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
     return read
 
 
-def is_number(value: Any) -> bool:
-    """Return whether `parse_number` accepts a value."""
+def is_read(parse: Callable[[Any], object], value: Any) -> bool:
+    """Return whether one of these functions, such as `parse_number`, accepts a value."""
     try:
-        parse_number(value)
+        parse(value)
     except AmbiguousLabel:
         return False
     return True
@@ -434,19 +434,14 @@ def parse_pass(value: Any) -> float:
     """Return 1 for pass, 0 for fail. Raises AmbiguousLabel."""
     if isinstance(value, bool):
         return float(value)
-    number = parse_number(value) if is_number(value) else PASS_SPELLINGS.get(normalise_label(value))
+    number = (
+        parse_number(value)
+        if is_read(parse_number, value)
+        else PASS_SPELLINGS.get(normalise_label(value))
+    )
     if number not in {0.0, 1.0}:
         raise AmbiguousLabel(f"{format_value(value, 80)} means neither pass nor fail")
     return number
-
-
-def is_pass(value: Any) -> bool:
-    """Return whether `parse_pass` accepts a value."""
-    try:
-        parse_pass(value)
-    except AmbiguousLabel:
-        return False
-    return True
 
 
 def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
@@ -457,7 +452,7 @@ def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
     """
     if isinstance(value, bool):
         raise AmbiguousLabel(f"{value!r} does not say which response is better")
-    if not is_number(value):
+    if not is_read(parse_number, value):
         if (spelling := normalise_label(value)) in PAIR_SPELLINGS:
             return tuple(PAIR_SPELLINGS[spelling])
         raise AmbiguousLabel(f"{format_value(value, 80)} does not say which response is better")
@@ -474,7 +469,7 @@ def counts_from_zero(values: Iterable[Any]) -> bool:
     """Return whether a column of preferences holds 0 but not 2, so that 0 may be the first response
     or a tie.
     """
-    numbers = {parse_number(v) for v in values if is_number(v)}
+    numbers = {parse_number(v) for v in values if is_read(parse_number, v)}
     return 0.0 in numbers and 2.0 not in numbers
 
 

@@ -39,7 +39,7 @@ from .cases import (
     as_rating,
     counts_from_zero,
     is_missing,
-    is_pass,
+    is_read,
     letter_scores,
     majority_rating,
     parse_number,
@@ -607,7 +607,7 @@ def _single_schema(
         return parse_pass(value) if number is None else number
 
     def is_passing(value: Any) -> bool:
-        return is_pass(value) or to_text(value).strip().casefold() in passing
+        return is_read(parse_pass, value) or to_text(value).strip().casefold() in passing
 
     def mean(ratings: Sequence[float]) -> float:
         return sum(ratings) / len(ratings)
