@@ -15,8 +15,7 @@ from redraft.comparison.labels import NOT_RANDOM
 from redraft.errors import ConfigError
 from redraft.models import CallableModel
 from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
-from redraft.validation.label_file import read_labels
-from redraft.validation.label_formats import export_labels
+from redraft.validation.label_file import export_labels, read_labels
 from redraft.viewer.label_items import LabelQueue, two_runs_source
 from redraft.viewer.run_library import RunLibrary
 
@@ -386,3 +385,17 @@ def test_from_batches_to_a_verdict(tmp_path, monkeypatch, capsys, form):
     assert "and 0 for 20 rows with equal answers" in printed
     assert "9 labels of rows that were not drawn at random" in printed
     assert main(["gate", "a.jsonl", "b.jsonl", "--labels", "people.jsonl"]) == 4
+
+
+@pytest.mark.parametrize("ids", [{}, {"id": "same"}, {"id": None}], ids=["none", "equal", "null"])
+def test_rows_of_labels_without_an_id_of_their_own_say_how_they_were_drawn(ids):
+    """As where the two answers of one task have its ID, or files without IDs are joined."""
+    a = [{"id": n, "prompt": f"T{n}", "response": f"A{n}", "score": 0.5} for n in range(9)]
+    b = [{**row, "response": f"B{n}", "score": 0.6} for n, row in enumerate(a)]
+    labels = [
+        {"prompt": f"T{n}", "response": f"{side}{n}", "ratings": [n % 2], "sample": sample, **ids}
+        for n, sample in enumerate(["random"] * 6 + ["chosen"] * 2)
+        for side in "AB"
+    ]
+    report = compare_sync(a, b, labels=labels)
+    assert report.unused_labels[NOT_RANDOM] == 4

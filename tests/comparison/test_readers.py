@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import redraft
 from places import changed_at
-from redraft.comparison import foreign_results, read_results, readers, results
+from redraft.comparison import read_results, readers, results
 from redraft.errors import ConfigError
 from redraft.protocols import Reply
 
@@ -444,17 +444,17 @@ def test_any_document_is_read_or_refused(given_document, change):
     document, part, score, count = given_document
     if change:
         document = changed_at(document, *change)
-    choice = foreign_results.ResultChoice("file", part, score)
+    choice = readers.ResultChoice("file", part, score)
     if isinstance(document, list):  # the rows of a table
         document = {"results": document}
-    found = [check(form, document, choice) for form in foreign_results.FORMS]
+    found = [check(*form, document, choice) for form in readers.FORMS]
     assert change or sorted(found)[-2:] == [0, count]
 
 
-def check(form, document, choice):
+def check(fits, read, document, choice):
     """Check what one form reads of a document; return how many rows that are."""
     try:
-        found = form.read(document, choice).rows if form.matches(document) else ()
+        found = read(document, choice).rows if fits(document) else ()
     except ConfigError:
         return 0
     assert all(row.score is None or -1e308 <= row.score <= 1e308 for row in found)

@@ -16,14 +16,16 @@ from places import changed_at
 from redraft.errors import ConfigError, StoreError
 from redraft.validation import read_cases
 from redraft.validation.label_file import (
+    LABEL_FORMATS,
     Label,
     LabelFile,
     LabelItem,
     LabelQuestion,
+    export_labels,
+    import_labels,
     is_label_file,
     read_labels,
 )
-from redraft.validation.label_formats import LABEL_FORMATS, export_labels, import_labels
 
 TEXT = st.text(max_size=20)
 KINDS = st.sampled_from(
@@ -452,3 +454,47 @@ def test_rows_without_an_id_are_different_items():
     twice = text.replace('{"response"', '{"id": 7, "response"')
     with pytest.raises(ConfigError, match="two different items have the ID '7'"):
         import_labels(twice, "jsonl", LabelQuestion("pass"))
+
+
+ANSWERS = [  # what a tool says, and what it means in each kind of question
+    ("first", {"pair": 1.0}),
+    ("left", {"pair": 1.0}),
+    ("right", {"pair": 2.0}),
+    ("tie", {"pair": 0.0}),
+    ("good", {"pass": 1.0}),
+    ("bad", {"pass": 0.0}),
+    ("chosen", {}),
+    (1, {"pair": 1.0, "pass": 1.0, "score": 1.0}),
+    (5, {"score": 5.0}),
+    (True, {}),
+]
+
+
+@pytest.mark.parametrize("kind", ["pair", "pass", "score"])
+@pytest.mark.parametrize(("said", "meanings"), ANSWERS)
+def test_a_word_is_a_label_of_its_own_kind_of_question_alone(kind, said, meanings):
+    """In every format; the error names the item, the word and what is allowed."""
+    texts = {"response_a": "a", "response_b": "b"} if kind == "pair" else {"response": "a"}
+    is_word = isinstance(said, str)
+    result = {"value": {"choices": [said]} if is_word else {"rating": said}}
+    texts_by_format = {
+        "jsonl": json.dumps({"id": "x", **texts, "ratings": [said]}),
+        "argilla": json.dumps(
+            [{"id": "x", "fields": texts, "responses": {"q": [{"value": said}]}}]
+        ),
+        "label-studio": json.dumps(
+            [{"data": {"id": "x", **texts}, "annotations": [{"result": [result]}]}]
+        ),
+    }
+    for format, text in texts_by_format.items():
+        if format == "label-studio" and said is True:
+            continue
+        if kind in meanings:
+            (label,) = import_labels(text, format, LabelQuestion(kind)).labels.values()
+            assert label.value == meanings[kind]
+        else:
+            allowed = (
+                "1, 2, 3, 4, 5" if kind == "score" else "first.*tie" if kind == "pair" else "good"
+            )
+            with pytest.raises(ConfigError, match=f"item 'x': a label cannot be .*{allowed}"):
+                import_labels(text, format, LabelQuestion(kind))

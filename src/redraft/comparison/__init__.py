@@ -7,7 +7,7 @@ name is loaded when it is first used.
 
 - `api.py`: `compare`, `compare_sync`; `report.py`: the report and its verdicts; `estimates.py`:
   what is in it; `ci_reports.py`: the same for continuous integration.
-- `readers.py`, `foreign_results.py`: results in files; `results.py`: how rows are paired;
+- `readers.py`: results in files, also of other programs; `results.py`: how rows are paired;
   `labels.py`: labels of people.
 - `variants.py`: runs models and prompts, or grades answers anew.
 

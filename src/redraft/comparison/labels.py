@@ -8,9 +8,8 @@ of other texts are counted as unused, so that old labels never stand for new ans
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeAlias
@@ -18,27 +17,28 @@ from typing import Any, Literal, TypeAlias
 from ..base import checks
 from ..errors import ConfigError
 from ..tables.columns import SampleColumns
-from ..tables.readers import BadRow, OnError, Row
+from ..tables.readers import BadRow, Row, reject_bad_rows
 from ..tables.row_values import MISSING, value_at
 from ..tables.sources import Source
 from ..validation.cases import (
     AmbiguousLabel,
     LabelledCase,
     is_missing,
-    is_pass,
+    is_read,
     parse_number,
     parse_pass,
 )
 from ..validation.labelled import (
     LabelledCases,
     cases_of_source,
-    is_label_row,
     labelled_source,
+    random_cases,
 )
 from .readers import ID_NAMES
 from .results import ResultPair, hash_task
 
 LabelUnit: TypeAlias = Literal["score", "preference"]
+Ends: TypeAlias = tuple[float, float]  # the lowest and the highest label of a scale
 BOTH_LABELS = ("label_a", "label_b")
 TOLERANCE = 1e-9  # of sums of shares
 
@@ -67,31 +67,6 @@ class PairLabels:
     partial: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class SampledCases:
-    """Labelled cases, and those of them that may count in an estimate of all rows.
-
-    Labels of `redraft label` say which rows were drawn at random. The others were chosen because
-    their labels teach most, so that they are not like all rows. Labels of any other origin are
-    taken to be of a random sample.
-    """
-
-    labelled: LabelledCases
-    random: tuple[LabelledCase, ...]
-
-    @property
-    def not_random(self) -> int:
-        """The number of labels of rows that were not drawn at random."""
-        return len(self.labelled.cases) - len(self.random)
-
-    @property
-    def random_only(self) -> LabelledCases:
-        """The cases of rows that were drawn at random. Raises ConfigError if there is none."""
-        if not self.random:
-            raise _no_random_rows(self.not_random)
-        return replace(self.labelled, cases=self.random)
-
-
 NOT_RANDOM = "of rows that were not drawn at random"
 OF_OTHERS = "of other answers"
 UNREADABLE = "unreadable"
@@ -102,7 +77,7 @@ def read_labels(
     pairs: Sequence[ResultPair],
     *,
     columns: Mapping[str, str] | None = None,
-    scale: tuple[float, float] | None = None,
+    scale: Ends | None = None,
 ) -> PairLabels:
     """Return the labels of pairs of answers.
 
@@ -126,120 +101,73 @@ def read_labels(
         and bool(source)
         and all(isinstance(each, str | Path) for each in source)
     )
-    sources = [
-        each if isinstance(each, LabelledCases) else _read_once(labelled_source(each))
-        for each in (source if several else [source])
-    ]
-    if not columns and len(sources) == 1 and isinstance(sources[0], Source):
-        rows = [row.values for row in sources[0].rows(_ignore)]
-        if SampleColumns(rows).has(BOTH_LABELS[0]):
-            return _column_labels(rows, pairs, _Scale(scale))
-    files = [read_sampled_cases(each, columns, keep_undecided=True) for each in sources]
-    kinds = {file.labelled.kind for file in files}
+    files = []
+    for each in source if several else [source]:
+        if isinstance(each, LabelledCases):  # all of them count
+            files.append(replace(each, not_random=frozenset()))
+            continue
+        read = _read_once(labelled_source(each))
+        rows = [row.values for row in read.rows(_ignore)]
+        if not (columns or (several and len(source) > 1)) and SampleColumns(rows).has(
+            BOTH_LABELS[0]
+        ):
+            return _column_labels(rows, pairs, scale)
+        files.append(cases_of_source(read, columns or {}, keep_undecided=True))
+    kinds = {file.kind for file in files}
     if len(kinds) > 1 or "ranking" in kinds:
         named = " and ".join(sorted(kinds))
         raise ConfigError(
             f"labels of kind {named} cannot be compared; give pairs, or a label for each answer"
         )
     labels = _representative_labels(files, _TextLabels(pairs), scale)
-    unreadable = sum(len(file.labelled.skipped_rows) for file in files)
+    unreadable = sum(len(file.skipped_rows) for file in files)
     return replace(labels, unused={**labels.unused, UNREADABLE: unreadable})
 
 
 def _representative_labels(
-    files: Sequence[SampledCases], texts: _TextLabels, scale: tuple[float, float] | None
+    files: Sequence[LabelledCases], texts: _TextLabels, scale: Ends | None
 ) -> PairLabels:
     """Return the labels of rows that were drawn at random; all labels if every pair has one."""
 
-    def collect(chosen: Callable[[SampledCases], Iterable[LabelledCase]]) -> PairLabels:
+    def collect(cases: Iterable[Sequence[LabelledCase]]) -> PairLabels:
+        scaled = zip(files, cases, strict=True)
         return texts.collect(
-            [
-                (case, _Scale(scale or file.labelled.label_scale))
-                for file in files
-                for case in chosen(file)
-            ]
+            [(case, scale or file.label_scale) for file, some in scaled for case in some]
         )
 
-    labels, not_random = (
-        collect(lambda file: file.labelled.cases),
-        sum(file.not_random for file in files),
-    )
+    labels = collect(file.cases for file in files)
+    not_random = sum(len(file.not_random) for file in files)
     if not not_random or texts.are_complete(labels):
         return labels
-    if not any(file.random for file in files):
-        raise _no_random_rows(not_random)
-    labels = collect(lambda file: file.random)
+    labels = collect(random_cases(files))
     return replace(labels, unused={**labels.unused, NOT_RANDOM: not_random})
-
-
-def _no_random_rows(labelled: int) -> ConfigError:
-    return ConfigError(
-        f"labels: none of the {labelled} labelled rows was drawn at random; if they are a random "
-        "sample of all rows, say so: label column where:sample=imported"
-    )
-
-
-def read_sampled_cases(
-    source: Any, columns: Mapping[str, str] | None = None, *, keep_undecided: bool = False
-) -> SampledCases:
-    """Return labelled cases, and those that represent all rows. `source` and `columns` are as in
-    `validate`.
-
-    With `keep_undecided`, rows on which people disagree without a most frequent rating are ties,
-    else left out. Raises ConfigError.
-    """
-    if isinstance(source, LabelledCases):
-        return SampledCases(source, source.cases)
-    read, named = _read_once(labelled_source(source)), dict(columns or {})
-    labelled = cases_of_source(read, named, keep_undecided=keep_undecided)
-    if "where:sample" in named:
-        return SampledCases(labelled, labelled.cases)
-    samples = {
-        str(row.values.get("id")): row.values["sample"]
-        for row in read.rows(_ignore)
-        if is_label_row(row.values)
-    }
-    is_random = [not samples or samples.get(case.id) == "random" for case in labelled.cases]
-    return SampledCases(labelled, tuple(compress(labelled.cases, is_random)))
 
 
 def _read_once(source: Source) -> Source:
     """Return a source that has been read, so that reading it again takes no time."""
-    bad: list[BadRow] = []
-    rows = list(source.rows(bad.append))
-
-    def read(on_error: OnError) -> Iterator[Row]:
-        if on_error:
-            for each in bad:
-                on_error(each)
-        return iter(rows)
-
-    return replace(source, read=read)
+    items: list[Row | BadRow] = []
+    for row in source.rows(items.append):
+        items.append(row)  # noqa: PERF402  (`items.append` is called with the others meanwhile)
+    return replace(source, read=lambda on_error: reject_bad_rows(iter(items), on_error))
 
 
 def _ignore(bad: BadRow) -> None:
     """Leave out a row that cannot be read; reading the cases counts it."""
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Brings labels to the range from 0 to 1."""
-
-    ends: tuple[float, float] | None
-
-    def unit_label(self, value: float, where: str) -> float:
-        low, high = self.ends or (0.0, 1.0)
-        if not low <= value <= high:
-            hint = "" if self.ends else "; give the scale, such as 1-5"
-            raise ConfigError(
-                f"labels: {where} has the label {value:g}, which is not from {low:g} to "
-                f"{high:g}{hint}"
-            )
-        return (value - low) / (high - low)
+def _unit_label(value: float, ends: Ends | None, where: str) -> float:
+    """Return a label in the range from 0 to 1. Raises ConfigError if it is outside its scale."""
+    low, high = ends or (0.0, 1.0)
+    if not low <= value <= high:
+        hint = "" if ends else "; give the scale, such as 1-5"
+        raise ConfigError(
+            f"labels: {where} has the label {value:g}, which is not from {low:g} to {high:g}{hint}"
+        )
+    return (value - low) / (high - low)
 
 
 def _column_labels(
-    rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair], scale: _Scale
+    rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair], scale: Ends | None
 ) -> PairLabels:
     """Return the labels of rows with the columns `label_a` and `label_b`."""
     table = list(rows)
@@ -262,7 +190,7 @@ def _column_labels(
             unused += 1
             continue
         where = f"row {checks.format_value(value_at(values, id), 80)}"
-        a, b = (scale.unit_label(_number(value, where), where) for value in both)
+        a, b = (_unit_label(_number(value, where), scale, where) for value in both)
         found[key].append(b - a)
         levels[key].append(a)
     if not found:
@@ -281,7 +209,7 @@ def _number(value: Any, where: str) -> float:
     try:
         return (
             parse_pass(value)
-            if isinstance(value, bool) or (isinstance(value, str) and is_pass(value))
+            if isinstance(value, bool) or (isinstance(value, str) and is_read(parse_pass, value))
             else parse_number(value)
         )
     except AmbiguousLabel as error:
@@ -319,7 +247,7 @@ class _TextLabels:
             pair.key in labels.differences for pair in differing or self.pairs
         )
 
-    def collect(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
+    def collect(self, cases: Sequence[tuple[LabelledCase, Ends | None]]) -> PairLabels:
         """Return the labels of the pairs; an answer is found by the ID or the prompt of its case,
         or by its text alone.
         """
@@ -337,7 +265,7 @@ class _TextLabels:
             )
         return labels
 
-    def _levels(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
+    def _levels(self, cases: Sequence[tuple[LabelledCase, Ends | None]]) -> PairLabels:
         """Return the labels of single answers. Those that both runs have equally often cancel, and
         need none.
         """
@@ -350,8 +278,8 @@ class _TextLabels:
             used += bool(keys)
             for key in keys:
                 given[key][text].append(
-                    scale.unit_label(
-                        float(case.label or 0.0), f"case {checks.format_value(case.id, 80)}"
+                    _unit_label(
+                        float(case.label or 0.0), scale, f"case {checks.format_value(case.id, 80)}"
                     )
                 )
         differences, levels, partial = {}, {}, set()
@@ -377,7 +305,7 @@ class _TextLabels:
             "score", differences, used, {OF_OTHERS: len(cases) - used}, levels, frozenset(partial)
         )
 
-    def _preferences(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
+    def _preferences(self, cases: Sequence[tuple[LabelledCase, Ends | None]]) -> PairLabels:
         """Return the labels of pairs of answers. Each answer of A meets each one of B; equal ones
         are a tie, and need no label.
         """

@@ -22,7 +22,7 @@ from ..base.text import pluralize
 from ..errors import ConfigError
 from ..loop.task import Task
 from ..tables.row_values import has_value, value_at
-from ..validation.cases import is_number
+from ..validation.cases import is_read, parse_number
 
 PairedBy: TypeAlias = Literal["id", "task"]
 MAX_RESULTS = 1_000_000  # rows of one run
@@ -389,7 +389,11 @@ def check_scales(a: RunResults, b: RunResults) -> None:
             if outside is not None and row.score is not None
         )
         share = next(
-            (value for value in values if isinstance(value, bool | str) and not is_number(value)),
+            (
+                value
+                for value in values
+                if isinstance(value, bool | str) and not is_read(parse_number, value)
+            ),
             None,
         )
         if share is not None:

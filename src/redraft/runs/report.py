@@ -441,7 +441,8 @@ def _saved_line(priors: RunPriors) -> str:
             f"not those of {pluralize(rows, 'row')} now: redraft priors"
         )
     return (
-        f"priors fitted to {pluralize(rows, 'row')} are saved for runs with learned priors: redraft priors"
+        f"priors fitted to {pluralize(rows, 'row')} are saved for runs with learned priors: "
+        "redraft priors"
         if tasks
         else ""
     )

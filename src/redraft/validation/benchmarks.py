@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from math import comb, tanh
 from typing import Any, NamedTuple
 
 from ..base.checks import format_value
 from ..loop.task import Message, Task
-from ..tables.cells import load_cell
-from ..tables.row_values import read_message
+from ..tables.row_values import as_list, read_message
 from .cases import (
     FIRST_BETTER,
     AmbiguousLabel,
@@ -169,39 +169,59 @@ def response_values(row: CaseVerdicts) -> list[float] | None:
 # ---- reading rows
 
 
-def _text(values: Mapping[str, Any], key: str) -> str:
-    if not isinstance(value := values.get(key), str):
-        raise AmbiguousLabel(f"{key!r} must be text, got {format_value(value, 80)}")
-    return value
+class RowColumns(NamedTuple):
+    """The columns of a benchmark's rows. `lists`: the responses are lists, also in a text."""
+
+    prompt: str
+    better: str
+    worse: str
+    group: str
+    id: str
+    lists: bool = False
 
 
-def _list(value: Any) -> list[Any] | None:
-    """Return a list, also from a text (see `load_cell`); None for anything else."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = load_cell(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, list) else None
+def _read_row(columns: RowColumns, values: Mapping[str, Any]) -> BenchmarkRow:
+    """Return the content of a row that has the shape of its benchmark. Raises AmbiguousLabel, or
+    ValueError for invalid messages.
+    """
+    better, worse = (
+        [_answer(item) for item in (_list(value) if columns.lists else []) or [value]]
+        for value in (values[columns.better], values[columns.worse])
+    )
+    group, id = values.get(columns.group), values.get(columns.id)
+    return BenchmarkRow(
+        _prompt(values, columns.prompt),
+        better,
+        worse,
+        group if isinstance(group, str) else "",
+        "" if is_missing(id) else str(id),
+    )
 
 
-def _texts(values: Mapping[str, Any], key: str) -> list[str]:
-    texts = _list(values.get(key))
-    if not texts or not _are_texts(texts):
-        raise AmbiguousLabel(
-            f"{key!r} must be a list of texts, got {format_value(values.get(key), 80)}"
-        )
-    return texts
-
-
-def _id(values: Mapping[str, Any], key: str) -> str:
-    return "" if is_missing(values.get(key)) else str(values[key])
+def _list(value: Any) -> list[Any]:
+    """Return a list, also from a text that begins as one; [] for anything else, as a question."""
+    may_be_list = not isinstance(value, str) or value.lstrip().startswith("[")
+    return as_list(value) if may_be_list else []
 
 
 def _prompt(values: Mapping[str, Any], key: str) -> str | list[Message]:
     """Return the task: a text, or the messages of a conversation."""
-    messages = _list(values.get(key))
-    return [read_message(message, key) for message in messages] if messages else _text(values, key)
+    value = values.get(key)
+    if messages := _list(value):
+        return [read_message(message, key) for message in messages]
+    if not isinstance(value, str):
+        raise AmbiguousLabel(f"{key!r} must be text, got {format_value(value, 80)}")
+    return value
+
+
+def _answer(value: Any) -> str:
+    """Return a response: a text, or an object with "answer"."""
+    text = value.get("answer") if isinstance(value, Mapping) else value
+    if not isinstance(text, str):
+        raise AmbiguousLabel(
+            f"a response must be an object with the text 'answer', got {format_value(value, 80)}"
+        )
+    return text
 
 
 def _has_text_lists(values: Mapping[str, Any], *keys: str) -> bool:
@@ -214,15 +234,6 @@ def _are_texts(items: Iterable[Any]) -> bool:
 
 def _has_texts(values: Mapping[str, Any], *keys: str) -> bool:
     return all(isinstance(values.get(key), str) for key in keys)
-
-
-def _answer(value: Any) -> str:
-    """Return the text of an RMB response, an object with "answer"."""
-    if not isinstance(value, Mapping) or not isinstance(value.get("answer"), str):
-        raise AmbiguousLabel(
-            f"a response must be an object with the text 'answer', got {format_value(value, 80)}"
-        )
-    return str(value["answer"])
 
 
 # ---- outcomes
@@ -308,13 +319,6 @@ def _fits_reward_bench(values: Mapping[str, Any]) -> bool:
     return texts and isinstance(subset, str) and subset in SECTION_OF_SUBSET
 
 
-def _read_reward_bench(values: Mapping[str, Any]) -> BenchmarkRow:
-    chosen, rejected = _text(values, "chosen"), _text(values, "rejected")
-    return BenchmarkRow(
-        _prompt(values, "prompt"), [chosen], [rejected], _text(values, "subset"), _id(values, "id")
-    )
-
-
 def _reward_bench_section(outcomes: Sequence[RowOutcome]) -> float | None:
     """Return the mean of the subsets' accuracies, weighted as published."""
     by_subset = grouped((outcome.group, outcome.value) for outcome in outcomes)
@@ -349,16 +353,15 @@ def _fits_reward_bench_2(values: Mapping[str, Any]) -> bool:
 
 
 def _read_reward_bench_2(values: Mapping[str, Any]) -> BenchmarkRow:
-    chosen, rejected, subset = (
-        _texts(values, "chosen"),
-        _texts(values, "rejected"),
-        _text(values, "subset"),
-    )
-    if subset.casefold() != "ties" and len(chosen) != 1:
+    row = _read_row(REWARD_BENCH_2_COLUMNS, values)
+    if row.group.casefold() != "ties" and len(row.better) != 1:
         raise AmbiguousLabel(
-            f"a row of subset {subset!r} has one chosen response, got {len(chosen)}"
+            f"a row of subset {row.group!r} has one chosen response, got {len(row.better)}"
         )
-    return BenchmarkRow(_prompt(values, "prompt"), chosen, rejected, subset, _id(values, "id"))
+    return row
+
+
+REWARD_BENCH_2_COLUMNS = RowColumns("prompt", "chosen", "rejected", "subset", "id", lists=True)
 
 
 def _reward_bench_2_outcome(row: CaseVerdicts, values: Sequence[float] | None) -> RowOutcome:
@@ -421,41 +424,26 @@ def _fits_rmb_pairs(values: Mapping[str, Any]) -> bool:
     )
 
 
-def _read_rmb_pair(values: Mapping[str, Any]) -> BenchmarkRow:
-    better, worse = [_answer(values.get("chosen"))], [_answer(values.get("reject"))]
-    prompt = _rmb_conversation(values)
-    return BenchmarkRow(prompt, better, worse, _rmb_group(values), _id(values, "pair_uid"))
-
-
 def _fits_rmb_best_of_n(values: Mapping[str, Any]) -> bool:
     lists = all(_list(values.get(key)) for key in ("loser_list", "conversation_input"))
     return isinstance(values.get("bon_best"), Mapping) and lists
 
 
-def _read_rmb_best_of_n(values: Mapping[str, Any]) -> BenchmarkRow:
-    worse = [_answer(loser) for loser in _list(values.get("loser_list")) or ()]
-    prompt = _rmb_conversation(values)
-    return BenchmarkRow(
-        prompt, [_answer(values.get("bon_best"))], worse, _rmb_group(values), _id(values, "bon_uid")
-    )
-
-
-def _rmb_conversation(values: Mapping[str, Any]) -> str | list[Message]:
-    """Return the conversation, without the language that RMB adds to each message."""
-    prompt = _prompt(values, "conversation_input")
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else [{"role": m["role"], "content": m["content"]} for m in prompt]
-    )
-
-
-def _rmb_group(values: Mapping[str, Any]) -> str:
-    """Return "Helpfulness/Chat/Discussion" of the path
-    "Pairwise_set/Helpfulness/Chat/Discussion".
+def _read_rmb(columns: RowColumns, values: Mapping[str, Any]) -> BenchmarkRow:
+    """Return the content of a row, without the language that RMB adds to each message; its group is
+    "Helpfulness/Chat/Discussion" of the path "Pairwise_set/Helpfulness/Chat/Discussion".
     """
-    path = values.get("category_path")
-    return path.partition("/")[2] if isinstance(path, str) else ""
+    row = _read_row(columns, values)
+    prompt = row.prompt
+    if not isinstance(prompt, str):
+        prompt = [{"role": m["role"], "content": m["content"]} for m in prompt]
+    return row._replace(prompt=prompt, group=row.group.partition("/")[2])
+
+
+RMB_PAIR_COLUMNS = RowColumns("conversation_input", "chosen", "reject", "category_path", "pair_uid")
+RMB_BEST_OF_N_COLUMNS = RowColumns(
+    "conversation_input", "bon_best", "loser_list", "category_path", "bon_uid", lists=True
+)
 
 
 def _rmb_goal(group: str) -> str:
@@ -467,15 +455,8 @@ def _rmb_goal(group: str) -> str:
 
 def _fits_rm_bench(values: Mapping[str, Any]) -> bool:
     lists = [_list(values.get(key)) for key in ("chosen", "rejected")]
-    return all(
-        item is not None and len(item) == 3 and _are_texts(item) for item in lists
-    ) and _has_texts(values, "prompt", "domain")
-
-
-def _read_rm_bench(values: Mapping[str, Any]) -> BenchmarkRow:
-    chosen, rejected = _texts(values, "chosen"), _texts(values, "rejected")
-    return BenchmarkRow(
-        _prompt(values, "prompt"), chosen, rejected, _text(values, "domain"), _id(values, "id")
+    return all(len(items) == 3 and _are_texts(items) for items in lists) and _has_texts(
+        values, "prompt", "domain"
     )
 
 
@@ -525,11 +506,10 @@ def _fits_judge_bench(values: Mapping[str, Any]) -> bool:
 
 
 def _read_judge_bench(values: Mapping[str, Any]) -> BenchmarkRow:
-    responses = [_text(values, "response_A"), _text(values, "response_B")]
-    ranks = parse_preference(values.get("label"))
-    better, worse = responses if ranks == FIRST_BETTER else responses[::-1]
-    group, id = _text(values, "source"), _id(values, "pair_id")
-    return BenchmarkRow(_prompt(values, "question"), [better], [worse], group, id, ranks)
+    ranks = parse_preference(values["label"])
+    better, worse = ("A", "B") if ranks == FIRST_BETTER else ("B", "A")
+    columns = RowColumns("question", f"response_{better}", f"response_{worse}", "source", "pair_id")
+    return _read_row(columns, values)._replace(order=ranks)
 
 
 def _judge_bench_section(group: str) -> str:
@@ -552,7 +532,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         "mean of the domains; each is the mean of hard, normal and easy comparisons of 3 chosen "
         "and 3 rejected responses",
         _fits_rm_bench,
-        _read_rm_bench,
+        partial(_read_row, RowColumns("prompt", "chosen", "rejected", "domain", "id", lists=True)),
         _rm_bench_outcome,
         _rm_bench_section,
         _rm_bench_domain,
@@ -575,7 +555,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         "pair",
         "mean of the sections; each is the mean of its subsets, weighted as published",
         _fits_reward_bench,
-        _read_reward_bench,
+        partial(_read_row, RowColumns("prompt", "chosen", "rejected", "subset", "id")),
         _pair_outcome_with_ties,
         _reward_bench_section,
         SECTION_OF_SUBSET.__getitem__,
@@ -586,7 +566,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         "pair",
         "mean of the goals; the chosen response must be above the rejected one",
         _fits_rmb_pairs,
-        _read_rmb_pair,
+        partial(_read_rmb, RMB_PAIR_COLUMNS),
         _pair_outcome,
         _mean_value,
         _rmb_goal,
@@ -597,7 +577,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         "ranking",
         "mean of the goals; the best response must be above all others",
         _fits_rmb_best_of_n,
-        _read_rmb_best_of_n,
+        partial(_read_rmb, RMB_BEST_OF_N_COLUMNS),
         _best_of_n_outcome,
         _mean_value,
         _rmb_goal,

@@ -251,14 +251,6 @@ class AmbiguousLabel(ValueError):
     """A label without a clear meaning; the message says why."""
 
 
-class NoMajority(AmbiguousLabel):
-    """The raters of a row disagree, and no rating is the most frequent."""
-
-    def __init__(self, ratings: tuple[float | None, ...]) -> None:
-        super().__init__("no rating is the most frequent")
-        self.ratings = ratings
-
-
 def _meaning_by_spelling(meanings: Mapping[Any, str]) -> dict[str, Any]:
     return {word: meaning for meaning, words in meanings.items() for word in words.split()}
 
@@ -421,10 +413,10 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
     return read
 
 
-def is_number(value: Any) -> bool:
-    """Return whether `parse_number` accepts a value."""
+def is_read(parse: Callable[[Any], object], value: Any) -> bool:
+    """Return whether one of these functions, such as `parse_number`, accepts a value."""
     try:
-        parse_number(value)
+        parse(value)
     except AmbiguousLabel:
         return False
     return True
@@ -442,19 +434,14 @@ def parse_pass(value: Any) -> float:
     """Return 1 for pass, 0 for fail. Raises AmbiguousLabel."""
     if isinstance(value, bool):
         return float(value)
-    number = parse_number(value) if is_number(value) else PASS_SPELLINGS.get(normalise_label(value))
+    number = (
+        parse_number(value)
+        if is_read(parse_number, value)
+        else PASS_SPELLINGS.get(normalise_label(value))
+    )
     if number not in {0.0, 1.0}:
         raise AmbiguousLabel(f"{format_value(value, 80)} means neither pass nor fail")
     return number
-
-
-def is_pass(value: Any) -> bool:
-    """Return whether `parse_pass` accepts a value."""
-    try:
-        parse_pass(value)
-    except AmbiguousLabel:
-        return False
-    return True
 
 
 def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
@@ -465,7 +452,7 @@ def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
     """
     if isinstance(value, bool):
         raise AmbiguousLabel(f"{value!r} does not say which response is better")
-    if not is_number(value):
+    if not is_read(parse_number, value):
         if (spelling := normalise_label(value)) in PAIR_SPELLINGS:
             return tuple(PAIR_SPELLINGS[spelling])
         raise AmbiguousLabel(f"{format_value(value, 80)} does not say which response is better")
@@ -482,7 +469,7 @@ def counts_from_zero(values: Iterable[Any]) -> bool:
     """Return whether a column of preferences holds 0 but not 2, so that 0 may be the first response
     or a tie.
     """
-    numbers = {parse_number(v) for v in values if is_number(v)}
+    numbers = {parse_number(v) for v in values if is_read(parse_number, v)}
     return 0.0 in numbers and 2.0 not in numbers
 
 
@@ -491,16 +478,16 @@ def as_rating(ranks: Sequence[int]) -> float:
     return {FIRST_BETTER: 1.0, SECOND_BETTER: 2.0}.get((ranks[0], ranks[1]), 0.0)
 
 
-def majority_rating(ratings: Sequence[float | None]) -> float:
-    """Return the most frequent rating. Raises NoMajority if there is none, AmbiguousLabel without a
-    rating.
+def majority_rating(ratings: Sequence[float], undecided: float | None = None) -> float:
+    """Return the most frequent rating. If there is none it is `undecided`; raises AmbiguousLabel if
+    that is None.
     """
-    counts = Counter(r for r in ratings if r is not None).most_common(2)
-    if not counts:
-        raise AmbiguousLabel("no rater gave a label")
-    if len(counts) > 1 and counts[0][1] == counts[1][1]:
-        raise NoMajority(tuple(ratings))
-    return counts[0][0]
+    first, *others = Counter(ratings).most_common(2)
+    if not others or first[1] > others[0][1]:
+        return first[0]
+    if undecided is None:
+        raise AmbiguousLabel("no rating is the most frequent")
+    return undecided
 
 
 def zero_based_ranks(ranks: Sequence[Any], n: int) -> tuple[int, ...]:

@@ -4,21 +4,30 @@ The first line says what was asked; each item is written once, with its texts, b
 label. Taking a label back is a line, too. A line is written whole, and is on the disk before a
 label is confirmed: neither `kill -9` nor a power failure loses it. `read_cases` reads such a file
 as it is, with one rating for each annotator.
+
+`export_labels` and `import_labels` write and read the formats of other tools:
+
+- "jsonl": rows as `read_cases` reads them: `ratings` has one entry for each of the `raters`.
+- "label-studio": the JSON list of tasks with annotations that Label Studio imports and exports;
+  pairs are of type "pairwise", pass is "choices", scores are "rating".
+- "argilla": the JSON list of records that Argilla's `dataset.records.to_json` writes and
+  `from_json` reads.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from ..base import checks
 from ..base.documents import open_regular
+from ..base.jsontext import strict_loads
 from ..errors import ConfigError, StoreError, WrongFileError
 from ..loop.serialize import object_from_json, pack, unpack
 from ..storage.trace_file import LockedLineFile, read_bounded_lines
@@ -34,6 +43,24 @@ a scale.
 """
 KINDS: tuple[AnnotationKind, ...] = ("pair", "pass", "score")
 Sample: TypeAlias = Literal["random", "chosen", "imported"]
+PASS_WORDS = {1.0: "good", 0.0: "bad"}
+SIDES = {1.0: "left", 2.0: "right"}
+WORDS: Mapping[AnnotationKind, Mapping[str, float]] = {
+    "pair": {word: value for words in (PAIR_WORDS, SIDES) for value, word in words.items()},
+    "pass": {word: value for value, word in PASS_WORDS.items()},
+    "score": {},
+}
+"""What words mean in the formats of other tools, by the kind of the question."""
+RESPONSE_NAMES: Mapping[AnnotationKind, tuple[str, ...]] = {
+    "pair": ("response_a", "response_b"),
+    "pass": ("response",),
+    "score": ("response",),
+}
+CONTROL = "label"  # the name of the question in other tools
+MAX_ITEMS = 200_000
+MAX_BYTES = 2**28
+MAX_SECONDS = 86_400.0
+NOBODY = "unknown"  # the annotator of a label that names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +195,13 @@ class LabelSet:
 
     def _row(self, item: LabelItem, values: Sequence[float | None]) -> dict[str, Any]:
         is_pair = self.question.kind == "pair"
-        names = ("response_a", "response_b") if is_pair else ("response",)
         ratings = [
             PAIR_WORDS[value] if is_pair and value is not None else value for value in values
         ]
         row: dict[str, Any] = {
             "id": item.id,
             "prompt": item.prompt,
-            **dict(zip(names, item.responses, strict=True)),
+            **dict(zip(RESPONSE_NAMES[self.question.kind], item.responses, strict=True)),
             "ratings": ratings,
         }
         row |= {
@@ -401,3 +427,254 @@ def _check_label(question: LabelQuestion, label: Label) -> None:
     check_annotator(label.annotator)
     if label.value is not None and label.value not in question.values:
         raise checks.invalid_argument("value", f"one of {question.values} or None", label.value)
+
+
+# ---- formats of other tools: an entry is an item with what people judged
+
+
+class _Judgement(NamedTuple):
+    """What an entry says of one label, as it stands there."""
+
+    annotator: Any
+    value: Any
+    seconds: Any = None
+    at: Any = ""
+
+
+class _Entry(NamedTuple):
+    """An item in a format of another tool: its ID or None, its texts by the names of the columns,
+    and its labels.
+    """
+
+    id: Any
+    fields: Mapping[str, Any]
+    judgements: Iterable[_Judgement]
+
+
+def _fields(item: LabelItem, kind: AnnotationKind) -> dict[str, str]:
+    """Return the texts of an item by the names of the columns."""
+    texts = {"prompt": item.prompt} | dict(zip(RESPONSE_NAMES[kind], item.responses, strict=True))
+    return texts | {
+        name: text for name in ("context", "reference") if (text := getattr(item, name)) is not None
+    }
+
+
+def _item(id: str, fields: Mapping[str, Any], kind: AnnotationKind) -> LabelItem:
+    """Return the item that `_fields` describes. Raises ConfigError."""
+    names = RESPONSE_NAMES[kind]
+    texts = {name: fields.get(name) for name in ("prompt", *names, "context", "reference")}
+    if any(not isinstance(texts[name], str) for name in names):
+        raise ConfigError(f"item {id!r:.80} has no texts {', '.join(names)}")
+    if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
+        raise ConfigError(f"item {id!r:.80}: {wrong[0]} must be text")
+    return LabelItem(
+        id,
+        texts["prompt"] or "",
+        tuple(str(texts[name]) for name in names),
+        texts["context"],
+        texts["reference"],
+    )
+
+
+def _word(value: float, kind: AnnotationKind) -> str | int:
+    """Return a label as other tools name it."""
+    return int(value) if kind == "score" else {"pair": PAIR_WORDS, "pass": PASS_WORDS}[kind][value]
+
+
+def _to_jsonl(labels: LabelSet) -> str:
+    return "".join(f"{json.dumps({**row, 'raters': labels.annotators})}\n" for row in labels.rows())
+
+
+def _jsonl_entry(row: Mapping[str, Any]) -> _Entry:
+    ratings = _list(row.get("ratings", []))
+    raters = _list(row.get("raters", [f"rater {n}" for n in range(1, len(ratings) + 1)]))
+    both = zip(raters, ratings, strict=True)
+    return _Entry(
+        row.get("id"), row, (_Judgement(rater, value) for rater, value in both if value is not None)
+    )
+
+
+def _to_label_studio(labels: LabelSet) -> str:
+    kind = labels.question.kind
+    tasks = [
+        {
+            "data": {"id": item.id} | _fields(item, kind),
+            "annotations": [_annotation(label, kind) for label in own],
+        }
+        for item, own in labels.by_item()
+    ]
+    return json.dumps(tasks, indent=1) + "\n"
+
+
+def _annotation(label: Label, kind: AnnotationKind) -> dict[str, Any]:
+    """Return an annotation of Label Studio. A pairwise result names a side; a tie is a choice
+    beside it.
+    """
+    result: list[Any] = []
+    value: dict[str, Any]
+    if label.value is not None:
+        if kind == "score":
+            type_, value = "rating", {"rating": _word(label.value, kind)}
+        elif kind == "pair" and label.value:
+            type_, value = "pairwise", {"selected": SIDES[label.value]}
+        else:
+            type_, value = "choices", {"choices": [_word(label.value, kind)]}
+        target = ",".join(RESPONSE_NAMES[kind])
+        result = [{"from_name": CONTROL, "to_name": target, "type": type_, "value": value}]
+    annotation: dict[str, Any] = {
+        "result": result,
+        "was_cancelled": label.value is None,
+        "completed_by": {"email": label.annotator},
+    }
+    annotation |= {} if label.seconds is None else {"lead_time": label.seconds}
+    return annotation | ({"created_at": label.at} if label.at else {})
+
+
+def _label_studio_entry(task: Mapping[str, Any]) -> _Entry:
+    data = _object(task.get("data"))
+    annotations = map(_object, _list(task.get("annotations", [])))
+    return _Entry(data.get("id", task.get("id")), data, map(_annotation_judgement, annotations))
+
+
+def _annotation_judgement(annotation: Mapping[str, Any]) -> _Judgement:
+    who = annotation.get("completed_by")
+    name = who.get("email") or who.get("id") if isinstance(who, Mapping) else who
+    value = None if annotation.get("was_cancelled") else _result_value(annotation)
+    return _Judgement(name, value, annotation.get("lead_time"), annotation.get("created_at"))
+
+
+def _result_value(annotation: Mapping[str, Any]) -> Any:
+    """Return the number or the word of the first result; None if there is none."""
+    for each in _list(annotation.get("result", [])):
+        value = _object(_object(each).get("value", {}))
+        if "rating" in value:
+            return float(value["rating"])
+        word = value.get("selected") or next(iter(_list(value.get("choices", []))), None)
+        if word is not None:
+            return word
+    return None
+
+
+def _to_argilla(labels: LabelSet) -> str:
+    kind = labels.question.kind
+    records = []
+    for item, own in labels.by_item():
+        responses = [
+            {"value": _word(label.value, kind), "user_id": label.annotator}
+            for label in own
+            if label.value is not None
+        ]
+        if responses:
+            records.append({"id": item.id, "fields": _fields(item, kind), "metadata": {}, "suggestions": {},  # noqa: E501
+                            "responses": {CONTROL: responses}, "vectors": {}, "status": "completed"})  # fmt: skip  # noqa: E501
+    return json.dumps(records, indent=1) + "\n"
+
+
+def _argilla_entry(record: Mapping[str, Any]) -> _Entry:
+    by_question = _object(record.get("responses", {}))
+    responses = _list(by_question.get(CONTROL, next(iter(by_question.values()), [])))
+    judgements = (
+        _Judgement(each.get("user_id"), each.get("value")) for each in map(_object, responses)
+    )
+    return _Entry(record.get("id"), _object(record.get("fields")), judgements)
+
+
+class LabelFormat(NamedTuple):
+    """A format of other tools: its writer, and the reader of an entry."""
+
+    write: Callable[[LabelSet], str]
+    read_entry: Callable[[Mapping[str, Any]], _Entry]
+
+
+_FORMATS: Mapping[str, LabelFormat] = {
+    "jsonl": LabelFormat(_to_jsonl, _jsonl_entry),
+    "label-studio": LabelFormat(_to_label_studio, _label_studio_entry),
+    "argilla": LabelFormat(_to_argilla, _argilla_entry),
+}
+LABEL_FORMATS = tuple(_FORMATS)
+"""The names of the formats."""
+
+
+def _format_named(name: str) -> LabelFormat:
+    if name not in _FORMATS:
+        raise ConfigError(f"format={name!r}: there are {', '.join(_FORMATS)}")
+    return _FORMATS[name]
+
+
+def export_labels(labels: LabelSet, format: str) -> str:
+    """Return labels in a format of `LABEL_FORMATS`. Raises ConfigError for another one."""
+    return _format_named(format).write(labels)
+
+
+def import_labels(text: str, format: str, question: LabelQuestion) -> LabelSet:
+    """Return the labels in a text of one of `LABEL_FORMATS`. Raises ConfigError for what cannot be
+    understood.
+    """
+    found, read_entry = LabelSet(question), _format_named(format).read_entry
+    try:
+        for n, value in _entry_values(text, format):
+            entry = read_entry(_object(value))
+            item = _item(_id(entry.id, n), entry.fields, question.kind)
+            if found.items.setdefault(item.id, item) != item:
+                raise ConfigError(f"two different items have the ID {item.id!r:.80}")
+            if len(found.items) > MAX_ITEMS:
+                raise ConfigError(f"there are more than {MAX_ITEMS:,} items")
+            for judgement in entry.judgements:
+                found.add(_imported_label(item.id, judgement, question))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"these are no labels in the format {format}: {str(error)[:200]}"
+        ) from error
+    return found
+
+
+def _entry_values(text: str, format: str) -> Iterator[tuple[int, Any]]:
+    """Yield the entries in a text with their numbers: those of the lines, or of the list."""
+    if format != "jsonl":
+        yield from enumerate(_list(strict_loads(text)), 1)
+        return
+    # JSON may hold the other characters that `splitlines` splits at
+    for n, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield n, strict_loads(line)
+
+
+def _imported_label(item: str, judgement: _Judgement, question: LabelQuestion) -> Label:
+    annotator = NOBODY if judgement.annotator is None else str(judgement.annotator)
+    check_annotator(annotator)
+    words, value = WORDS[question.kind], judgement.value
+    number = words.get(value, value) if isinstance(value, str) else value
+    is_known = checks.is_number(number) and number in question.values
+    if number is not None and not is_known:
+        allowed = ", ".join((*words, *(f"{each:g}" for each in question.values)))
+        raise ConfigError(
+            f"item {item!r:.80}: a label cannot be {value!r:.80}; it is one of {allowed}"
+        )
+    seconds = judgement.seconds
+    took = seconds if checks.is_number(seconds) and 0 <= seconds <= MAX_SECONDS else None
+    return Label(
+        item,
+        annotator,
+        None if number is None else float(number),
+        seconds=None if took is None else float(took),
+        at=str(judgement.at or "")[:40],
+    )
+
+
+def _id(value: Any, n: int) -> str:
+    """Return an ID as text; that of item `n` without one is its number."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+        raise ConfigError(f"an ID must be text or a whole number, got {value!r:.80}")
+    return str(n if value is None else value)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"expected an object, got {value!r:.80}")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ConfigError(f"expected a list, got {value!r:.80}")
+    return value

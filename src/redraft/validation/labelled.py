@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -23,30 +22,22 @@ from ..loop.serialize import pack
 from ..loop.task import Message, Task
 from ..tables.columns import OTHER_PROMPT_NAMES, PROMPT_NAMES
 from ..tables.readers import BadRow, Row, iter_rows
-from ..tables.row_values import read_message, tests_at, tests_metadata
+from ..tables.row_values import read_message, tests_at, tests_metadata, text_at
 from ..tables.sources import Source, open_source
 from .benchmarks import Benchmark, benchmark_case, find_benchmark
-from .cases import (
-    EQUAL,
-    AmbiguousLabel,
-    LabelKind,
-    LabelledCase,
-    NoMajority,
-    is_missing,
-    with_clusters,
-)
+from .cases import AmbiguousLabel, LabelKind, LabelledCase, is_missing, with_clusters
 from .label_file import Sample, is_label_file, read_labels
-from .label_schema import LabelSchema, RowLabel, infer_schema
 from .labelled_table import (
     CASE_ID_NAMES,
     INPUT_ROLES,
     LABEL_ROLES,
     LabelledTable,
+    LabelSchema,
     cell,
     chat_cell,
     filter_rows,
+    infer_schema,
     list_cell,
-    text_cell,
     to_text,
     without_repeats,
 )
@@ -66,7 +57,8 @@ class LabelledCases:
     whose shape the rows have, or "". `label_scale`: the lowest and the highest number that people
     could give, if the rows are labels of `redraft label`. `repeated_rows`: how many rows were equal
     to another one, and do not count. `label_name`: the column of the labels, or "" if there is
-    none, or if what its values mean was stated.
+    none, or if what its values mean was stated. `not_random`: the IDs of cases that are not a
+    sample of all rows (see `random`).
     """
 
     cases: tuple[LabelledCase, ...]
@@ -82,6 +74,17 @@ class LabelledCases:
     label_scale: tuple[float, float] | None = None
     repeated_rows: int = 0
     label_name: str = ""
+    not_random: frozenset[str] = frozenset()
+
+    @property
+    def random(self) -> tuple[LabelledCase, ...]:
+        """The cases that may count in an estimate of all rows.
+
+        Labels of `redraft label` say which rows were drawn at random. The others were chosen
+        because their labels teach most, so that they are not like all rows. Labels of any other
+        origin are taken to be of a random sample.
+        """
+        return tuple(case for case in self.cases if case.id not in self.not_random)
 
     def with_lower_better(self, scale: tuple[float, float] | None = None) -> LabelledCases:
         """Return the cases with labels mirrored on their scale, so that higher is better; `scale`
@@ -105,7 +108,7 @@ class LabelledCases:
             )
             for case in self.cases
         )
-        return replace(self, cases=cases, scale=_label_range(cases))
+        return replace(self, cases=cases, scale=_label_range(self.kind, cases))
 
 
 def read_cases(
@@ -156,55 +159,35 @@ def cases_of_source(
     """
     read, skipped, ignored = filter_rows(source.rows, columns, limit)
     chosen = without_repeats(read)
-    repeated = len(read) - len(chosen)
-    table = LabelledTable(columns, chosen)
     if not chosen:
         raise ConfigError(
             f"{source.name!r} holds no row{' that fits' if columns else ''}{_first_errors(skipped)}"
         )
-    named_roles = [role for role in columns if not role.startswith("where:")]
-    if not named_roles and (benchmark := find_benchmark([row.values for row in chosen], kind)):
-        return replace(
-            _read_benchmark(benchmark, source, table, skipped, ignored), repeated_rows=repeated
-        )
-    schema = infer_schema(table, kind)
-    find = table.find
-    reader = _CaseReader(
-        schema,
-        _prompt_reader(table),
-        *_id_readers(table),
-        find("context"),
-        find("reference"),
-        table.find_tests(),
-        find("group"),
-        find("parent", ("parent",)),
-        keep_undecided,
-    )
-    cases = list(_read_all_cases(reader.read_case, chosen, skipped))
-    if not cases:
+    table = LabelledTable(columns, chosen)
+    form = _recognise(table, kind, keep_undecided=keep_undecided)
+    read_rows = list(_read_all_cases(form.read_case, chosen, skipped))
+    if not read_rows:
         raise ConfigError(
             f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}"
         )
+    cases: Sequence[LabelledCase] = [case for _, case in read_rows]
     if "cluster" not in table.assigned:
-        cases = list(with_clusters(cases, [case.cluster for case in cases]))
-    notes = (
-        f"{len(cases)} cases of kind {schema.kind}: {KIND_DESCRIPTIONS[schema.kind]}",
-        *_column_notes(table, schema),
-    )
-    column_list = table.sample.column_list()
+        cases = with_clusters(cases, [case.cluster for case in cases])
     return LabelledCases(
         tuple(cases),
-        schema.kind,
-        _label_range(cases),
+        form.kind,
+        _label_range(form.kind, cases),
         tuple(skipped),
-        notes,
+        tuple(form.notes(len(cases))),
         tuple(ignored),
-        column_list,
+        table.sample.column_list(),
         Path(source.name).name,
-        _digest(source.paths, {**columns, "kind": str(kind)}, cases),
-        label_scale=_label_scale(chosen) if schema.kind == "score" else None,
-        repeated_rows=repeated,
+        _digest(source.paths, {**columns, **form.identity}, cases),
+        form.benchmark,
+        label_scale=_label_scale(chosen) if form.kind == "score" else None,
+        repeated_rows=len(read) - len(chosen),
         label_name="" if table.label_meanings() else table.assigned.get("label", ""),
+        not_random=frozenset() if "where:sample" in columns else _not_random(read_rows),
     )
 
 
@@ -231,12 +214,26 @@ def as_labelled_cases(
     return LabelledCases(
         known,
         known[0].kind,
-        _label_range(known),
+        _label_range(known[0].kind, known),
         tuple(skipped),
         (),
         sha256=digest,
         repeated_rows=repeated,
     )
+
+
+def random_cases(files: Sequence[LabelledCases]) -> list[tuple[LabelledCase, ...]]:
+    """Return the cases of each file that may count in an estimate of all rows. Raises ConfigError
+    if there is none.
+    """
+    random = [file.random for file in files]
+    if not any(random):
+        labelled = sum(len(file.cases) for file in files)
+        raise ConfigError(
+            f"labels: none of the {labelled} labelled rows was drawn at random; if they are a "
+            "random sample of all rows, say so: label column where:sample=imported"
+        )
+    return random
 
 
 def labelled_source(rows: Any) -> Source:
@@ -271,42 +268,52 @@ def _digest(
     return digest.hexdigest()
 
 
-def _read_benchmark(
-    benchmark: Benchmark,
-    source: Source,
-    table: LabelledTable,
-    skipped: list[BadRow],
-    ignored: list[str],
-) -> LabelledCases:
-    """Return the cases of rows that have the shape of a benchmark. Raises ConfigError if no row can
-    be understood.
+@dataclass(frozen=True)
+class _RowForm:
+    """A form of labelled rows: how a row becomes a case, and what is reported about `n` cases.
+
+    `identity` goes into the digest of the cases; `benchmark` is the name of one, or "".
     """
-    cases = list(_read_all_cases(partial(_benchmark_case, benchmark), table.rows, skipped))
-    if not cases:
-        raise ConfigError(
-            f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}"
-        )
-    notes = (
-        f"{benchmark.name} ({benchmark.source}): {len(cases)} cases of kind {benchmark.kind}",
-        f"score: {benchmark.about}",
-        "the order in which a grader sees the responses depends on their texts only",
+
+    kind: LabelKind
+    read_case: Callable[[Row], LabelledCase]
+    notes: Callable[[int], Iterable[str]]
+    identity: Mapping[str, str]
+    benchmark: str = ""
+
+
+def _recognise(table: LabelledTable, kind: LabelKind | None, *, keep_undecided: bool) -> _RowForm:
+    """Return the form of rows: the shape of a benchmark, unless the user names a role, else that
+    of their columns. Raises ConfigError.
+    """
+    named_roles = [role for role in table.explicit if not role.startswith("where:")]
+    benchmark = None if named_roles else find_benchmark([row.values for row in table.rows], kind)
+    if benchmark:
+        return _benchmark_form(benchmark)
+    schema = infer_schema(table, kind, keep_undecided=keep_undecided)
+    return _RowForm(
+        schema.kind,
+        _case_reader(table, schema),
+        lambda n: _column_notes(table, schema, n),
+        {"kind": str(kind)},
     )
-    return LabelledCases(
-        with_clusters(cases),
+
+
+def _benchmark_form(benchmark: Benchmark) -> _RowForm:
+    def notes(n: int) -> Iterable[str]:
+        return (
+            f"{benchmark.name} ({benchmark.source}): {n} cases of kind {benchmark.kind}",
+            f"score: {benchmark.about}",
+            "the order in which a grader sees the responses depends on their texts only",
+        )
+
+    return _RowForm(
         benchmark.kind,
-        None,
-        tuple(skipped),
+        lambda row: benchmark_case(benchmark, row.values, Path(row.location).name),
         notes,
-        tuple(ignored),
-        table.sample.column_list(),
-        Path(source.name).name,
-        _digest(source.paths, {**table.explicit, "benchmark": benchmark.name}, cases),
+        {"benchmark": benchmark.name},
         benchmark.name,
     )
-
-
-def _benchmark_case(benchmark: Benchmark, row: Row) -> LabelledCase:
-    return benchmark_case(benchmark, row.values, Path(row.location).name)
 
 
 KIND_DESCRIPTIONS: dict[LabelKind, str] = {
@@ -348,7 +355,7 @@ def _prompt_reader(table: LabelledTable) -> PromptReader:
     ):
         table.assigned["prompt"] = "instruction, then input"
         return lambda row: "\n\n".join(
-            filter(None, (text_cell(row, "instruction"), text_cell(row, "input")))
+            filter(None, (text_at(row.values, "instruction"), text_at(row.values, "input")))
         )
     return lambda row: _read_prompt(row, prompt)
 
@@ -360,7 +367,7 @@ def _read_prompt(row: Row, name: str) -> str | list[Message]:
     return (
         [read_message(message, name) for message in value]
         if isinstance(value, list)
-        else text_cell(row, name) or ""
+        else text_at(row.values, name) or ""
     )
 
 
@@ -387,59 +394,50 @@ def _id_readers(table: LabelledTable) -> tuple[Callable[[Row], str], str | None]
     return read_id, cluster
 
 
-@dataclass(frozen=True)
-class _CaseReader:
-    """Makes cases from rows."""
+def _case_reader(table: LabelledTable, schema: LabelSchema) -> Callable[[Row], LabelledCase]:
+    """Return the function that makes a case of a row. It raises ValueError for a row that cannot be
+    understood.
+    """
+    read_prompt = _prompt_reader(table)
+    read_id, cluster_name = _id_readers(table)
+    context, reference, tests_name = (
+        table.find("context"),
+        table.find("reference"),
+        table.find_tests(),
+    )
+    marks = (table.find("group"), table.find("parent", ("parent",)), cluster_name)
 
-    schema: LabelSchema
-    read_prompt: PromptReader
-    read_id: Callable[[Row], str]
-    cluster: str | None
-    context: str | None
-    reference: str | None
-    tests: str | None
-    group: str | None
-    parent: str | None
-    keep_undecided: bool = False
-
-    def read_case(self, row: Row) -> LabelledCase:
-        """Return the case in a row. Raises AmbiguousLabel, or ValueError for invalid messages."""
-        id, responses = self.read_id(row), self.schema.read_responses(row)
-        context, reference = (
-            text_cell(row, self.context) or None,
-            text_cell(row, self.reference) or None,
-        )
-        tests = tests_at(row.values, self.tests)
-        metadata = tests_metadata(row.values) if tests else {}
+    def read(row: Row) -> LabelledCase:
+        id = read_id(row)
+        given, gold = text_at(row.values, context), text_at(row.values, reference)
+        tests = tests_at(row.values, tests_name)
         task = Task(
-            self.read_prompt(row),
+            read_prompt(row),
             id=id,
-            context=context,
-            reference=reference,
+            context=given or None,
+            reference=gold or None,
             tests=tests,
-            metadata=metadata,
+            metadata=tests_metadata(row.values) if tests else {},
         )
-        label = self._read_label(row, len(responses))
-        columns = (self.group, self.parent, self.cluster)
+        judged = schema.read(row)
         group, parent, cluster = (
-            "" if value is None else to_text(value)
-            for value in (cell(row, name) for name in columns)
+            "" if (value := cell(row, name)) is None else to_text(value) for name in marks
         )
-        found = label.label, label.ranks, label.ratings, group
         case = LabelledCase(
-            id, self.schema.kind, task, responses, *found, parent=parent, cluster=cluster
+            id,
+            schema.kind,
+            task,
+            judged.responses,
+            judged.label,
+            judged.ranks,
+            judged.ratings,
+            group,
+            parent=parent,
+            cluster=cluster,
         )
-        return _shuffle_pair(case) if self.schema.shuffle else case
+        return _shuffle_pair(case) if schema.shuffle else case
 
-    def _read_label(self, row: Row, n: int) -> RowLabel:
-        try:
-            return self.schema.read_label(row, n)
-        except NoMajority as undecided:
-            if not self.keep_undecided:
-                raise
-            known = [rating for rating in undecided.ratings if rating is not None]
-            mean = None if self.schema.kind == "pair" else sum(known) / len(known)
-            return RowLabel(mean, None if mean is not None else EQUAL, undecided.ratings)
+    return read
 
 
 def _shuffle_pair(case: LabelledCase) -> LabelledCase:
@@ -457,8 +455,8 @@ def _shuffle_pair(case: LabelledCase) -> LabelledCase:
 
 def _read_all_cases(
     read_case: Callable[[Row], LabelledCase], rows: Sequence[Row], bad_rows: list[BadRow]
-) -> Iterator[LabelledCase]:
-    """Yield the cases of all rows that can be understood; add the others to `bad_rows`."""
+) -> Iterator[tuple[Row, LabelledCase]]:
+    """Yield the rows that can be understood, with their cases; add the others to `bad_rows`."""
     seen: dict[str, str] = {}
     for row in rows:
         try:
@@ -471,7 +469,17 @@ def _read_all_cases(
             bad_rows.append(BadRow(row.location, str(error)))
             continue
         seen[case.id] = row.location
-        yield case
+        yield row, case
+
+
+def _not_random(read_rows: Iterable[tuple[Row, LabelledCase]]) -> frozenset[str]:
+    """Return the IDs of cases that were not drawn at random: those of `redraft label` say it."""
+    samples = {
+        case.id: row.values["sample"] if is_label_row(row.values) else "" for row, case in read_rows
+    }
+    if not any(samples.values()):
+        return frozenset()
+    return frozenset(id for id, sample in samples.items() if sample != "random")
 
 
 def is_label_row(values: Mapping[str, Any]) -> bool:
@@ -495,16 +503,19 @@ def _label_scale(rows: Sequence[Row]) -> tuple[float, float] | None:
     return (float(first[0]), float(first[1])) if all(scale == first for scale in scales) else None
 
 
-def _label_range(cases: Sequence[LabelledCase]) -> tuple[float, float] | None:
-    if cases[0].kind != "score":
+def _label_range(kind: LabelKind, cases: Sequence[LabelledCase]) -> tuple[float, float] | None:
+    if kind != "score":
         return None
     values = [value for case in cases for value in (case.label, *case.ratings) if value is not None]
     return min(values), max(values)
 
 
-def _column_notes(table: LabelledTable, schema: LabelSchema) -> list[str]:
-    """Return in words the role of each column and the meaning of each value of the label."""
-    notes = [
+def _column_notes(table: LabelledTable, schema: LabelSchema, n: int) -> list[str]:
+    """Return in words the kind of `n` cases, the role of each column and the meaning of each value
+    of the label.
+    """
+    notes = [f"{n} cases of kind {schema.kind}: {KIND_DESCRIPTIONS[schema.kind]}"]
+    notes += [
         f"{role}: column {table.assigned[role]!r}"
         for role in (*INPUT_ROLES, *LABEL_ROLES)
         if role in table.assigned
@@ -520,8 +531,8 @@ def _column_notes(table: LabelledTable, schema: LabelSchema) -> list[str]:
         )
     counts = schema.label_counts.most_common(12)
     notes += [
-        f"label {checks.format_value(value, 80)}: {meaning} ({n} rows)"
-        for (value, meaning), n in counts
+        f"label {checks.format_value(value, 80)}: {meaning} ({count} rows)"
+        for (value, meaning), count in counts
     ]
     if "label" not in table.assigned and "ratings" in table.assigned:
         notes.append(

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..base.checks import format_value
 from ..errors import ConfigError
 from ..graders.judging.structured import UnreadableOutput
-from ..tables import Row
+from ..tables.readers import Row, iter_rows
 from .cases import (
     PASS_SPELLINGS,
     RANKS_BY_WINNER,
@@ -33,7 +34,7 @@ from .labelled_table import (
     CASE_ID_NAMES,
     LabelledTable,
     cell,
-    read_filtered_rows,
+    filter_rows,
     to_text,
     without_repeats,
 )
@@ -75,7 +76,7 @@ def read_verdicts(
     None: do not check). `beside_labels`: the outputs are in the file of the labels, where identical
     rows count once and are no repeats of the judge.
     """
-    rows, bad, missing = read_filtered_rows(path, columns)
+    rows, bad, missing = filter_rows(partial(iter_rows, path), columns)
     rows = without_repeats(rows) if beside_labels else rows
     table = LabelledTable(columns, rows)
     if unknown_filters := [
@@ -97,32 +98,27 @@ def read_verdicts(
     return verdicts
 
 
-@dataclass
 class _VerdictReader:
-    """Reads rows in order. `repeat_counts` counts the verdicts on a case by presentation order."""
+    """Reads rows in order."""
 
-    cases: Mapping[str, LabelledCase]
-    table: LabelledTable
-    parse: OutputReader
-    repeat_counts: Counter[tuple[str, tuple[int, ...]]] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, cases: Mapping[str, LabelledCase], table: LabelledTable, parse: OutputReader
+    ) -> None:
+        self.cases, self.table, self._parse = cases, table, parse
+        # of verdicts, by case and presentation order
+        self._repeat_counts: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._case_name = self._find_case_column()
-        self._repeat_name, self._order_name = (
-            self.table.find("repeat", REPEAT_COLUMNS),
-            self._find_order_column(),
-        )
-        self._score_names = [
-            name for role in ("score_1", "score_2") if (name := self.table.find(role, ()))
-        ]
-        if len(self._score_names) == 1:
-            raise self.table.missing_role_error(
-                "score_2" if "score_1" in self.table.assigned else "score_1"
-            )
-        self._output_name = None if self._score_names else self.table.find("output", OUTPUT_COLUMNS)
-        self._swapped_output_name = self.table.find("output_ba", ())
-        if not self._output_name and not self._score_names:
-            raise self.table.missing_role_error("output")
+        self._repeat_name = table.find("repeat", REPEAT_COLUMNS)
+        pairs = all(case.kind == "pair" for case in cases.values())
+        self._order_name = table.find("shown", ORDER_COLUMNS if pairs else ())
+        scores = [name for role in ("score_1", "score_2") if (name := table.find(role, ()))]
+        if len(scores) == 1:
+            raise table.missing_role_error("score_2" if "score_1" in table.assigned else "score_1")
+        self._score_names = scores
+        self._output_name = None if scores else table.find("output", OUTPUT_COLUMNS)
+        self._swapped_output_name = table.find("output_ba", ())
+        if not self._output_name and not scores:
+            raise table.missing_role_error("output")
 
     def _find_case_column(self) -> str | None:
         """Return the column with the IDs of cases; None if the location of a row is its ID."""
@@ -141,10 +137,6 @@ class _VerdictReader:
             None,
         )
 
-    def _find_order_column(self) -> str | None:
-        pairs = all(case.kind == "pair" for case in self.cases.values())
-        return self.table.find("shown", ORDER_COLUMNS if pairs else ())
-
     def verdicts(self, row: Row) -> Iterator[Verdict]:
         """Yield the verdicts in a row."""
         id = (
@@ -156,14 +148,22 @@ class _VerdictReader:
             return
         order = self._presentation_order(row, case)
         if self._score_names:
-            yield from self._score_verdicts(row, case)
-            return
-        for text in _cell_texts(cell(row, self._output_name)):
-            yield self._with_repeat(row, self.read_verdict(case, text, order))
-        for text in (
-            _cell_texts(cell(row, self._swapped_output_name)) if self._swapped_output_name else ()
-        ):
-            yield self._with_repeat(row, self.read_verdict(case, text, order[::-1]))
+            read = self._score_verdicts(row, case)
+        else:
+            read = self._output_verdicts(row, case, order)
+        for verdict in read:
+            yield self._with_repeat(row, verdict)
+
+    def _output_verdicts(
+        self, row: Row, case: LabelledCase, order: tuple[int, ...]
+    ) -> Iterator[Verdict]:
+        columns = ((self._output_name, order), (self._swapped_output_name, order[::-1]))
+        for name, shown in columns:
+            for text in _cell_texts(cell(row, name)) if name else ():
+                try:
+                    yield _verdict_from_output(case, self._parse_text(text), shown)
+                except UnreadableOutput as error:
+                    yield Verdict(case.id, presentation_order=shown, reason=str(error))
 
     def _presentation_order(self, row: Row, case: LabelledCase) -> tuple[int, ...]:
         """Return the order in which the responses were shown."""
@@ -186,8 +186,8 @@ class _VerdictReader:
         order.
         """
         key = (verdict.case, verdict.presentation_order)
-        repeat = self.repeat_counts[key]
-        self.repeat_counts[key] += 1
+        repeat = self._repeat_counts[key]
+        self._repeat_counts[key] += 1
         value = cell(row, self._repeat_name) if self._repeat_name else None
         try:
             return replace(verdict, repeat=repeat if value is None else parse_whole_number(value))
@@ -209,21 +209,12 @@ class _VerdictReader:
                 except UnreadableOutput as error:
                     scores.append(None)
                     reasons.append(f"response {n}: {error}")
-            yield self._with_repeat(row, Verdict(case.id, tuple(scores), reason="; ".join(reasons)))
-
-    def read_verdict(
-        self, case: LabelledCase, text: str | None, presentation_order: tuple[int, ...]
-    ) -> Verdict:
-        """Return the verdict in one output on a case."""
-        try:
-            return _verdict_from_output(case, self._parse_text(text), presentation_order)
-        except UnreadableOutput as error:
-            return Verdict(case.id, presentation_order=presentation_order, reason=str(error))
+            yield Verdict(case.id, tuple(scores), reason="; ".join(reasons))
 
     def _parse_text(self, text: str | None) -> ParsedOutput:
         if text is None:
             raise UnreadableOutput("no output was recorded")
-        return self.parse(text)
+        return self._parse(text)
 
 
 def _cell_texts(value: Any) -> list[str | None]:
@@ -300,14 +291,13 @@ def _parse_output_label(parse: Callable[[str], Any], label: str) -> Any:
 
 
 def _unusable_error(case: LabelledCase, parsed_output: ParsedOutput) -> ConfigError:
-    kind = next(
-        (
-            name
-            for name in ("winner", "score", "ranking", "label")
-            if getattr(parsed_output, name) is not None
-        ),
-        "nothing",
-    )
+    found = {
+        "winner": parsed_output.winner,
+        "score": parsed_output.score,
+        "ranking": parsed_output.ranking,
+        "label": parsed_output.label,
+    }
+    kind = next((name for name, value in found.items() if value is not None), "nothing")
     hint = (
         "; a pair with scores needs the columns score_1 and score_2"
         if (case.kind, kind) == ("pair", "score")

@@ -21,16 +21,15 @@ from ..loop.records import Candidate
 from ..loop.task import Message, message_text
 from ..loop.trace import Trace
 from ..tables.readers import BadRow, Row, iter_rows
-from ..validation.cases import AmbiguousLabel
+from ..tables.row_values import text_at
 from ..validation.label_file import AnnotationKind, LabelItem
-from ..validation.label_schema import PAIR_COLUMNS
 from ..validation.labelled_table import (
     CASE_ID_NAMES,
+    PAIR_COLUMNS,
     LabelledTable,
     cell,
     chat_cell,
     response_cell,
-    text_cell,
     to_text,
 )
 from .index import RunIndex
@@ -252,12 +251,12 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
                     id,
                     _prompt(row, prompt),
                     texts,
-                    text_cell(row, context),
-                    text_cell(row, reference),
+                    text_at(row.values, context),
+                    text_at(row.values, reference),
                     names,
                 ),
             )
-        except AmbiguousLabel as error:
+        except ValueError as error:
             skipped.append(BadRow(row.location, str(error)))
     items = {
         id: item for id, item in items.items() if len(set(item.responses)) == len(item.responses)

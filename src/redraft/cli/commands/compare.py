@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ...base.sync import run_sync
 from ...comparison import api
-from ...comparison.labels import NOT_RANDOM, read_sampled_cases
+from ...comparison.labels import NOT_RANDOM
 from ...comparison.report import (
     DEFAULT_MARGIN,
     ComparisonReport,
@@ -31,6 +31,7 @@ from ...runs import BatchProgress
 from ...session.panel import needs_judge
 from ...settings import BatchFields, OptionFields, ValidationSettings, settings_for
 from ...validation.grader_comparison import compare_graders
+from ...validation.labelled import random_cases, read_cases
 from ...validation.statistics import PairedDifference
 from .. import options
 from ..command_classes import ConfiguredCommand
@@ -334,9 +335,9 @@ async def _compare_graders(a: str, b: str, settings: Mapping[str, Any]) -> Compa
     judging = settings_for("validate", build_settings(settings))
     if len(settings["labels"]) != 1:
         raise click.UsageError("--labels: graders are compared on one file of labels")
-    sampled = read_sampled_cases(settings["labels"][0], settings["label_columns"])
+    labelled = read_cases(settings["labels"][0], settings["label_columns"])
     found = await compare_graders(
-        replace(sampled.random_only, cases=sampled.random[: settings["limit"]]),
+        replace(labelled, cases=random_cases([labelled])[0][: settings["limit"]]),
         load_grader(a),
         load_grader(b),
         await find_judge(settings["judge"], settings["model"]) or False,
@@ -352,7 +353,7 @@ async def _compare_graders(a: str, b: str, settings: Mapping[str, Any]) -> Compa
         margin=DEFAULT_MARGIN if settings["margin"] is None else settings["margin"],
         level=settings["level"],
         forms=("grader", "grader"),
-        unused_labels={NOT_RANDOM: sampled.not_random} if sampled.not_random else {},
+        unused_labels={NOT_RANDOM: len(labelled.not_random)} if labelled.not_random else {},
         usage=found.usage,
     )
 

@@ -14,13 +14,15 @@ from ...errors import ConfigError
 from ...graders.rubric import as_rubric, rubric_files
 from ...storage.secure_files import write_atomic
 from ...validation.label_file import (
+    MAX_BYTES,
     AnnotationKind,
     LabelFile,
     LabelQuestion,
+    export_labels,
+    import_labels,
     is_label_file,
     read_labels,
 )
-from ...validation.label_formats import MAX_BYTES, export_labels, import_labels
 from ...viewer.label_items import (
     LabelQueue,
     LabelSource,
