@@ -15,23 +15,22 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from math import inf
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic, time
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from ..errors import StoreError
 from ..loop.serialize import value_from_json
 from ..loop.trace import Trace
 from ..storage.journal import Journal, RunInfo
 from ..storage.secure_files import cache_dir, is_untrusted, make_folder
-from .row_facts import RowFacts, row_facts
-from .row_query import RowQuery
+from .rows import RowFacts, RowQuery, row_facts
 
 T = TypeVar("T")
 
-SCHEMA = 3
+SCHEMA = 4
 ROWS_PER_READ = 250
 SYNC_SECONDS = 2.0  # between two looks at a journal
 MAX_COMPUTED = 300  # values that are kept
@@ -49,10 +48,12 @@ CREATE TABLE iterations (number INTEGER, n INTEGER, score REAL, before REAL, cal
 WITHOUT ROWID;
 CREATE INDEX iterations_of_row ON iterations (number);
 """  # noqa: E501
-DETAILS = ("texts", "scores", "iterations")
+TABLE_NAMES = ("rows", "texts", "scores", "iterations")
+COLUMN_VALUES = attrgetter(*COLUMNS)
 SUFFIX = ".sqlite"
 PRIVATE_FOLDER = 0o700
-Progress = Callable[[int, int], object]
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]  # bound to the marks of a statement
+Progress: TypeAlias = Callable[[int, int], object]
 """Called with the number of rows that are read, and of those to read."""
 
 
@@ -79,9 +80,6 @@ class RunIndex:
         self._synced_at = -SYNC_SECONDS
         self._data_version: int | None = None  # of the journal, as of the last look
         self._computed: dict[Hashable, tuple[int, Any]] = {}
-        self._selected: Hashable = (
-            None  # the filters and the version of the rows in the table `selected`
-        )
         self._file = file_identity(journal)
         self._journal = Journal(journal, read_only=True)
         try:
@@ -199,7 +197,7 @@ class RunIndex:
             marks = ", ".join("?" * (len(COLUMNS) + 1))
             self._write(  # the names are ours
                 f"INSERT INTO rows ({', '.join(COLUMNS)}, length) VALUES ({marks})",  # noqa: S608
-                [(*(getattr(f, name) for name in COLUMNS), states[f.number][2]) for f in facts],
+                [(*COLUMN_VALUES(f), states[f.number][2]) for f in facts],
             )
             self._write("INSERT INTO texts VALUES (?, ?)", [(f.number, f.search) for f in facts])
             self._write(
@@ -220,98 +218,65 @@ class RunIndex:
                 del self._states[number]
 
     def _delete(self, numbers: Sequence[int]) -> None:
-        for table in ("rows", *DETAILS):
+        for table in TABLE_NAMES:
             self._write((f"DELETE FROM {table} WHERE number = ?"), [(n,) for n in numbers])  # noqa: S608
 
     # ---- reading
 
     def page(self, query: RowQuery, offset: int, limit: int) -> RowPage:
-        """Return rows of a list in its order. Raises ConfigError for a query that is not valid."""
-        order, values = query.ordering()
-        columns = ", ".join(f"rows.{name}" for name in COLUMNS)
-        with self.selection(query) as source:
-            total = self.read(f"SELECT count(*) FROM {source}")[0][0]  # noqa: S608  (the statements are ours)
-            found = self.read(
-                f"SELECT rows.number FROM {source} ORDER BY {order} LIMIT ? OFFSET ?",  # noqa: S608
-                *values,
-                limit,
-                offset,
-            )
-            numbers = [number for (number,) in found]
-            sql = f"SELECT {columns} FROM rows WHERE number IN (SELECT value FROM json_each(?))"  # noqa: S608
-            rows = {
-                facts.number: facts
-                for facts in (RowFacts(*row) for row in self.read(sql, json.dumps(numbers)))
-            }
-        return RowPage(tuple(rows[number] for number in numbers), offset, total)
-
-    @contextmanager
-    def selection(self, query: RowQuery) -> Iterator[str]:
-        """Make what SQL reads the rows of a list from; inside the context the index does not
-        change.
-
-        The rows that pass filters are found once, and kept in a table until another list is read.
-        """
-        where, values = query.condition()
-        with self._lock:
+        """Return rows of a list in its order."""
+        listed = f"FROM rows WHERE {query.condition}"
+        of_page = f"{listed} ORDER BY {query.ordering} LIMIT :limit OFFSET :offset"
+        values = query.values | {"limit": limit, "offset": offset}
+        columns = ", ".join(COLUMNS)
+        with self._lock:  # the statements are ours
             self.sync()
-            synced_at, self._synced_at = self._synced_at, inf
-            try:
-                if values or where != "1":
-                    self._select(where, values)
-                yield "rows" if where == "1" else "selected JOIN rows USING (number)"
-            finally:
-                self._synced_at = synced_at
-
-    def _select(self, where: str, values: Sequence[Any]) -> None:
-        wanted = (where, tuple(values), self.version)
-        if wanted != self._selected:
-            self._selected = None
-            self._read("DROP TABLE IF EXISTS selected")
-            self._read("CREATE TEMP TABLE selected (number INTEGER PRIMARY KEY)")
-            self._read((f"INSERT INTO selected SELECT number FROM rows WHERE {where}"), *values)  # noqa: S608
-            self._selected = wanted
+            total = self._read(f"SELECT count(*) {listed}", values)[0][0]
+            numbers = self._read(f"SELECT number {of_page}", values)
+            one = f"SELECT {columns} FROM rows WHERE number = ?"  # noqa: S608
+            rows = tuple(RowFacts(*row) for number in numbers for row in self._read(one, number))
+        return RowPage(rows, offset, total)
 
     def trace(self, number: int) -> Trace | None:
         """Return the trace of the row with this number; None if the run has no such row. Raises
         StoreError if it is damaged.
         """
         with self._lock:
-            id = self.stored_id(number)
+            id = self._stored_id(number)
             return None if id is None else self._journal.trace(self.run, id)
 
-    def stored_id(self, number: int) -> str | None:
-        """Return the ID of the row with this number as the journal has it; None if the run has no
-        such row.
-        """
-        with self._lock:
-            if not self.read("SELECT 1 FROM rows WHERE number = ?", number):
-                return None
-            return next(
-                (value_from_json(row.id) for row in self._journal.stored_rows([number])), None
-            )
-
-    def read(self, sql: str, *values: Any) -> list[Any]:
-        """Return what a statement of ours finds in the index, after looking for changes."""
-        with self._lock:
-            self.sync()
-            return self._read(sql, *values)
-
-    def judges(self, id: str) -> Mapping[str, Any]:
+    def judges(self, number: int) -> Mapping[str, Any]:
         """Return what the journal says of the judges of a row, by their names; empty if it says
         nothing.
         """
         with self._lock:
-            known, row = (
-                self.info().metadata.get("judges"),
-                self._journal.rows_by_id(self.run, [id]).get(id),
-            )
-        judges = (
-            known.get(row.key_parts.get("settings", ""))
-            if row and isinstance(known, Mapping)
-            else None
-        )
+            id = self._stored_id(number)
+            row = None if id is None else self._journal.rows_by_id(self.run, [id]).get(id)
+            known = self.info().metadata.get("judges")
+        if row is None or not isinstance(known, Mapping):
+            return {}
+        judges = known.get(row.key_parts.get("settings", ""))
         return judges if isinstance(judges, Mapping) else {}
+
+    def _stored_id(self, number: int) -> str | None:
+        """Return the ID of a row as the journal has it; None if the run has no such row."""
+        if not self.read("SELECT 1 FROM rows WHERE number = ?", number):
+            return None
+        return next((value_from_json(row.id) for row in self._journal.stored_rows([number])), None)
+
+    def read(self, sql: str, *values: Any, **named: Any) -> list[Any]:
+        """Return what a statement of ours finds in the index, after looking for changes."""
+        with self._lock:
+            self.sync()
+            return self._read(sql, named or values)
+
+    def read_as(self, kind: type[T], sql: str, *values: Any) -> list[T]:
+        """Return what a statement of ours finds as objects, whose fields are its columns."""
+        with self._lock:
+            self.sync()
+            cursor = self._execute(sql, values)
+            names = [column[0] for column in cursor.description]
+            return [kind(**dict(zip(names, row, strict=True))) for row in cursor]
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the graders (kind "grader") or of their criteria (kind "criterion"),
@@ -336,11 +301,14 @@ class RunIndex:
 
     # ---- the database
 
-    def _read(self, sql: str, *values: Any) -> list[Any]:
+    def _execute(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         try:
-            return self._database.execute(sql, values).fetchall()
+            return self._database.execute(sql, values)
         except (sqlite3.Error, OverflowError) as error:
             raise _index_error(error) from error
+
+    def _read(self, sql: str, values: Values = ()) -> list[Any]:
+        return self._execute(sql, values).fetchall()
 
     def _write(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
         self._database.executemany(sql, rows)
@@ -360,7 +328,7 @@ class RunIndex:
         self.version += 1
 
     def _meta(self, name: str) -> str | None:
-        found = self._read("SELECT value FROM meta WHERE name = ?", name)
+        found = self._read("SELECT value FROM meta WHERE name = ?", [name])
         return found[0][0] if found else None
 
 

@@ -33,7 +33,7 @@ from ..validation.label_file import (
     check_annotator,
 )
 from .label_items import LabelQueue, LabelSource
-from .pages import error_message, error_status, make_templates, static_file
+from .page_parts import error_message, error_status, make_templates, static_file
 from .row_view import ShownText, shown_text
 
 MAX_FORM = 10_000  # bytes of a form

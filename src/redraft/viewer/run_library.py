@@ -22,14 +22,14 @@ from ..base.jsontext import dumps_text
 from ..errors import ConfigError, StoreError
 from ..loop.serialize import record_to_json
 from ..loop.trace import Trace
-from ..runs.config import JOURNAL
-from ..runs.row_result import row_result
+from ..plans.quality.result_facts import result_facts
 from ..storage.journal import Journal, RunInfo, run_name
 from ..storage.schema import wal_path
 from ..storage.trace_file import read_trace
 from .figures import run_figures
 from .index import RunIndex
 
+JOURNAL = ".journal"  # how the name of a journal ends
 SCAN_SECONDS = 2.0  # between two looks into the folders
 MAX_JOURNALS = 500
 SQLITE_MARK = b"SQLite format 3\0"
@@ -263,5 +263,5 @@ def copy_trace(trace: Trace, source: Path, target: Path) -> None:
         journal.update_run(run, invocation=1, last_full_invocation=1, output=source.name)
         journal.begin_row(run, id, 0, "", {}, dumps_text(trace.header()))
         journal.append_records(run, id, 0, [record_to_json(record) for record in trace.records])
-        result = row_result(trace)
+        result = result_facts(trace)
         journal.finish_row(run, id, result.status, result.to_data())

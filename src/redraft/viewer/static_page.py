@@ -16,12 +16,9 @@ from ..base.svg import STYLE
 from ..errors import ConfigError, StoreError
 from ..loop.trace import Trace
 from ..storage import write_atomic
-from . import charts
-from .figures import run_figures
 from .index import RunIndex
-from .pages import make_templates, run_facts, static_text
-from .row_facts import RowFacts
-from .row_query import RowQuery
+from .page_parts import make_templates, static_text
+from .pages import overview_values
 from .row_view import (
     AnswerView,
     Change,
@@ -32,6 +29,7 @@ from .row_view import (
     heat_rows,
     shown_text,
 )
+from .rows import RowFacts, RowQuery
 from .run_library import RunEntry, RunLibrary
 
 MAX_ROWS = 5_000
@@ -90,22 +88,19 @@ def static_page(library: RunLibrary, entry: RunEntry) -> str:
     index = library.build(entry).ready_index()
     page = index.page(RowQuery(), 0, MAX_ROWS)
     rows = list(_fitting(_summaries(index, page.rows)))
-    figures = run_figures(index)
-    info = index.info()
-    templates = make_templates(standalone=True)
+    shown = frozenset(row.facts.number for row in rows)
+    templates = make_templates(standalone=True, shown_rows=shown)
     return templates.render(
         "static.html",
-        title=info.display_name,
+        title=index.info().display_name,
         head=_head(),
         entry=entry,
-        figures=figures,
-        uplift_chart=charts.uplift_histogram(figures),
-        iteration_chart=charts.iteration_curves([(info.display_name, figures)]),
-        run_facts=list(run_facts(entry)),
+        live=False,
+        cards=[],
         rows=rows,
-        shown=len(rows),
         total=page.total,
         version=_version(),
+        **overview_values(entry, index),
     )
 
 
