@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from itertools import islice
 from statistics import fmean
@@ -21,7 +21,7 @@ from ..base.checks import unknown_name_message
 from ..base.jsontext import replace_lone_surrogates
 from ..comparison.results import hash_task
 from ..errors import ConfigError, StoreError
-from ..loop.records import Feedback, Outcome
+from ..loop.records import Candidate, Feedback, Outcome
 from ..loop.serialize import object_from_json, record_from_json, value_from_json
 from ..loop.task import Task
 from ..loop.trace import Trace
@@ -35,7 +35,6 @@ MAX_NAME = 200  # characters of a name, such as that of a criterion
 MAX_PARTS = 500  # graders and criteria of a row
 MAX_ITERATIONS = 1_000
 UNREADABLE = "unreadable"
-NO_RESULT = ResultFacts("open", "")  # of a row in progress
 NO_TRACE = Trace(Task(""))  # of a row without records
 
 
@@ -81,8 +80,10 @@ class RowFacts:
         unsure: As in `ResultFacts`.
         worse: As in `ResultFacts`.
         broken: Whether the best answer violates a must.
-        rewritten: Whether the best answer is another than the first.
-        answer: A hash of the best answer, the same for equal answers; "" if there is none.
+        rewritten: Whether the text or the tool calls of the best answer are others than those of
+            the first.
+        answer: A hash of the best answer with its tool calls, the same for equal answers; "" if
+            there is none.
         task: A hash of the task, the same for equal tasks (prompt, context and reference); "" if it
             is unknown.
         search: Text that a search finds, in lower case.
@@ -135,65 +136,72 @@ def row_facts(row: StoredRow) -> RowFacts:
 def _read_facts(row: StoredRow) -> RowFacts:
     if row.status not in STATUSES:
         raise StoreError(f"a status cannot be {row.status!r:.80}")
-    trace, result = _trace(row), _result(row)
-    has_result, task = result is not NO_RESULT, trace.task
-    id, answer = _text(value_from_json(row.id)), _text(result.answer or "")
-    prompt = _text(task.prompt[: 4 * MAX_SEARCH])
-    first = trace.candidates[0].id if trace.candidates else None
-    best = trace.outcome.best if trace.outcome else None
+    id = _text(value_from_json(row.id))
+    facts, trace = (
+        RowFacts(row.number, id, row.position, row.status, search=id[:MAX_NAME]),
+        NO_TRACE,
+    )
+    if row.lines:
+        header, *records = row.lines
+        trace = Trace.from_header(object_from_json(header))
+        trace = trace.with_records(map(record_from_json, records))
+        facts = _with_trace(facts, trace)
+    if row.result:
+        result = ResultFacts.from_data({**object_from_json(row.result), "status": row.status})
+        facts = _with_result(facts, result, trace)
+    return replace(facts, search=facts.search.casefold())
+
+
+def _with_trace(facts: RowFacts, trace: Trace) -> RowFacts:
+    """Enter what the records say."""
+    task, prompt = trace.task, _text(trace.task.prompt[: 4 * MAX_SEARCH])
+    first = trace.candidates[0] if trace.candidates else None
+    best = next((c for c in trace.candidates if trace.outcome and c.id == trace.outcome.best), None)
     seconds = [
         record.seconds
         for record in trace.records
         if not isinstance(record, Outcome) and record.seconds is not None
     ]
-    return RowFacts(
-        row.number,
-        id,
-        row.position,
-        row.status,
-        " ".join(prompt[:MAX_SEARCH].split())[:MAX_PROMPT],
-        result.initial_score,
-        result.score,
-        _difference(result.initial_score, result.score),
-        _loss(trace, result) if result.worse else None,
-        result.score_basis[:MAX_NAME],
-        result.iterations if has_result else None,
-        _best_iteration([score for score, _, _ in result.by_iteration]),
-        result.stop[:MAX_NAME],
-        _text(result.error_kind)[:MAX_NAME],
-        " ".join(_text(result.error or "")[: 4 * MAX_ERROR].split())[:MAX_ERROR],
-        result.calls if has_result else None,
-        result.tokens,
-        result.cost,
-        float(sum(seconds)) if seconds else None,
-        improved=result.improved,
-        unsure=result.unsure,
-        worse=result.worse,
-        broken=bool(result.broken),
-        rewritten=best not in {None, first},
-        answer=sha256(answer.encode()).hexdigest()[:16] if answer else "",
-        task=""
-        if trace is NO_TRACE
-        else hash_task([list(task.messages), task.context, task.reference]),
-        search=f"{id[:MAX_NAME]}\n{prompt[:MAX_SEARCH]}\n{answer[:MAX_SEARCH]}".casefold(),
-        scores=tuple(islice(_part_scores(trace, first, best, result.broken), MAX_PARTS)),
-        by_iteration=result.by_iteration[:MAX_ITERATIONS],
+    return replace(
+        facts,
+        prompt=" ".join(prompt[:MAX_SEARCH].split())[:MAX_PROMPT],
+        seconds=float(sum(seconds)) if seconds else None,
+        rewritten=bool(first and best and first.display_text != best.display_text),
+        answer=_hash(best.display_text) if best else "",
+        task=hash_task([list(task.messages), task.context, task.reference]),
+        search=f"{facts.search}\n{prompt[:MAX_SEARCH]}",
+        scores=tuple(islice(_part_scores(trace, first, best), MAX_PARTS)),
     )
 
 
-def _trace(row: StoredRow) -> Trace:
-    """Return the trace of a stored row. Raises StoreError."""
-    if not row.lines:
-        return NO_TRACE
-    header, *records = row.lines
-    return Trace.from_header(object_from_json(header)).with_records(map(record_from_json, records))
-
-
-def _result(row: StoredRow) -> ResultFacts:
-    """Return the result of a stored row. Raises StoreError."""
-    if not row.result:
-        return NO_RESULT
-    return ResultFacts.from_data({**object_from_json(row.result), "status": row.status})
+def _with_result(facts: RowFacts, result: ResultFacts, trace: Trace) -> RowFacts:
+    """Enter what the result says."""
+    answer, first, best = _text(result.answer or ""), result.initial_score, result.score
+    broken = dict.fromkeys(_text(name)[:MAX_NAME] for name in result.broken)
+    return replace(
+        facts,
+        first=first,
+        best=best,
+        uplift=None if first is None or best is None else best - first,
+        loss=_loss(trace, first) if result.worse else None,
+        basis=result.score_basis[:MAX_NAME],
+        iterations=result.iterations,
+        best_iteration=_best_iteration([score for score, _, _ in result.by_iteration]),
+        stop=result.stop[:MAX_NAME],
+        error_kind=_text(result.error_kind)[:MAX_NAME],
+        error=" ".join(_text(result.error or "")[: 4 * MAX_ERROR].split())[:MAX_ERROR],
+        calls=result.calls,
+        tokens=result.tokens,
+        cost=result.cost,
+        improved=result.improved,
+        unsure=result.unsure,
+        worse=result.worse,
+        broken=bool(broken),
+        answer=facts.answer or _hash(answer),
+        search=f"{facts.search}\n{answer[:MAX_SEARCH]}",
+        scores=(*facts.scores, *(PartScore("must", name, None, None) for name in broken)),
+        by_iteration=result.by_iteration[:MAX_ITERATIONS],
+    )
 
 
 def _text(value: Any) -> str:
@@ -201,20 +209,19 @@ def _text(value: Any) -> str:
     return str(replace_lone_surrogates(str(value)))
 
 
-def _difference(first: float | None, best: float | None) -> float | None:
-    return None if first is None or best is None else best - first
+def _hash(answer: str) -> str:
+    """Return a hash of an answer; "" for none."""
+    return sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()[:16] if answer else ""
 
 
-def _loss(trace: Trace, result: ResultFacts) -> float | None:
+def _loss(trace: Trace, first: float | None) -> float | None:
     """Return by how much the lowest refinement or repair scored below the first answer; 0 if it
     only broke a must. None: unknown.
     """
     scores = trace.with_estimates.scores
     later = [scores[each.id] for each in trace.candidates if each.parent is not None]
     known = [score for score in later if score is not None]
-    if result.initial_score is None or not known:
-        return None
-    return max(0.0, result.initial_score - min(known))
+    return None if first is None or not known else max(0.0, first - min(known))
 
 
 def _best_iteration(scores: Iterable[float | None]) -> int | None:
@@ -223,16 +230,14 @@ def _best_iteration(scores: Iterable[float | None]) -> int | None:
 
 
 def _part_scores(
-    trace: Trace, first: int | None, best: int | None, broken: Iterable[str]
+    trace: Trace, first: Candidate | None, best: Candidate | None
 ) -> Iterator[PartScore]:
-    """Yield the scores of each grader and criterion of the first and the best candidate, and the
-    musts that are broken.
-    """
-    of_first, of_best = (_part_means(trace.feedback.get(id, ())) for id in (first, best))
+    """Yield the scores of each grader and criterion of the first and the best answer."""
+    of_first, of_best = (
+        _part_means(trace.feedback[each.id]) if each else {} for each in (first, best)
+    )
     for kind, name in dict.fromkeys([*of_first, *of_best]):
         yield PartScore(kind, name, of_first.get((kind, name)), of_best.get((kind, name)))
-    for name in dict.fromkeys(_text(each)[:MAX_NAME] for each in broken):
-        yield PartScore("must", name, None, None)
 
 
 def _part_means(feedback: Iterable[Feedback]) -> dict[tuple[str, str], float]:

@@ -28,6 +28,7 @@ from ...viewer.label_items import (
     LabelQueue,
     LabelSource,
     file_source,
+    identical_pairs,
     run_source,
     two_runs_source,
 )
@@ -122,6 +123,7 @@ def _export(arguments: LabelArguments, path: str) -> None:
     notice(
         f"{path}: {pluralize(len(labels.labels), 'label')} of "
         f"{pluralize(len(labels.items), 'item')}"
+        + (f"; {identical_pairs(labels.identical)}" if labels.identical else "")
     )
 
 
@@ -148,12 +150,14 @@ def _serve(arguments: LabelArguments) -> None:
     question = arguments.label_question
     with ExitStack() as stack:
         source = _open_source(arguments, stack)
+        left_out = f"{identical_pairs(source.identical)}; " if source.identical else ""
         if not source.information:
             raise ConfigError(
-                f"{source.name!r} has nothing to judge: no row has two different answers; --kind "
-                "pass judges single ones"
+                f"{source.name!r} has nothing to judge: no row has two different answers; "
+                f"{left_out}--kind pass judges single ones"
             )
         file = stack.enter_context(LabelFile(arguments.labels_path, question))
+        file.note_identical(source.identical)
         server = PageServer(arguments.port)
         stack.callback(server.close)
         queue = LabelQueue(source, file.choose_random_share(arguments.random_share, RANDOM_SHARE))
@@ -163,7 +167,7 @@ def _serve(arguments: LabelArguments) -> None:
             click.echo(server.url)
             sys.stdout.flush()
             notice(
-                f"{_amount(len(source.information), arguments.count)}; labels go to "
+                f"{_amount(len(source.information), arguments.count)}; {left_out}labels go to "
                 f"{arguments.labels_path}; Ctrl-C ends it"
             )
             if arguments.browser and sys.stdout.isatty():
