@@ -117,7 +117,7 @@ def test_figures_are_those_of_the_report(journal, index):
         kind: f"row-{position}" for kind, position in report.error_rows.items()
     }
     assert (figures.broken, figures.bases) == (report.broken, dict(report.bases))
-    assert sum(figures.grid.values()) == report.uplift.n == figures.scored
+    assert sum(figures.cells.values()) == report.uplift.n == figures.scored
     for iteration in figures.by_iteration:
         expected = report.iterations[iteration.n].as_data(iteration.n)
         assert (iteration.rows, iteration.calls) == (expected["rows"], expected["calls"])
@@ -578,7 +578,7 @@ def test_two_runs_are_compared_as_the_command_does(tmp_path, monkeypatch, capsys
     assert [(row.id, -row.difference) for row in back.drops] == [
         (row.id, row.difference) for row in found.gains
     ]
-    assert sum(found.histogram) == len(both)
+    assert sum(found.cells.values()) == len(both)
     low, high = found.won_interval
     assert 0 <= low < found.won.mean_b < high <= 1
     assert (

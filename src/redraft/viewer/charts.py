@@ -4,7 +4,8 @@ in the description.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -12,32 +13,27 @@ from markupsafe import Markup
 
 from ..base.svg import Axes, Drawing, clean_text, ticks
 from ..base.text import pluralize
-from .figures import GRID, IterationFigures, RunFigures
+from .figures import GRID, Cells, IterationFigures, RunFigures
 
 WIDTH, HEIGHT = 344, 230
 PLOT = Axes(48, 44, 280, 130)
-SQUARE = Axes(60, 44, 268, 268)  # of first and best scores
+SQUARE = Axes(60, 44, 268, 268)  # of two scores of each row
 UNIT_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 MAX_POINTS = 60
 MAX_TICKS = 8
+SIDES = ("above", "on", "below")  # of the line of equal scores
 LEAST_RADIUS = 1.5  # of the mark of a single row among many
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One answer on the score curve: its number, its score (None: unknown), its estimate if there
-    is one, and what wrote it.
+    """One answer on the score curve: its number, its score or the estimate of it (None: unknown),
+    and what wrote it.
     """
 
     id: int
     score: float | None
-    estimate: float | None
     origin: str
-
-    @property
-    def value(self) -> float | None:
-        """The estimate, or else the score."""
-        return self.score if self.estimate is None else self.estimate
 
 
 def score_curve(
@@ -49,27 +45,30 @@ def score_curve(
     if len(points) < 2:
         return Markup("")
     shown = points[:MAX_POINTS]
-    known = [(n, point, point.value) for n, point in enumerate(shown) if point.value is not None]
-    described = [
-        f"{point.id} {clean_text(point.origin, 40)}: {value:.2f}"
-        f"{' (best)' if point.id == best else ''}"
-        for _, point, value in known
-    ]
-    if interval:
-        described.append(f"95 % interval of the best: {interval[0]:.2f} to {interval[1]:.2f}")
-    if len(points) > MAX_POINTS:
-        described.append(f"the first {MAX_POINTS} of {len(points)} answers")
-    drawing = Drawing.create(
-        WIDTH, HEIGHT, "Score of each answer", described or ["no answer has a score"]
-    )
+    known = [(n, point, point.score) for n, point in enumerate(shown) if point.score is not None]
+    described = [f"{p.id} {clean_text(p.origin, 40)}: {score:.2f}" for _, p, score in known]
+    described += _notes_on_scores(len(points), best, interval)
+    drawing = Drawing.create(WIDTH, HEIGHT, "Score of each answer", described)
     axes = replace(PLOT, x_range=(0.0, float(len(shown) - 1)))
     axes.draw_y_axis(drawing, "", UNIT_TICKS)
     _draw_number_axis(drawing, axes, [point.id for point in shown], "answer")
-    for n, point, value in known:
-        if point.id == best:
-            _draw_best(drawing, axes, n, value, interval)
-    _draw_curve(drawing, axes, [(n, value, f"answer {p.id}: {value:.3f}") for n, p, value in known])
+    curve = [(n, score, f"answer {point.id}: {score:.3f}") for n, point, score in known]
+    _draw_curve(drawing, axes, curve)
+    places = {point.id: (n, score) for n, point, score in known}
+    if best in places:
+        _draw_best(drawing, axes, *places[best], interval)
     return _markup(drawing)
+
+
+def _notes_on_scores(
+    answers: int, best: int | None, interval: tuple[float, float] | None
+) -> Iterator[str]:
+    """Yield what a description says beside the scores."""
+    yield "no best answer" if best is None else f"the best is {best}"
+    if interval:
+        yield f"95 % interval of the best: {interval[0]:.2f} to {interval[1]:.2f}"
+    if answers > MAX_POINTS:
+        yield f"the first {MAX_POINTS} of {answers} answers"
 
 
 def _draw_best(
@@ -85,73 +84,45 @@ def _draw_best(
             drawing.add("line", "line soft-line", x1=x - 4, x2=x + 4, y1=end, y2=end)
 
 
-def score_grid(figures: RunFigures) -> Markup:
-    """Draw the first and the best score of all rows: a mark for each cell of a grid, whose area is
-    the number of rows in it. Nothing if no row has both scores.
+def score_grid(cells: Cells, title: str, x_label: str, y_label: str) -> Markup:
+    """Draw two scores of each row: a mark for each cell of a grid, whose area is the number of rows
+    in it. Nothing if no row has both scores.
     """
-    if not figures.grid:
+    if not cells:
         return Markup("")
-    sides = {"above": 0, "on": 0, "below": 0}
-    for (first, best), count in figures.grid.items():
-        sides[_side(first, best)] += count
+    sides = Counter[str]()
+    for cell, count in cells.items():
+        sides[_side(cell)] += count
     drawing = Drawing.create(
         WIDTH,
         WIDTH + 24,
-        "First and best score of each row",
-        [
-            f"{pluralize(count, 'row')} {side} the line of no change"
-            for side, count in sides.items()
-        ],
+        title,
+        [f"{pluralize(sides[side], 'row')} {side} the line of equal scores" for side in SIDES],
     )
-    SQUARE.draw_y_axis(drawing, "score of the best answer", UNIT_TICKS)
-    SQUARE.draw_x_axis(drawing, "score of the first answer", UNIT_TICKS)
-    ends = {"x1": SQUARE.left, "y1": SQUARE.bottom, "x2": SQUARE.right, "y2": SQUARE.top}
-    drawing.add("line", "chance", **ends)
-    most, cell = max(figures.grid.values()), SQUARE.width / GRID
-    for (first, best), count in sorted(figures.grid.items()):
-        low, high = first / GRID, best / GRID
+    SQUARE.draw_y_axis(drawing, y_label, UNIT_TICKS)
+    SQUARE.draw_x_axis(drawing, x_label, UNIT_TICKS)
+    left, right, top, bottom = SQUARE.left, SQUARE.right, SQUARE.top, SQUARE.bottom
+    drawing.add("line", "chance", x1=left, y1=bottom, x2=right, y2=top)
+    most, width = max(cells.values()), SQUARE.width / GRID
+    for (x, y), count in sorted(cells.items()):
         drawing.add(
             "circle",
-            f"mark {_side(first, best)}",
-            f"{pluralize(count, 'row')}: first {low:.2f} to {low + 1 / GRID:.2f}, best {high:.2f} "
-            f"to {high + 1 / GRID:.2f}",
-            cx=SQUARE.x(low) + cell / 2,
-            cy=SQUARE.y(high) - cell / 2,
-            r=max(LEAST_RADIUS, sqrt(count / most) * cell / 2),
+            f"mark {_side((x, y))}",
+            f"{pluralize(count, 'row')}: {x / GRID:.2f} to {(x + 1) / GRID:.2f}, then "
+            f"{y / GRID:.2f} to {(y + 1) / GRID:.2f}",
+            cx=left + (x + 0.5) * width,
+            cy=bottom - (y + 0.5) * width,
+            r=max(LEAST_RADIUS, sqrt(count / most) * width / 2),
         )
-    drawing.text(SQUARE.left + 8, SQUARE.top + 18, "better", "soft halo")
-    drawing.text(SQUARE.right - 8, SQUARE.bottom - 10, "worse", "soft halo", anchor="end")
+    drawing.text(left + 8, top + 18, "better", "soft halo")
+    drawing.text(right - 8, bottom - 10, "worse", "soft halo", anchor="end")
     return _markup(drawing)
 
 
-def _side(first: int, best: int) -> str:
-    """Return on which side of the line of no change a cell is."""
-    if first == best:
-        return "on"
-    return "above" if best > first else "below"
-
-
-def histogram(counts: Sequence[int], title: str, label: str, described: Sequence[str]) -> Markup:
-    """Draw counts in equal bins from -1 to 1."""
-    drawing = Drawing.create(WIDTH, HEIGHT, title, described or ["no rows"])
-    top = max([1, *counts])
-    axes = replace(PLOT, x_range=(-1.0, 1.0), y_range=(0.0, float(top)))
-    axes.draw_y_axis(drawing, "", [n for n in ticks(0, top, 4) if n == int(n)])
-    axes.draw_x_axis(drawing, label, (-1.0, -0.5, 0.0, 0.5, 1.0))
-    width = axes.width / len(counts)
-    for place, count in enumerate(counts):
-        if count:
-            height = max(1.0, axes.bottom - axes.y(count))
-            drawing.add(
-                "rect",
-                "mark",
-                pluralize(count, "row"),
-                x=axes.left + place * width + 1,
-                y=axes.bottom - height,
-                width=width - 2,
-                height=height,
-            )
-    return _markup(drawing)
+def _side(cell: tuple[int, int]) -> str:
+    """Return on which side of the line of equal scores a cell is."""
+    x, y = cell
+    return SIDES[(y <= x) + (y < x)]
 
 
 def iteration_curves(runs: Iterable[tuple[str, RunFigures]]) -> Markup:
@@ -166,9 +137,7 @@ def iteration_curves(runs: Iterable[tuple[str, RunFigures]]) -> Markup:
     longest = max(len(curve) for _, curve in curves)
     if longest < 2:
         return Markup("")
-    described = [
-        f"{name}: {', '.join(f'{score:.3f}' for score in curve)}" for name, curve in curves if curve
-    ]
+    described = [f"{name}: {', '.join(map('{:.3f}'.format, curve))}" for name, curve in curves]
     every = [score for _, curve in curves for score in curve]
     low, high = max(0.0, min(every) - 0.05), min(1.0, max(every) + 0.05)
     drawing = Drawing.create(WIDTH, HEIGHT, "Mean score after each iteration", described)

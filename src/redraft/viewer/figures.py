@@ -7,11 +7,12 @@ statistics and the words are those of `comparison`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..base.checks import format_value
 from ..comparison.estimates import ComparisonSettings, PairedScores, build_report
@@ -23,11 +24,14 @@ from .index import RowPage, RunIndex
 from .rows import RowQuery
 
 Z = 1.959964  # two-sided 95 % of a normal distribution
-GRID = 20  # parts of the range of a score, in the plot of first and best scores
-BINS = 21  # of the histogram of differences, from -1 to 1
+GRID = 20  # parts of the range of a score, in the plot of two scores of each row
 MAX_KINDS = 12  # stop reasons, and kinds of errors, that are listed
 MAX_NAMES = 12  # requirements that are listed
 EXAMPLES = 5  # rows of a group that the overview shows
+
+
+Cells: TypeAlias = Mapping[tuple[int, int], int]
+"""How many rows have two scores in these parts of the range, from 0 to GRID - 1."""
 
 
 # ---- the overview
@@ -103,9 +107,9 @@ class RunFigures(UpliftFigures):
     """What a person looks for first in a run. None: unknown. A point is a gain of 0.01, summed over
     rows.
 
-    `grid` counts the rows by the parts of the range of scores in which the first and the best score
-    are. `gains` are the rows that improved most, `losses` those with the lowest later answer.
-    `bases` counts the rows by what stands behind their scores.
+    `cells` counts the rows by their first and their best score. `gains` are the rows that improved
+    most, `losses` those with the lowest later answer. `bases` counts the rows by what stands behind
+    their scores.
     """
 
     rows: int
@@ -124,7 +128,7 @@ class RunFigures(UpliftFigures):
     bases: Mapping[str, int]
     errors: tuple[Problem, ...]
     requirements: tuple[Problem, ...]
-    grid: Mapping[tuple[int, int], int]
+    cells: Cells
     gains: RowPage
     losses: RowPage
     by_iteration: tuple[IterationFigures, ...]
@@ -176,10 +180,11 @@ def run_figures(index: RunIndex) -> RunFigures:
     """Return the figures of all rows."""
     change = uplift_figures(index)
     rows, done, failed, still_open, broken, *changes = map(int, index.read(COUNTS)[0])
-    (means,) = index.read(MEANS)
+    mean_first, mean_best = index.read(MEANS)[0]
     improved, unsure, worse = changes
     unchanged = change.scored - sum(changes)
     cells = index.read(FIRST_AND_BEST, n=GRID, last=GRID - 1)
+    calls, tokens, cost = (_amount(index, column) for column in ("calls", "tokens", "cost"))
     return RunFigures(
         change.scored,
         change.uplift,
@@ -189,9 +194,12 @@ def run_figures(index: RunIndex) -> RunFigures:
         failed,
         still_open,
         broken,
-        *means,
+        mean_first,
+        mean_best,
         {"improved": improved, "unsure": unsure, "unchanged": unchanged, "worse": worse},
-        *(_amount(index, column) for column in ("calls", "tokens", "cost")),
+        calls,
+        tokens,
+        cost,
         _amount(index, "seconds", "= 'done'"),
         dict(index.read(BY_VALUE.format(column="stop"), MAX_KINDS)),
         dict(index.read(BY_VALUE.format(column="basis"), MAX_KINDS)),
@@ -335,15 +343,15 @@ class RunComparison:
     """The second run (B) against the first (A).
 
     `report` is that of `redraft compare`. The `mean_b` of `won` is the share of rows that B wins,
-    ties half. `gains` and `drops` are the rows that changed most, `histogram` counts the rows by
-    their difference.
+    ties half. `gains` and `drops` are the rows that changed most, `cells` counts the rows by their
+    two scores.
     """
 
     report: ComparisonReport
     won: PairedDifference
     gains: tuple[RowDifference, ...]
     drops: tuple[RowDifference, ...]
-    histogram: tuple[int, ...]
+    cells: Cells
 
     @property
     def verdict_class(self) -> str:
@@ -374,16 +382,13 @@ def compare_runs(first: RunIndex, second: RunIndex, names: tuple[str, str]) -> R
         paired_difference([0.5] * len(wins), wins, clusters=clusters),
         tuple(row for row in reversed(rows[-MOVERS:]) if row.win == 1),
         tuple(row for row in rows[:MOVERS] if row.win == 0),
-        _histogram(row.difference for row in rows),
+        Counter((_cell(row.first), _cell(row.second)) for row in rows),
     )
 
 
-def _histogram(differences: Iterable[float]) -> tuple[int, ...]:
-    """Return how many of the differences, from -1 to 1, are in each of equal bins."""
-    bins = [0] * BINS
-    for difference in differences:
-        bins[min(BINS - 1, int((difference + 1) / 2 * BINS))] += 1
-    return tuple(bins)
+def _cell(score: float) -> int:
+    """Return in which part of the range a score is."""
+    return min(GRID - 1, max(0, int(score * GRID + 1e-9)))
 
 
 def _results(index: RunIndex, name: str) -> RunResults:

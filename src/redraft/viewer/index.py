@@ -12,14 +12,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
 from time import monotonic, time
-from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import StoreError
 from ..loop.serialize import value_from_json
@@ -33,14 +32,14 @@ T = TypeVar("T")
 SCHEMA = 4
 ROWS_PER_READ = 250
 SYNC_SECONDS = 2.0  # between two looks at a journal
-MAX_COMPUTED = 300  # values that are kept
+MAX_KEY = 100  # characters of the key of a row
 UNUSED_SECONDS = 30 * 24 * 3600.0  # after which an index is deleted
 COLUMNS = tuple(
     f.name for f in fields(RowFacts) if f.name not in {"search", "scores", "by_iteration"}
 )
 TABLES = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE rows (number INTEGER PRIMARY KEY, {", ".join(c for c in COLUMNS if c != "number")}, length INTEGER);
+CREATE TABLE rows (number INTEGER PRIMARY KEY, {", ".join(c for c in COLUMNS if c != "number")}, length INTEGER, key TEXT);
 CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE TABLE scores (number INTEGER, kind TEXT, name TEXT, first REAL, best REAL, PRIMARY KEY (kind, name, number)) WITHOUT ROWID;
 CREATE INDEX scores_of_row ON scores (number);
@@ -48,10 +47,16 @@ CREATE TABLE iterations (number INTEGER, n INTEGER, score REAL, before REAL, cal
 WITHOUT ROWID;
 CREATE INDEX iterations_of_row ON iterations (number);
 """  # noqa: E501
+SETTINGS = """PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
+PRAGMA temp_store = MEMORY;"""
 TABLE_NAMES = ("rows", "texts", "scores", "iterations")
 COLUMN_VALUES = attrgetter(*COLUMNS)
 SUFFIX = ".sqlite"
 PRIVATE_FOLDER = 0o700
+RowState: TypeAlias = tuple[int, str, int, str]
+"""The position of a row, its status, the number of its lines, and its key: what tells that it has
+changed.
+"""
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]  # bound to the marks of a statement
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the number of rows that are read, and of those to read."""
@@ -66,7 +71,7 @@ class RowPage:
     total: int
 
 
-class RunIndex:
+class RunIndex(AbstractContextManager["RunIndex"]):
     """The index of one run in a journal. `folder`: where it is stored (default: the user's cache).
     Raises StoreError.
 
@@ -79,7 +84,7 @@ class RunIndex:
         self._lock = threading.RLock()
         self._synced_at = -SYNC_SECONDS
         self._data_version: int | None = None  # of the journal, as of the last look
-        self._computed: dict[Hashable, tuple[int, Any]] = {}
+        self._computed: dict[Hashable, Any] = {}  # from the index in this version
         self._file = file_identity(journal)
         self._journal = Journal(journal, read_only=True)
         try:
@@ -89,7 +94,7 @@ class RunIndex:
         except BaseException:
             self._journal.close()
             raise
-        self._states: dict[int, tuple[int, str, int]] = {}
+        self._states: dict[int, RowState] = {}
         self._index_version: int | None = None  # of the index, as of the last look
 
     def close(self) -> None:
@@ -98,15 +103,7 @@ class RunIndex:
             self._database.close()
             self._journal.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -132,8 +129,12 @@ class RunIndex:
             seen = self._journal.data_version
             if seen == self._data_version:
                 return
-            self._forget_redone_rows()
-            states = self._journal.row_states(self.run)
+            self._forget_tried_again()
+            keys = self._journal.row_keys(self.run)
+            states = {
+                number: (*state, str(keys.get(number))[:MAX_KEY])
+                for number, state in self._journal.row_states(self.run).items()
+            }
             changed = sorted(
                 number for number, state in states.items() if self._states.get(number) != state
             )
@@ -148,56 +149,36 @@ class RunIndex:
         """Read which rows are in the index, also when another process has changed it."""
         seen = self._read("PRAGMA data_version")[0][0]
         if seen != self._index_version:
-            stored = self._read("SELECT number, position, status, length FROM rows")
-            self._states = {
-                number: (position, status, length) for number, position, status, length in stored
-            }
+            stored = self._read("SELECT number, position, status, length, key FROM rows")
+            self._states = {number: tuple(state) for number, *state in stored}
             self._index_version = seen
-            self.version += 1
+            self._changed()
 
-    def _forget_redone_rows(self) -> None:
-        """Forget the rows whose state does not tell that they were done again.
-
-        These are the rows that a later invocation began anew or tried again, and all rows if the
-        run or its journal was replaced.
+    def _forget_tried_again(self) -> None:
+        """Forget the rows that a later invocation tried again, whose state need not tell it: those
+        that had failed, and all if the run or its journal was replaced.
         """
         info = self.info()
-        started, invocation = (
-            f"{info.started_at} {self._file}",
-            str(info.metadata.get("invocation", 0)),
-        )
+        started = f"{info.started_at} {self._file}"
+        invocation = str(info.metadata.get("invocation", 0))
         if self._meta("started") != started:
             self._remove(sorted(self._states))
-        elif self._meta("invocation") == invocation:
+        elif self._meta("invocation") != invocation:
+            self._remove([n for n, (_, status, *_) in self._states.items() if status == "failed"])
+        else:
             return
-        keys = self._journal.row_keys(self.run)
-        before: dict[str, str] = json.loads(self._meta("keys") or "{}")
-        digests = {
-            str(number): sha256(str(key).encode()).hexdigest()[:12] for number, key in keys.items()
-        }
-        redone = {
-            int(number)
-            for number, digest in digests.items()
-            if before.get(number, digest) != digest
-        }
-        failed = {number for number, (_, status, _) in self._states.items() if status == "failed"}
-        self._remove(sorted((redone | failed) & self._states.keys()))
         with self._transaction():
-            for name, value in (
-                ("started", started),
-                ("invocation", invocation),
-                ("keys", json.dumps(digests)),
-            ):
-                self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(name, value)])
+            noted = [("started", started), ("invocation", invocation)]
+            self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
 
-    def _add(self, numbers: Sequence[int], states: dict[int, tuple[int, str, int]]) -> None:
+    def _add(self, numbers: Sequence[int], states: Mapping[int, RowState]) -> None:
         facts = [row_facts(row) for row in self._journal.stored_rows(numbers)]
         with self._transaction():
             self._delete(numbers)
-            marks = ", ".join("?" * (len(COLUMNS) + 1))
+            marks = ", ".join("?" * (len(COLUMNS) + 2))
             self._write(  # the names are ours
-                f"INSERT INTO rows ({', '.join(COLUMNS)}, length) VALUES ({marks})",  # noqa: S608
-                [(*COLUMN_VALUES(f), states[f.number][2]) for f in facts],
+                f"INSERT INTO rows ({', '.join(COLUMNS)}, length, key) VALUES ({marks})",  # noqa: S608
+                [(*COLUMN_VALUES(f), *states[f.number][2:]) for f in facts],
             )
             self._write("INSERT INTO texts VALUES (?, ?)", [(f.number, f.search) for f in facts])
             self._write(
@@ -291,12 +272,12 @@ class RunIndex:
         """
         with self._lock:
             self.sync()
-            known = self._computed.get(key)
-            if known is None or known[0] != self.version:
-                if len(self._computed) >= MAX_COMPUTED:
-                    self._computed.clear()
-                known = self._computed[key] = (self.version, compute())
-            value: T = known[1]
+            if key in self._computed:
+                known: T = self._computed[key]
+                return known
+            version, value = self.version, compute()
+            if version == self.version:
+                self._computed[key] = value
             return value
 
     # ---- the database
@@ -325,7 +306,11 @@ class RunIndex:
                     self._database.execute("ROLLBACK")
         except (sqlite3.Error, OverflowError, UnicodeError) as error:
             raise _index_error(error) from error
+        self._changed()
+
+    def _changed(self) -> None:
         self.version += 1
+        self._computed.clear()
 
     def _meta(self, name: str) -> str | None:
         found = self._read("SELECT value FROM meta WHERE name = ?", [name])
@@ -382,46 +367,28 @@ def _remove_files(path: Path) -> None:
 def _open_database(path: Path, identity: str) -> sqlite3.Connection:
     """Open an index; one of another run or release, or a damaged one, is made anew."""
     try:
-        path.touch(mode=0o600)
         with suppress(sqlite3.Error):
-            return _open_stored(path, identity)
+            return _connect(path, identity)
         _remove_files(path)
-        path.touch(mode=0o600)
-        connection = _connect(path)
-        connection.executescript(TABLES)
-        connection.execute("INSERT INTO meta VALUES ('identity', ?)", (identity,))
+        return _connect(path, identity, TABLES)
     except (OSError, sqlite3.Error) as error:
         raise _index_error(error) from error
-    return connection
 
 
-def _open_stored(path: Path, identity: str) -> sqlite3.Connection:
-    """Open an index that was stored before. Raises sqlite3.Error if it is damaged, or not the one
+def _connect(path: Path, identity: str, tables: str = "") -> sqlite3.Connection:
+    """Open a file, and make `tables` in it. Raises sqlite3.Error if it is damaged, or not the index
     that is wanted.
     """
-    connection = _connect(path)
-    try:
-        if connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone() != (
-            identity,
-        ):
-            raise sqlite3.DatabaseError("another index")
-        connection.execute("SELECT sum(length) FROM rows").fetchone()
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+    path.touch(mode=0o600)
     connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
-        for setting in (
-            "journal_mode = WAL",
-            "synchronous = OFF",
-            "cache_size = -65536",
-            "temp_store = MEMORY",
-        ):
-            connection.execute(f"PRAGMA {setting}")
+        connection.executescript(SETTINGS + tables)
+        if tables:
+            connection.execute("INSERT INTO meta VALUES ('identity', ?)", (identity,))
+        found = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
+        if found != (identity,):
+            raise sqlite3.DatabaseError("another index")
+        connection.execute("SELECT sum(length) FROM rows").fetchone()
     except sqlite3.Error:
         connection.close()
         raise

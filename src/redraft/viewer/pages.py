@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
@@ -45,7 +45,7 @@ from .row_view import (
     change,
     judging_views,
     prompt_messages,
-    row_view,
+    row_values,
     shown_messages,
     shown_text,
     snippet,
@@ -62,6 +62,9 @@ MAX_CARDS = 20
 MAX_DIGITS = 18  # of a number in an address, which SQLite can hold
 STYLES = (STYLE,)
 """The inline styles of the pages, which their policy must allow: that of the charts."""
+
+
+RunPage: TypeAlias = Callable[[Request, RunEntry, RunIndex], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +95,17 @@ class ViewerPages:
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
+        of_a_run: Mapping[str, RunPage] = {
+            "": self.overview,
+            "/rows": self.rows,
+            "/rows/{number}": self.row,
+            "/rows/{number}/text/{candidate}": self.text,
+            "/rows/{number}/judging/{candidate}": self.judging,
+            "/graders": self.graders,
+        }
         pages: Mapping[str, Callable[[Request], Response]] = {
             "/": self.runs,
-            "/run/{key}": self.overview,
-            "/run/{key}/rows": self.rows,
-            "/run/{key}/rows/{number}": self.row,
-            "/run/{key}/rows/{number}/text/{candidate}": self.text,
-            "/run/{key}/rows/{number}/judging/{candidate}": self.judging,
-            "/run/{key}/graders": self.graders,
+            **{f"/run/{{key}}{path}": self._of_run(page) for path, page in of_a_run.items()},
             "/compare": self.comparison,
             "/static/{name}": static_file,
             "/cards/{card}/{plot}": self.plot,
@@ -119,7 +125,7 @@ class ViewerPages:
         """All runs; a single one is shown at once."""
         entries = self.library.entries()
         if len(entries) == 1 and not self.library.problems:
-            return self._overview(entries[0])
+            return self.overview(request, entries[0], self._index(entries[0]))
         return self._page(
             "runs.html",
             "Runs",
@@ -128,12 +134,8 @@ class ViewerPages:
             duplicate_names=_has_duplicates(entries),
         )
 
-    def overview(self, request: Request) -> Response:
-        """The figures of a run."""
-        return self._overview(self._entry(request.path_params["key"]))
-
-    def _overview(self, entry: RunEntry) -> Response:
-        index = self._index(entry)
+    def overview(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
+        """What a person looks for first in a run."""
         values = overview_values(entry, index)
         info = index.info()
         return self._page(
@@ -146,11 +148,9 @@ class ViewerPages:
             **values,
         )
 
-    def rows(self, request: Request) -> Response:
+    def rows(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """A list of rows."""
-        entry = self._entry(request.path_params["key"])
         query = RowQuery.from_parameters(request.query_params)
-        index = self._index(entry)
         everything = known_figures(index)
         page = index.page(
             query, whole_number(request.query_params.get("offset")) or 0, ROWS_PER_PAGE
@@ -174,13 +174,11 @@ class ViewerPages:
             criteria=index.names("criterion"),
         )
 
-    def row(self, request: Request) -> Response:
+    def row(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """One row: its answers, what changed between two of them, and why."""
-        entry = self._entry(request.path_params["key"])
-        index = self._index(entry)
-        number, trace = self._trace(index, request)
+        number, trace = _number_and_trace(index, request)
         row_id = _row_id(index, number)
-        view = row_view(trace)
+        view = row_values(trace)
         parameters = dict(request.query_params)
         return self._page(
             "row.html",
@@ -196,14 +194,13 @@ class ViewerPages:
             kept_parameters=[
                 (name, value) for name, value in parameters.items() if name not in {"a", "b"}
             ],
-            **_change_values(trace, view.answers, parameters),
+            **_change_values(trace, view["answers"], parameters),
             **self._neighbours(entry, index, parameters),
         )
 
-    def text(self, request: Request) -> Response:
+    def text(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """The whole text of an answer, as a file."""
-        _, trace = self._trace(self._index(self._entry(request.path_params["key"])), request)
-        candidate = _answer(trace, request)
+        candidate = _answer(_number_and_trace(index, request)[1], request)
         body = candidate.display_text.encode("utf-8", "replace")
         return Response(
             body,
@@ -211,11 +208,9 @@ class ViewerPages:
             headers={"Content-Disposition": 'attachment; filename="answer.txt"'},
         )
 
-    def judging(self, request: Request) -> Response:
+    def judging(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """The prompts that graders were sent about an answer."""
-        entry = self._entry(request.path_params["key"])
-        index = self._index(entry)
-        number, trace = self._trace(index, request)
+        number, trace = _number_and_trace(index, request)
         candidate = _answer(trace, request)
         return self._page(
             "judging.html",
@@ -227,10 +222,8 @@ class ViewerPages:
             views=list(judging_views(trace, candidate, index.judges(number))),
         )
 
-    def graders(self, request: Request) -> Response:
+    def graders(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """What the graders of a run say, and how they were validated."""
-        entry = self._entry(request.path_params["key"])
-        index = self._index(entry)
         return self._page(
             "graders.html",
             f"Graders of {entry.info.display_name}",
@@ -281,6 +274,15 @@ class ViewerPages:
     def _page(self, template: str, title: str, status: int = 200, **values: Any) -> HTMLResponse:
         return HTMLResponse(self.templates.render(template, title=title[:200], **values), status)
 
+    def _of_run(self, page: RunPage) -> Callable[[Request], Response]:
+        """Return the page of the run that an address names."""
+
+        def respond(request: Request) -> Response:
+            entry = self._entry(request.path_params["key"])
+            return page(request, entry, self._index(entry))
+
+        return respond
+
     def _entry(self, key: str) -> RunEntry:
         if (entry := self.library.entry(key)) is None:
             raise HTTPException(404, "There is no such run.")
@@ -295,14 +297,6 @@ class ViewerPages:
             raise build.error
         return build.index
 
-    def _trace(self, index: RunIndex, request: Request) -> tuple[int, Trace]:
-        """Return the number and the trace of the row that an address names."""
-        number = whole_number(request.path_params["number"])
-        trace = None if number is None else index.trace(number)
-        if number is None or trace is None:
-            raise HTTPException(404, "This run has no such row.")
-        return number, trace
-
     def _comparison_values(self, entry: RunEntry, other: RunEntry) -> dict[str, Any]:
         """Return what the page of a comparison shows. Raises ConfigError if the runs have no row in
         common.
@@ -314,19 +308,18 @@ class ViewerPages:
         figures = zip(names, map(known_figures, (first, second)), strict=True)
         key = ("comparison", other.key, second.version)
         comparison = first.computed(key, lambda: compare_runs(first, second, names))
-        differences = [f"mean {comparison.report.value}"]
         return {
             "comparison": comparison,
             "iteration_chart": charts.iteration_curves(figures),
-            "difference_chart": charts.histogram(
-                comparison.histogram, "Rows by difference", "second - first run", differences
+            "score_chart": charts.score_grid(
+                comparison.cells, "Best score of each row", "in the first run", "in the second run"
             ),
             "settings": settings_difference(entry.info.metadata, other.info.metadata),
         }
 
     def _neighbours(
         self, entry: RunEntry, index: RunIndex, parameters: Mapping[str, str]
-    ) -> dict[str, str | None]:
+    ) -> dict[str, Any]:
         """Return the addresses of the list (`up`), of the row before and of the row after, in the
         list that led to this row.
         """
@@ -379,6 +372,15 @@ class ViewerPages:
         return self._page("error.html", title, status, message=error_message(error))
 
 
+def _number_and_trace(index: RunIndex, request: Request) -> tuple[int, Trace]:
+    """Return the number and the trace of the row that an address names."""
+    number = whole_number(request.path_params["number"])
+    trace = None if number is None else index.trace(number)
+    if number is None or trace is None:
+        raise HTTPException(404, "This run has no such row.")
+    return number, trace
+
+
 def _answer(trace: Trace, request: Request) -> Candidate:
     """Return the answer that an address names."""
     wanted = whole_number(request.path_params["candidate"])
@@ -403,7 +405,12 @@ def overview_values(entry: RunEntry, index: RunIndex) -> dict[str, Any]:
         "figures": figures,
         "gains_query": GAINS,
         "losses_query": LOSSES,
-        "score_chart": charts.score_grid(figures),
+        "score_chart": charts.score_grid(
+            figures.cells,
+            "First and best score of each row",
+            "score of the first answer",
+            "score of the best answer",
+        ),
         "iteration_chart": charts.iteration_curves([(entry.info.display_name, figures)]),
         "run_facts": list(run_facts(entry)),
     }
@@ -470,8 +477,7 @@ def _change_values(
 def _prompt(trace: Trace, candidate: Candidate) -> list[tuple[str, Any]] | None:
     """Return the prompt that asked for an answer; None if it cannot be made again."""
     with suppress(RedraftError, ValueError):  # a template with a column that no journal holds
-        messages = prompt_messages(trace, candidate)
-        return None if messages is None else list(shown_messages(messages))
+        return list(shown_messages(prompt_messages(trace, candidate)))
     return None
 
 

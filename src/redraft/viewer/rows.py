@@ -21,7 +21,7 @@ from ..base.checks import unknown_name_message
 from ..base.jsontext import replace_lone_surrogates
 from ..comparison.results import hash_task
 from ..errors import ConfigError, StoreError
-from ..loop.records import Candidate, Feedback, Outcome
+from ..loop.records import Candidate, Feedback, Outcome, Record
 from ..loop.serialize import object_from_json, record_from_json, value_from_json
 from ..loop.task import Task
 from ..loop.trace import Trace
@@ -157,21 +157,23 @@ def _with_trace(facts: RowFacts, trace: Trace) -> RowFacts:
     task, prompt = trace.task, _text(trace.task.prompt[: 4 * MAX_SEARCH])
     first = trace.candidates[0] if trace.candidates else None
     best = next((c for c in trace.candidates if trace.outcome and c.id == trace.outcome.best), None)
-    seconds = [
-        record.seconds
-        for record in trace.records
-        if not isinstance(record, Outcome) and record.seconds is not None
-    ]
     return replace(
         facts,
         prompt=" ".join(prompt[:MAX_SEARCH].split())[:MAX_PROMPT],
-        seconds=float(sum(seconds)) if seconds else None,
+        seconds=total_seconds(trace.records),
         rewritten=bool(first and best and first.display_text != best.display_text),
         answer=_hash(best.display_text) if best else "",
         task=hash_task([list(task.messages), task.context, task.reference]),
         search=f"{facts.search}\n{prompt[:MAX_SEARCH]}",
         scores=tuple(islice(_part_scores(trace, first, best), MAX_PARTS)),
     )
+
+
+def total_seconds(records: Iterable[Record]) -> float | None:
+    """Return the time that steps took, added up; None if it is not known."""
+    timed = (record for record in records if not isinstance(record, Outcome))
+    seconds = [record.seconds for record in timed if record.seconds is not None]
+    return float(sum(seconds)) if seconds else None
 
 
 def _with_result(facts: RowFacts, result: ResultFacts, trace: Trace) -> RowFacts:

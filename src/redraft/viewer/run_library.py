@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Self
 
 from ..base.documents import open_regular
 from ..base.jsontext import dumps_text
@@ -102,7 +101,7 @@ class IndexBuild:
             raise StoreError("the index was closed while it was being built")
 
 
-class RunLibrary:
+class RunLibrary(AbstractContextManager["RunLibrary"]):
     """The runs in these journals, folders and trace files; journals that appear in a folder later
     are found, too.
 
@@ -147,9 +146,6 @@ class RunLibrary:
         for build in self._builds.values():
             build.close()
         self._copies.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

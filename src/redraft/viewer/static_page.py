@@ -4,7 +4,7 @@ Redraft.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ MAX_ROWS = 5_000
 MAX_TEXT_BYTES = 20_000_000  # of the HTML of all texts
 MAX_TEXT = 4_000  # characters of a text
 MAX_SPANS = 400  # parts of a difference
+MAX_HEAT_ROWS = 40  # graders and criteria of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +152,20 @@ def _shorten(answer: AnswerView) -> AnswerView:
 
 def _summary(facts: RowFacts, trace: Trace) -> RowSummary:
     answers = answer_views(trace)
-    best = next((a for a in answers if a.is_best), None)
-    difference = None
-    if best is not None:
-        short = [_shorten(answer) for answer in (answers[0], best)]
-        difference = change(short[0] if best is not answers[0] else None, short[1])
-        omitted = max(0, len(best.candidate.display_text) - MAX_TEXT)
-        difference = replace(difference, spans=difference.spans[:MAX_SPANS], omitted=omitted)
-    shown = [a for a in answers if a is answers[0] or a is best]
+    best = [answer for answer in answers[1:] if answer.is_best]
+    shown = [*answers[:1], *best]
     return RowSummary(
         facts,
         shown_text(trace.task.prompt, MAX_TEXT),
-        difference,
-        heat_rows(shown)[:40],
+        _short_change(shown) if trace.best else None,
+        heat_rows(shown)[:MAX_HEAT_ROWS],
         [f"{a.candidate.id}{' best' if a.is_best else ''}" for a in shown],
     )
+
+
+def _short_change(shown: Sequence[AnswerView]) -> Change:
+    """Return what changed from the first answer to the best one, which is the last of these."""
+    *before, after = map(_shorten, shown)
+    difference = change(before[0] if before else None, after)
+    omitted = max(0, len(shown[-1].candidate.display_text) - MAX_TEXT)
+    return replace(difference, spans=difference.spans[:MAX_SPANS], omitted=omitted)
