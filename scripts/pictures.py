@@ -117,7 +117,7 @@ PICTURES = (
         "compare",
         "redraft view",
         compare_runs,
-        900,
+        1060,
         ("undecided", "+0.024", "8 / 24 / 3", "Most gained", "Most lost"),
     ),
     Picture(
