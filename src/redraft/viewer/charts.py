@@ -22,7 +22,7 @@ UNIT_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 MAX_POINTS = 60
 MAX_TICKS = 8
 SIDES = ("above", "on", "below")  # of the line of equal scores
-LEAST_RADIUS = 1.5  # of the mark of a single row among many
+LEAST_RADIUS = 2.5  # of the mark of a single row among many
 
 
 @dataclass(frozen=True, slots=True)

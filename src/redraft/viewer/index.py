@@ -152,7 +152,7 @@ class RunIndex(AbstractContextManager["RunIndex"]):
             stored = self._read("SELECT number, position, status, length, key FROM rows")
             self._states = {number: tuple(state) for number, *state in stored}
             self._index_version = seen
-            self._changed()
+            self._begin_version()
 
     def _forget_tried_again(self) -> None:
         """Forget the rows that a later invocation tried again, whose state need not tell it: those
@@ -306,9 +306,9 @@ class RunIndex(AbstractContextManager["RunIndex"]):
                     self._database.execute("ROLLBACK")
         except (sqlite3.Error, OverflowError, UnicodeError) as error:
             raise _index_error(error) from error
-        self._changed()
+        self._begin_version()
 
-    def _changed(self) -> None:
+    def _begin_version(self) -> None:
         self.version += 1
         self._computed.clear()
 
