@@ -55,9 +55,8 @@ def stay(page: Page) -> None:
 
 
 def open_row(page: Page) -> None:
-    """Choose Rows, sort by Change, and open the recipe, as the tutorial says."""
-    page.click("nav >> text=Rows")
-    page.click("thead >> text=Change")
+    """Choose the largest gains, and open the recipe, as the tutorial says."""
+    page.click("text=The largest gains")
     page.click("text=task-595")
     show_answers(page)
 
@@ -96,8 +95,16 @@ PICTURES = (
         "overview",
         "redraft view short.jsonl",
         stay,
-        630,
-        ("+0.077", "0.895 → 0.971", "improved", "unchanged"),
+        840,
+        (
+            "The best answers score higher",
+            "+0.077",
+            "0.895 → 0.971",
+            "Where the scores stand",
+            "improved",
+            "unchanged",
+            "Look at next",
+        ),
     ),
     Picture(
         "row",
@@ -110,7 +117,7 @@ PICTURES = (
         "compare",
         "redraft view",
         compare_runs,
-        900,
+        1060,
         ("undecided", "+0.024", "8 / 24 / 3", "Most gained", "Most lost"),
     ),
     Picture(

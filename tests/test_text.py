@@ -211,7 +211,7 @@ def page_of_a_card(usd):
 
 
 def page_of_the_viewer(usd):
-    from redraft.viewer.formats import money
+    from redraft.viewer.page_parts import money
 
     return money(usd)
 

@@ -15,8 +15,8 @@ from redraft.comparison import compare_sync
 from redraft.comparison.labels import read_labels
 from redraft.comparison.results import ResultRow, RunResults, pair_results
 from redraft.models import CallableModel
+from redraft.viewer.figures import compare_runs
 from redraft.viewer.index import RunIndex
-from redraft.viewer.run_comparison import compare_runs
 
 # of the texts A and B; the first answers of both runs are the same
 A_SCORES, B_SCORES = ((1.0, 0.0), (1.0, 1.0))

@@ -32,11 +32,14 @@ ATTACKS = [
     "\ud800\udfff lone surrogates \ud83d",
 ]
 HOSTILE = "\n".join(ATTACKS)
+MUST = f"must {ATTACKS[0]}{ATTACKS[2]}{ATTACKS[3]}"  # the name of a requirement that is not met
 NAME = "".join(a for a in ATTACKS if "\x00" not in a and "\ud800" not in a)
 
 
-def hostile_trace(n=0, *, length=0):
-    """Return a trace with hostile text wherever text may be."""
+def hostile_trace(n=0, *, length=0, stop=StopReason.FAILED, falls=False):
+    """Return a trace with hostile text wherever text may be. `falls`: each answer scores lower than
+    the one before.
+    """
     text = HOSTILE + "word " * (length // 5)
     usage = Usage(1, 10, 10, cost=0.001, answer_tokens=20, answer_cost=0.001)
     task = Task(
@@ -46,7 +49,7 @@ def hostile_trace(n=0, *, length=0):
         context=HOSTILE,
         metadata={HOSTILE: HOSTILE},
     )
-    panel = (PanelGrader(NAME), PanelGrader("style"))
+    panel = (PanelGrader(NAME), PanelGrader("style"), PanelGrader(MUST, must=True))
     trace = Trace(task, panel, settings={HOSTILE: HOSTILE})
     for id in range(3):
         role = "refine" if id else "generate"
@@ -60,7 +63,7 @@ def hostile_trace(n=0, *, length=0):
             reasoning=HOSTILE,
             note=HOSTILE,
         )
-        score = 0.2 * id + 0.1
+        score = 0.2 * (2 - id if falls else id) + 0.1
         criteria = (CriterionScore(NAME, score, HOSTILE, HOSTILE), CriterionScore("clear", score))
         trace += Feedback(
             score,
@@ -75,14 +78,17 @@ def hostile_trace(n=0, *, length=0):
             metadata={"note": NAME},
         )
         trace += Feedback(score, HOSTILE, (HOSTILE,), candidate=id, grader="style", by=NAME)
+        trace += Feedback(0.0, HOSTILE, (HOSTILE,), candidate=id, grader=MUST, by=NAME)
+    if stop is not StopReason.FAILED:
+        return trace + Outcome(2, stop, HOSTILE)
     trace += Failure(("candidate", 3), "refine", NAME, HOSTILE, by=NAME)
-    return trace + Outcome(
-        2, StopReason.FAILED, HOSTILE, 0.5, (0.3, 0.7), ((0, 0.1), (1, 0.3), (2, 0.5))
-    )
+    return trace + Outcome(2, stop, HOSTILE, 0.5, (0.3, 0.7), ((0, 0.1), (1, 0.3), (2, 0.5)))
 
 
 def write_hostile_run(path, *, rows=2, length=0):
-    """Write a run with hostile rows, and one harmless row at the end."""
+    """Write a run with hostile rows that failed, one harmless row, a hostile row that improved and
+    one that got worse.
+    """
     with Journal(path) as journal:
         journal.update_run(
             NAME,
@@ -97,4 +103,6 @@ def write_hostile_run(path, *, rows=2, length=0):
         for n in range(rows):
             add_row(journal, NAME, n, hostile_trace(n, length=length if n == 0 else 0))
         add_row(journal, NAME, rows, make_trace(1))
+        for n, falls in enumerate((False, True), rows + 1):
+            add_row(journal, NAME, n, hostile_trace(n, stop=StopReason.PATIENCE, falls=falls))
     return path

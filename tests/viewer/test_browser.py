@@ -259,10 +259,13 @@ def test_a_file_is_complete_in_itself(browser, hostile, tmp_path):
         for summary in page.locator("summary").all():
             summary.click()
         assert page.locator("main iframe, main img, main script, main base").count() == 0
-        assert page.locator(".row").count() == 3
+        assert page.locator(".row").count() == 5
+        page.locator(".row").first.evaluate("row => row.open = false")
+        page.locator(".examples a").first.click()
+        page.wait_for_function("() => document.querySelector('.row').open")
         page.fill("#search", "harvest")
         assert page.locator(".row:visible").count() == 1
-        assert page.inner_text("#found") == "1 of 3 rows"
+        assert page.inner_text("#found") == "1 of 5 rows"
         page.fill("#search", "")
         page.select_option("#order", "best")
         assert page.locator(".row").first.get_attribute("data-best") >= page.locator(

@@ -7,6 +7,7 @@ import os
 import random
 from dataclasses import replace
 from math import isclose
+from statistics import correlation, fmean
 from time import time
 from unittest.mock import patch
 
@@ -22,10 +23,9 @@ from redraft.runs.report import ReportBuilder
 from redraft.runs.row_result import row_result
 from redraft.storage import Journal, JsonlStore
 from redraft.viewer import index as index_module
-from redraft.viewer.figures import run_figures
-from redraft.viewer.grader_figures import pair_figures, part_figures
+from redraft.viewer.figures import EXAMPLES, pair_figures, part_figures, run_figures
 from redraft.viewer.index import COLUMNS, RunIndex
-from redraft.viewer.row_query import CHANGES, ORDERS, RowQuery
+from redraft.viewer.rows import CHANGES, ORDERS, RowQuery
 from redraft.viewer.run_library import RunLibrary
 
 from .synthetic_runs import add_row, make_trace, write_run
@@ -73,6 +73,13 @@ def test_facts_are_those_of_the_result_and_the_trace(journal, index):
             columns["cost"],
         )
         assert row.prompt == " ".join(trace.task.prompt.split())[:240]
+        scores = trace.with_estimates.scores
+        later = [scores[c.id] for c in trace.candidates if c.parent is not None]
+        assert row.loss == (
+            pytest.approx(max(0.0, columns["initial_score"] - min(later)))
+            if info.facts.worse
+            else None
+        )
         seconds = [r.seconds for r in trace.records if getattr(r, "seconds", None) is not None]
         assert row.seconds == (pytest.approx(sum(seconds)) if seconds else None)
         parts = index.read(
@@ -104,11 +111,13 @@ def test_figures_are_those_of_the_report(journal, index):
         "unchanged": report.counts["unchanged"],
         "worse": report.counts["regressed"],
     }
-    assert (figures.stops, figures.errors) == (
-        dict(report.stops),
-        dict(report.errors),
-    )
-    assert sum(figures.histogram) == report.uplift.n == figures.scored
+    assert figures.stops == dict(report.stops)
+    assert {error.name: error.rows for error in figures.errors} == dict(report.errors)
+    assert {error.name: error.id for error in figures.errors} == {
+        kind: f"row-{position}" for kind, position in report.error_rows.items()
+    }
+    assert (figures.broken, figures.bases) == (report.counts["broken"], dict(report.bases))
+    assert sum(figures.cells.values()) == report.uplift.n == figures.scored
     for iteration in figures.by_iteration:
         expected = report.iterations[iteration.n].report(iteration.n)
         assert (iteration.rows, iteration.calls) == (expected.rows, expected.calls)
@@ -117,10 +126,45 @@ def test_figures_are_those_of_the_report(journal, index):
             assert value is None if wanted is None else isclose(value, wanted, rel_tol=1e-9), name
 
 
+def test_the_examples_of_the_overview_are_those_that_changed_most(index):
+    """The largest gains of the rows that improved, the largest losses of those that got worse, and
+    how many there are.
+    """
+    rows, figures = all_rows(index), run_figures(index)
+    gains = sorted((row for row in rows if row.improved), key=lambda row: -row.uplift)
+    losses = sorted((row for row in rows if CHANGED["worse"](row)), key=lambda row: -row.loss)
+    assert figures.gains.rows == tuple(gains[:EXAMPLES]) and figures.gains.total == len(gains)
+    assert figures.losses.rows == tuple(losses[:EXAMPLES]) and figures.losses.total == len(losses)
+    assert len(gains) > EXAMPLES and losses[0].loss > losses[-1].loss > 0
+
+
+def test_graders_are_compared_on_the_rows_that_both_have_scored(index):
+    """Their mean distance and Pearson's correlation, and the rows where they are furthest apart."""
+    for pair in pair_figures(index):
+        of_a, of_b = (
+            dict(
+                index.read(
+                    "SELECT number, best FROM scores WHERE kind = 'grader' AND name = ?", name
+                )
+            )
+            for name in (pair.a, pair.b)
+        )
+        both = [n for n in of_a if of_a[n] is not None and of_b.get(n) is not None]
+        a, b = [of_a[n] for n in both], [of_b[n] for n in both]
+        apart = {n: abs(x - y) for n, x, y in zip(both, a, b)}
+        assert pair.rows == len(both)
+        assert pair.distance == pytest.approx(fmean(apart.values()))
+        is_constant = len(set(a)) == 1 or len(set(b)) == 1
+        assert pair.correlation == (None if is_constant else pytest.approx(correlation(a, b)))
+        furthest = sorted(apart, key=lambda n: -apart[n])[: len(pair.furthest)]
+        assert sorted(apart[n] for n, _ in pair.furthest) == sorted(apart[n] for n in furthest)
+
+
 KEYS = {
     "position": lambda row, parts: row.position,
     "uplift": lambda row, parts: row.uplift,
     "change": lambda row, parts: None if row.uplift is None else abs(row.uplift),
+    "loss": lambda row, parts: row.loss,
     "score": lambda row, parts: row.best,
     "first": lambda row, parts: row.first,
     "iteration": lambda row, parts: row.best_iteration,
@@ -153,6 +197,7 @@ QUERIES = st.builds(
     error=st.sampled_from(["", "", "", "ModelUnavailableError"]),
     iteration=st.sampled_from([None, None, 0, 1, 7]),
     grader=st.sampled_from(["", "", "style"]),
+    requirement=st.sampled_from(["", "", "", "words:5-80"]),
     criterion=st.sampled_from(["", "", "judge: clarity"]),
     below=st.sampled_from([0.0, 0.4, 0.7, 1.0]),
 )
@@ -193,6 +238,7 @@ def test_lists_are_filtered_and_sorted(index, query):
             and query.stop in {"", row.stop}
             and query.error in {"", row.error_kind}
             and query.iteration in {None, row.best_iteration}
+            and (not query.requirement or ("must", query.requirement) in parts.get(row.number, {}))
         )
 
     kept = [row for row in all_rows(index) if fits(row)]
@@ -493,7 +539,7 @@ def test_two_runs_are_compared_as_the_command_does(tmp_path, monkeypatch, capsys
     import json
 
     from redraft.cli import main
-    from redraft.viewer.run_comparison import compare_runs
+    from redraft.viewer.figures import compare_runs
 
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "a.journal", 70, run="short")
@@ -528,7 +574,7 @@ def test_two_runs_are_compared_as_the_command_does(tmp_path, monkeypatch, capsys
     assert [(row.id, -row.difference) for row in back.drops] == [
         (row.id, row.difference) for row in found.gains
     ]
-    assert sum(found.histogram) == len(both)
+    assert sum(found.cells.values()) == len(both)
     low, high = found.won_interval
     assert 0 <= low < found.won.mean_b < high <= 1
     assert (

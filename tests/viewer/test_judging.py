@@ -18,7 +18,7 @@ from redraft.loop.trace import PanelGrader, Trace
 from redraft.models import CallableModel
 from redraft.storage.journal import Journal
 from redraft.viewer.index import RunIndex
-from redraft.viewer.judging import judging_views
+from redraft.viewer.row_view import judging_views
 
 CRITERIA = {"clear": "Everybody understands it.", "true": "All of it is true."}
 
@@ -62,7 +62,7 @@ def trace_and_judges(path, id):
     with Journal(path, read_only=True) as journal:
         trace = journal.trace("out-jsonl", id)
     with RunIndex(path, "out-jsonl", path.parent / "cache") as index:
-        return trace, index.judges(id)
+        return trace, index.judges(index.read("SELECT number FROM rows WHERE id = ?", id)[0][0])
 
 
 def run_batch(folder, graders, sent, rows=None, *, asks=True, **settings):

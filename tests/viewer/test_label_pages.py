@@ -16,10 +16,14 @@ from statistics import fmean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 import redraft
 from redraft.cli import main
 from redraft.errors import ConfigError
+from redraft.loop.records import Candidate, Outcome, StopReason, ToolCall
+from redraft.loop.task import Task
+from redraft.loop.trace import PanelGrader, Trace
 from redraft.models import CallableModel
 from redraft.plans.quality.priors import Priors
 from redraft.session.options import Options
@@ -100,15 +104,23 @@ def test_pairs_of_a_run_are_the_first_and_the_best_answer(run):
 
 
 def test_pairs_of_two_runs_are_their_best_answers(run, tmp_path):
-    """Of the rows that both have."""
+    """Of the rows that both have, without those that are identical, which are counted."""
     library, entry = run
     other = write_run(tmp_path / "b.journal", 100, run="other", gain=0.3)
     with RunLibrary([other], tmp_path / "cache") as second:
         source = two_runs_source((library, second), (entry, second.entries()[0]))
-        assert 90 <= len(source.information) <= 100
-        items = [item for id in source.information if (item := source.read(id))]
+        items = [source.read(id) for id in source.information]
         assert items and all(set(item.origins) == {"answers", "other"} for item in items)
         index = second.build(second.entries()[0]).ready_index()
+        answers = [
+            {id: trace.best.text for id, n in found if (trace := each.trace(n)).best}
+            for each in (library.build(entry).ready_index(), index)
+            for found in [each.read("SELECT id, number FROM rows")]
+        ]
+        both = answers[0].keys() & answers[1].keys()
+        same = {id for id in both if answers[0][id] == answers[1][id]}
+        assert source.information.keys() == both - same
+        assert source.identical == len(same) > 50
         trace = index.trace(index.read("SELECT number FROM rows WHERE id = ?", items[0].id)[0][0])
         assert dict(zip(items[0].origins, items[0].responses))["other"] == trace.best.text
 
@@ -134,7 +146,75 @@ def test_files_are_judged(tmp_path, kind, header, row, columns):
     path.write_text(f"{header}\n{row}\n{same if kind == 'pair' else ''}")
     source = file_source(path, kind, columns)
     (item,) = map(source.read, source.information)
+    assert source.identical == (1 if kind == "pair" else 0)
     assert (item.prompt, item.responses) == ("q", ("x", "y") if kind == "pair" else ("x",))
+
+
+def test_pairs_of_equal_calls_of_tools_are_identical(tmp_path):
+    """The answers are what a page shows of them: an equal text with another call of a tool is
+    another answer.
+    """
+    sources = []
+    for name, cities in (("a", "xyz"), ("b", "xyy")):
+        traces = [
+            Trace(Task("q", id=f"row {n}"), (PanelGrader("judge"),))
+            + Candidate(0, "", None, "m", tool_calls=(ToolCall("weather", f'"{city}"', "1"),))
+            + redraft.Feedback(0.5, candidate=0, grader="judge")
+            + Outcome(0, StopReason.TARGET)
+            for n, city in enumerate(cities)
+        ]
+        sources.append(write_run(tmp_path / f"{name}.journal", 0, run=name, traces=traces))
+    with (
+        RunLibrary(sources[:1], tmp_path / "cache") as first,
+        RunLibrary(sources[1:], tmp_path / "cache") as second,
+    ):
+        source = two_runs_source((first, second), (first.entries()[0], second.entries()[0]))
+        assert (list(source.information), source.identical) == (["row 2"], 2)
+        assert source.read("row 2") is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("q,x,y\nq,a,a\n", "1 item; 1 pair is identical and was left out; labels go"),
+        ("q,x,y\nq,a,a\nq,b,b\n", "1 item; 2 pairs are identical and were left out; labels go"),
+        ("q,x,y\nq,x,z\n", "2 items; labels go"),
+    ],
+)
+def test_identical_pairs_are_counted(tmp_path, monkeypatch, capsys, rows, said):
+    """By the command, on the pages, in the file, and when the labels are exported."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text(f"prompt,response_a,response_b\n{rows}")
+    monkeypatch.setattr(
+        "redraft.base.page_server.PageServer.run", lambda server, app, styles, announce: announce()
+    )
+    assert main(["label", "rows.csv", "--no-browser"]) == 0
+    assert said in " ".join(capsys.readouterr().err.split())
+    left_out = said.partition("; ")[2].removesuffix("labels go").rstrip("; ")
+    source = file_source(tmp_path / "rows.csv", "pair")
+    assert read_labels("rows.csv.labels.jsonl").identical == source.identical
+    with LabelFile("rows.csv.labels.jsonl", LabelQuestion()) as file:
+        size = file.path.stat().st_size
+        file.note_identical(source.identical)
+        assert file.path.stat().st_size == size
+        client = TestClient(LabelPages(source, file, LabelQueue(source), "/x").app())
+        for id in source.information:
+            item = source.read(id)
+            assert left_out in client.get("/x/").text
+            client.post(
+                "/x/judge", data={"annotator": "ann", "item": item_handle(item.id), "choice": "1"}
+            )
+        assert left_out in client.get("/x/judge?annotator=ann").text
+    assert main(["label", "rows.csv.labels.jsonl", "--export", "out.jsonl"]) == 0
+    assert left_out in capsys.readouterr().err
+
+
+def test_a_run_without_two_different_answers_says_so(tmp_path, monkeypatch, capsys):
+    """And how many pairs are identical."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("prompt,response_a,response_b\nq,x,x\nr,y,y\n")
+    assert main(["label", "rows.csv", "--no-browser"]) == 2
+    assert "2 pairs are identical" in capsys.readouterr().err
 
 
 def test_a_file_without_answers_says_what_is_missing(tmp_path):

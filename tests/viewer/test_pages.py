@@ -3,10 +3,13 @@ none changes a run.
 """
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
+from html import unescape
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,15 +18,16 @@ from starlette.testclient import TestClient
 
 import redraft
 from redraft.graders.cards import CardStore
-from redraft.loop.records import Candidate
+from redraft.loop.records import Candidate, Failure, Outcome, StopReason
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
 from redraft.storage.journal import Journal
 from redraft.storage.trace_file import JsonlStore
-from redraft.viewer.formats import count
+from redraft.usage import Usage
+from redraft.viewer.page_parts import count, number
 from redraft.viewer.pages import ViewerPages
-from redraft.viewer.row_query import ORDERS
 from redraft.viewer.row_view import snippet
+from redraft.viewer.rows import ORDERS
 from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.static_page import static_page
 
@@ -225,7 +229,7 @@ def test_no_row_makes_a_page_fail(tmp_path):
     (entry,) = pages.library.entries()
     assert static_page(pages.library, entry).count('<details class="row"') == n
     figures = pages.library.build(entry).index.computed("figures", lambda: None)
-    assert figures.rows == n and figures.calls is None and -1 < figures.uplift < 1
+    assert figures.rows == n and figures.calls.total is None and -1 < figures.uplift < 1
     pages.library.close()
     assert path.read_bytes() == before
 
@@ -244,6 +248,140 @@ def test_no_run_makes_a_page_fail(tmp_path, statement):
         assert "is damaged" in pages.get("").text
     pages.library.close()
     assert path.read_bytes() == before
+
+
+def graded(id, scores, *, must=1.0, cost=0.001, failure=""):
+    """Return the trace of a row whose answers have these scores."""
+    panel = (
+        PanelGrader("exact", model_free=True),
+        PanelGrader("words:1-9", model_free=True, must=True),
+    )
+    trace = Trace(Task(f"Question {id}", id=id), panel)
+    for n, score in enumerate(scores):
+        used = Usage(1, 10, 10, cost=cost, answer_tokens=20, answer_cost=cost)
+        trace += Candidate(
+            n, f"{n}", n - 1 if n else None, "m", "refine" if n else "generate", usage=used
+        )
+        trace += redraft.Feedback(score, candidate=n, grader="exact")
+        trace += redraft.Feedback(must, candidate=n, grader="words:1-9")
+    if failure:
+        trace += Failure(("candidate", len(scores)), "generate", failure, f"{failure} of {id}")
+    stop = StopReason.FAILED if failure else StopReason.PATIENCE
+    return trace + Outcome(trace.best.id if trace.best else None, stop)
+
+
+def plain_text(page):
+    """Return the text of a page, its white space made single blanks."""
+    return " ".join(unescape(re.sub("<[^>]*>", " ", page.partition("<main")[2])).split())
+
+
+OVERVIEWS = {
+    "better": (
+        [graded(f"r{n}", [0.2, 0.2 + n / 10]) for n in range(1, 8)],
+        [
+            "The best answers score higher than the first ones",
+            "7 improved (100%)",
+            "What got better Row First Best Change r7 Question r7 0.20 0.90 +0.70 r6",
+            "All 7 rows",
+            "No row got worse",
+            "Nothing failed",
+            "Every best answer meets all of them",
+            "money $0.014 $0.002",
+        ],
+    ),
+    "worse": (
+        [graded("a", [0.9, 0.3]), graded("b", [0.9, 0.7, 0.8]), graded("c", [0.5])],
+        [
+            "Whether the best answers are better is open",
+            "1 stayed as they were, 2 got worse, and 0 are too close to call",
+            "No row improved",
+            "Lowest later Change a Question a 0.90 0.30 -0.60 b Question b 0.90 0.70 -0.20",
+        ],
+    ),
+    "failed": (
+        [
+            graded("a", [], failure="TimeoutError"),
+            graded("b", [], failure="ModelError"),
+            graded("c", [], failure="ModelError"),
+        ],
+        [
+            "No row has a first and a best score yet.",
+            "Reason Rows For example ModelError ModelError: ModelError of b 2 b",
+            "TimeoutError TimeoutError: TimeoutError of a 1 a",
+            "0 of 3 rows done, 3 failed",
+        ],
+    ),
+    "a requirement": (
+        [graded("a", [0.5], must=0.0), graded("b", [0.5]), graded("c", [0.5], must=0.5)],
+        ["2 best answers do not meet all of them", "Requirement Rows For example words:1-9 2 a"],
+    ),
+    "one requirement": (
+        [graded("a", [0.5], must=0.0)],
+        ["1 best answer does not meet all of them", "One row has a first and a best score."],
+    ),
+    "unknown cost": (
+        [graded("a", [0.5, 0.7]), graded("b", [0.5, 0.6], cost=None)],
+        ["money unknown – – 1 row; the others: $0.002", "calls 4 2", "tokens 80 40"],
+    ),
+    "nothing": ([graded("a", [None])], ["No row has a first and a best score yet.", "1 call"]),
+}
+
+
+@pytest.mark.parametrize("name", OVERVIEWS)
+def test_the_overview_says_what_happened(tmp_path, name):
+    """What got better and worse, the biggest changes first, what failed and why, requirements that
+    are not met, and what it cost, on the page and in the file.
+    """
+    traces, expected = OVERVIEWS[name]
+    path = write_run(tmp_path / "a.journal", 0, traces=traces)
+    pages = Pages(tmp_path, path)
+    (entry,) = pages.library.entries()
+    for page in (pages.get("").text, static_page(pages.library, entry)):
+        text = plain_text(page)
+        assert [each for each in expected if each not in text] == [], text[:5000]
+    pages.library.close()
+
+
+def test_every_link_of_the_overview_leads_to_what_it_names(tmp_path):
+    """A group to a list of as many rows, an example to its row, with the next one of its list
+    beside it.
+    """
+    traces = [trace for traces, _ in OVERVIEWS.values() for trace in traces]
+    traces = [replace(t, task=replace(t.task, id=f"id-{n}")) for n, t in enumerate(traces)]
+    pages = Pages(tmp_path, write_run(tmp_path / "a.journal", 40, traces=traces))
+    page = pages.get("").text
+    main = page[page.index("<main") : page.index("</main")]
+    links = re.findall(r'<a href="([^"]*)">(.*?)</a>', main)
+    for address, name in links:
+        reply = pages.client.get(unescape(address))
+        assert reply.status_code == 200, address
+        if re.search(r"/rows/\d", address):
+            assert f"<h1>{name}</h1>" in reply.text
+    for group, rows in re.findall(r'\?change=(\w+)">\1</a></th>\s*<td class="num">(\d+)', main):
+        listed = pages.get(f"run/{pages.keys[0]}/rows?change={group}").text
+        assert f"{rows} row" in plain_text(listed)
+    in_file = static_page(pages.library, pages.library.entries()[0])
+    targets = re.findall('href="#(row-[0-9]+)"', in_file)
+    assert len(targets) > 10 and all(f'id="{target}"' in in_file for target in targets)
+    pages.library.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0000393, "0.0000393"),
+        (1.5e-9, "0.0000000015"),
+        (0.25, "0.25"),
+        (7, "7"),
+        (12.345, "12.3"),
+        (123456.7, "123,457"),
+        (1e21, "1,000,000,000,000,000,000,000"),
+        (None, "–"),
+    ],
+)
+def test_a_number_has_no_exponent(value, text):
+    """However small or large it is."""
+    assert number(value) == text
 
 
 def test_any_row_can_be_opened(tmp_path):

@@ -146,13 +146,15 @@ class LabelSet:
     annotator.
 
     `random_share`: the share of the items that are drawn at random, which is the same for
-    everybody; None if it was never chosen.
+    everybody; None if it was never chosen. `identical`: how many pairs are no items, because both
+    answers are the same; each of them is a tie.
     """
 
     question: LabelQuestion
     items: dict[str, LabelItem] = field(default_factory=dict)
     labels: dict[tuple[str, str], Label] = field(default_factory=dict)
     random_share: float | None = None
+    identical: int = 0
 
     def add(self, label: Label) -> None:
         """Enter a label; the annotator's earlier one of this item no longer counts."""
@@ -302,6 +304,14 @@ class LabelFile:
             )
         return known
 
+    def note_identical(self, pairs: int) -> None:
+        """Write how many pairs are left out, because both answers are the same; the last number
+        counts.
+        """
+        if pairs != self.labels.identical:
+            self._write({"identical": pairs})
+            self.labels.identical = pairs
+
     def undo(self, annotator: str) -> Label | None:
         """Take the annotator's last label back and return it; None if there is none."""
         own = self.labels.of(annotator)
@@ -421,6 +431,9 @@ def _enter_line(found: LabelSet, data: Mapping[str, Any]) -> None:
     elif "random_share" in data:
         checks.number("random_share", data["random_share"], 0, 1)
         found.random_share = float(data["random_share"])
+    elif "identical" in data:
+        checks.whole_number("identical", data["identical"], 0)
+        found.identical = data["identical"]
 
 
 def _check_label(question: LabelQuestion, label: Label) -> None:

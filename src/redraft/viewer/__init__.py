@@ -4,12 +4,11 @@ people. Needs `redraft[view]`.
 `write_page` writes one page as a file, as `redraft view --html` does. Importing this package loads
 nothing.
 
-- `index.py`, `row_facts.py`, `row_query.py`: the index of a run in the cache; `run_library.py`: the
-  runs that are shown.
-- `figures.py`, `grader_figures.py`, `run_comparison.py`: what is summed up from an index.
-- `pages.py`, `row_view.py`, `charts.py`, `formats.py`, `templates/`, `static/`: the pages;
+- `rows.py`: the facts of a row, and lists of rows; `index.py`: the index of a run in the cache;
+  `run_library.py`: the runs that are shown.
+- `figures.py`: what is summed up from an index: an overview, graders, two runs.
+- `pages.py`, `row_view.py`, `charts.py`, `page_parts.py`, `templates/`, `static/`: the pages;
   `static_page.py`: the file.
-- `judging.py`: the prompts of judges, made again.
 - `label_items.py`, `label_pages.py`: what is judged, in which order, and the page for it.
 """
 

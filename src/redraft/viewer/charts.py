@@ -4,31 +4,35 @@ in the description.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
 
 from markupsafe import Markup
 
 from ..base.svg import Axes, Drawing, clean_text, ticks
 from ..base.text import pluralize
-from .figures import RunFigures
+from .figures import GRID, Cells, IterationFigures, RunFigures
 
 WIDTH, HEIGHT = 344, 230
 PLOT = Axes(48, 44, 280, 130)
+SQUARE = Axes(60, 44, 268, 268)  # of two scores of each row
 UNIT_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 MAX_POINTS = 60
 MAX_TICKS = 8
+SIDES = ("above", "on", "below")  # of the line of equal scores
+LEAST_RADIUS = 2.5  # of the mark of a single row among many
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One answer on the score curve: its number, its score (None: unknown), its estimate if there
-    is one, and what wrote it.
+    """One answer on the score curve: its number, its score or the estimate of it (None: unknown),
+    and what wrote it.
     """
 
     id: int
     score: float | None
-    estimate: float | None
     origin: str
 
 
@@ -41,129 +45,116 @@ def score_curve(
     if len(points) < 2:
         return Markup("")
     shown = points[:MAX_POINTS]
-    known = [
-        (place, p, value)
-        for place, p in enumerate(shown)
-        if (value := p.score if p.estimate is None else p.estimate) is not None
-    ]
-    described = [
-        f"{p.id} {clean_text(p.origin, 40)}: {value:.2f}{' (best)' if p.id == best else ''}"
-        for _, p, value in known
-    ]
-    if interval:
-        described.append(f"95 % interval of the best: {interval[0]:.2f} to {interval[1]:.2f}")
-    if len(points) > MAX_POINTS:
-        described.append(f"the first {MAX_POINTS} of {len(points)} answers")
-    drawing = Drawing.create(
-        WIDTH, HEIGHT, "Score of each answer", described or ["no answer has a score"]
-    )
-    axes = _unit_axes(max(1, len(shown) - 1))
+    known = [(n, point, point.score) for n, point in enumerate(shown) if point.score is not None]
+    described = [f"{p.id} {clean_text(p.origin, 40)}: {score:.2f}" for _, p, score in known]
+    described += _notes_on_scores(len(points), best, interval)
+    drawing = Drawing.create(WIDTH, HEIGHT, "Score of each answer", described)
+    axes = replace(PLOT, x_range=(0.0, float(len(shown) - 1)))
     axes.draw_y_axis(drawing, "", UNIT_TICKS)
-    _number_axis(drawing, axes, [p.id for p in shown], "answer")
-    drawing.add(
-        "polyline",
-        "line",
-        points=" ".join(f"{axes.x(n):.1f},{axes.y(value):.1f}" for n, _, value in known),
+    _draw_number_axis(drawing, axes, [point.id for point in shown], "answer")
+    curve = [(n, score, f"answer {point.id}: {score:.3f}") for n, point, score in known]
+    _draw_curve(drawing, axes, curve)
+    places = {point.id: (n, score) for n, point, score in known}
+    if best in places:
+        _draw_best(drawing, axes, *places[best], interval)
+    return _markup(drawing)
+
+
+def _notes_on_scores(
+    answers: int, best: int | None, interval: tuple[float, float] | None
+) -> Iterator[str]:
+    """Yield what a description says beside the scores."""
+    yield "no best answer" if best is None else f"the best is {best}"
+    if interval:
+        yield f"95 % interval of the best: {interval[0]:.2f} to {interval[1]:.2f}"
+    if answers > MAX_POINTS:
+        yield f"the first {MAX_POINTS} of {answers} answers"
+
+
+def _draw_best(
+    drawing: Drawing, axes: Axes, n: int, value: float, interval: tuple[float, float] | None
+) -> None:
+    """Draw a ring around the best answer, and the interval of its true score."""
+    x = axes.x(n)
+    drawing.add("circle", "best-ring", cx=x, cy=axes.y(value), r=8)
+    if interval:
+        low, high = map(axes.y, interval)
+        drawing.add("line", "line soft-line", x1=x, x2=x, y1=low, y2=high)
+        for end in (low, high):
+            drawing.add("line", "line soft-line", x1=x - 4, x2=x + 4, y1=end, y2=end)
+
+
+def score_grid(cells: Cells, title: str, x_label: str, y_label: str) -> Markup:
+    """Draw two scores of each row: a mark for each cell of a grid, whose area is the number of rows
+    in it. Nothing if no row has both scores.
+    """
+    if not cells:
+        return Markup("")
+    sides = Counter[str]()
+    for cell, count in cells.items():
+        sides[_side(cell)] += count
+    drawing = Drawing.create(
+        WIDTH,
+        WIDTH + 24,
+        title,
+        [f"{pluralize(sides[side], 'row')} {side} the line of equal scores" for side in SIDES],
     )
-    for n, point, value in known:
-        if point.id == best:
-            if interval:
-                low, high = axes.y(interval[0]), axes.y(interval[1])
-                drawing.add("line", "line soft-line", x1=axes.x(n), x2=axes.x(n), y1=low, y2=high)
-                for end in (low, high):
-                    drawing.add(
-                        "line", "line soft-line", x1=axes.x(n) - 4, x2=axes.x(n) + 4, y1=end, y2=end
-                    )
-            drawing.add("circle", "best-ring", cx=axes.x(n), cy=axes.y(value), r=8)
+    SQUARE.draw_y_axis(drawing, y_label, UNIT_TICKS)
+    SQUARE.draw_x_axis(drawing, x_label, UNIT_TICKS)
+    left, right, top, bottom = SQUARE.left, SQUARE.right, SQUARE.top, SQUARE.bottom
+    drawing.add("line", "chance", x1=left, y1=bottom, x2=right, y2=top)
+    most, width = max(cells.values()), SQUARE.width / GRID
+    for (x, y), count in sorted(cells.items()):
         drawing.add(
-            "circle", "mark", f"answer {point.id}: {value:.3f}", cx=axes.x(n), cy=axes.y(value), r=4
+            "circle",
+            f"mark {_side((x, y))}",
+            f"{pluralize(count, 'row')}: {x / GRID:.2f} to {(x + 1) / GRID:.2f}, then "
+            f"{y / GRID:.2f} to {(y + 1) / GRID:.2f}",
+            cx=left + (x + 0.5) * width,
+            cy=bottom - (y + 0.5) * width,
+            r=max(LEAST_RADIUS, sqrt(count / most) * width / 2),
         )
-    return Markup(drawing.to_svg())  # noqa: S704  (ElementTree has escaped it)
+    drawing.text(left + 8, top + 18, "better", "soft halo")
+    drawing.text(right - 8, bottom - 10, "worse", "soft halo", anchor="end")
+    return _markup(drawing)
 
 
-def uplift_histogram(figures: RunFigures) -> Markup:
-    """Draw how many rows changed by how much."""
-    counts = figures.histogram
-    edges = [2 * n / len(counts) - 1 for n in range(len(counts) + 1)]
-    described = [
-        f"{low:+.2f} to {high:+.2f}: {pluralize(n, 'row')}"
-        for low, high, n in zip(edges, edges[1:], counts, strict=False)
-        if n
-    ]
-    return histogram(counts, "Rows by change of score", "best - first score", described)
+def _side(cell: tuple[int, int]) -> str:
+    """Return on which side of the line of equal scores a cell is."""
+    x, y = cell
+    return SIDES[(y <= x) + (y < x)]
 
 
-def histogram(counts: Sequence[int], title: str, label: str, described: Sequence[str]) -> Markup:
-    """Draw counts in equal bins from -1 to 1."""
-    drawing = Drawing.create(WIDTH, HEIGHT, title, described or ["no rows"])
-    top = max([1, *counts])
-    axes = Axes(PLOT.left, PLOT.top, PLOT.width, PLOT.height, (-1.0, 1.0), (0.0, float(top)))
-    axes.draw_y_axis(drawing, "", [n for n in ticks(0, top, 4) if n == int(n)])
-    axes.draw_x_axis(drawing, label, (-1.0, -0.5, 0.0, 0.5, 1.0))
-    width = axes.width / len(counts)
-    for place, count in enumerate(counts):
-        if count:
-            height = max(1.0, axes.bottom - axes.y(count))
-            drawing.add(
-                "rect",
-                "mark",
-                pluralize(count, "row"),
-                x=axes.left + place * width + 1,
-                y=axes.bottom - height,
-                width=width - 2,
-                height=height,
-            )
-    return Markup(drawing.to_svg())  # noqa: S704
-
-
-def iteration_curves(runs: Sequence[tuple[str, RunFigures]]) -> Markup:
+def iteration_curves(runs: Iterable[tuple[str, RunFigures]]) -> Markup:
     """Draw the mean best score after each iteration, a line for each of one or two runs.
 
     A row that ended earlier keeps its score, so that all points are means of the same rows. Nothing
     if no row was refined.
     """
-    curves = [(name, mean_by_iteration(figures)) for name, figures in runs]
-    if all(len(curve) < 2 for _, curve in curves):
-        return Markup("")
-    length = max([1, *(len(curve) - 1 for _, curve in curves)])
-    described = [
-        f"{clean_text(name, 40)}: {', '.join(f'{score:.3f}' for score in curve)}"
-        for name, curve in curves
-        if curve
+    curves = [
+        (clean_text(name, 40), mean_by_iteration(figures.by_iteration)) for name, figures in runs
     ]
-    drawing = Drawing.create(
-        WIDTH, HEIGHT, "Mean score after each iteration", described or ["no scores"]
-    )
-    every = [score for _, curve in curves for score in curve] or [0.0, 1.0]
+    longest = max(len(curve) for _, curve in curves)
+    if longest < 2:
+        return Markup("")
+    described = [f"{name}: {', '.join(map('{:.3f}'.format, curve))}" for name, curve in curves]
+    every = [score for _, curve in curves for score in curve]
     low, high = max(0.0, min(every) - 0.05), min(1.0, max(every) + 0.05)
-    axes = Axes(PLOT.left, PLOT.top, PLOT.width, PLOT.height, (0.0, float(length)), (low, high))
+    drawing = Drawing.create(WIDTH, HEIGHT, "Mean score after each iteration", described)
+    axes = replace(PLOT, x_range=(0.0, float(longest - 1)), y_range=(low, high))
     axes.draw_y_axis(drawing, "", ticks(low, high, 4))
-    _number_axis(drawing, axes, list(range(length + 1)), "iteration")
-    for number, (name, curve) in enumerate(curves):
-        line, mark = ("line", "mark") if number == 0 else ("second-line", "second-mark")
-        drawing.add(
-            "polyline",
-            line,
-            points=" ".join(
-                f"{axes.x(n):.1f},{axes.y(score):.1f}" for n, score in enumerate(curve)
-            ),
-        )
-        for n, score in enumerate(curve):
-            drawing.add(
-                "circle",
-                mark,
-                f"{clean_text(name, 40)}, iteration {n}: {score:.3f}",
-                cx=axes.x(n),
-                cy=axes.y(score),
-                r=3.5,
-            )
-    return Markup(drawing.to_svg())  # noqa: S704
+    _draw_number_axis(drawing, axes, range(longest), "iteration")
+    for style, (name, curve) in zip(("", "second-"), curves, strict=False):
+        points = [
+            (n, score, f"{name}, iteration {n}: {score:.3f}") for n, score in enumerate(curve)
+        ]
+        _draw_curve(drawing, axes, points, style)
+    return _markup(drawing)
 
 
-def mean_by_iteration(figures: RunFigures) -> list[float]:
+def mean_by_iteration(iterations: Sequence[IterationFigures]) -> list[float]:
     """Return the mean best score of all scored rows after each iteration."""
-    iterations = figures.by_iteration
-    if not iterations or iterations[0].score is None or not iterations[0].rows:
+    if not iterations or iterations[0].score is None:
         return []
     scores, base = [iterations[0].score], iterations[0].rows
     for iteration in iterations[1:]:
@@ -171,13 +162,20 @@ def mean_by_iteration(figures: RunFigures) -> list[float]:
     return [min(1.0, score) for score in scores]
 
 
-def _unit_axes(last: int) -> Axes:
-    return Axes(PLOT.left, PLOT.top, PLOT.width, PLOT.height, (0.0, float(last)), (0.0, 1.0))
+def _draw_curve(
+    drawing: Drawing, axes: Axes, points: Sequence[tuple[int, float, str]], style: str = ""
+) -> None:
+    """Draw a line through points, each with a tooltip."""
+    places = [(axes.x(n), axes.y(value), tooltip) for n, value, tooltip in points]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
+    drawing.add("polyline", f"{style}line", points=line)
+    for x, y, tooltip in places:
+        drawing.add("circle", f"{style}mark", tooltip, cx=x, cy=y, r=4)
 
 
-def _number_axis(drawing: Drawing, axes: Axes, numbers: Sequence[int], label: str) -> None:
+def _draw_number_axis(drawing: Drawing, axes: Axes, numbers: Sequence[int], label: str) -> None:
     """Draw an axis of whole numbers at equal distances."""
-    step = -(-len(numbers) // MAX_TICKS) or 1
+    step = -(-len(numbers) // MAX_TICKS)
     for place, number in enumerate(numbers):
         if place % step == 0:
             drawing.text(
@@ -185,3 +183,7 @@ def _number_axis(drawing: Drawing, axes: Axes, numbers: Sequence[int], label: st
             )
     drawing.add("line", "axis", x1=axes.left, x2=axes.right, y1=axes.bottom, y2=axes.bottom)
     drawing.text(axes.left + axes.width / 2, axes.bottom + 40, label, "soft", anchor="middle")
+
+
+def _markup(drawing: Drawing) -> Markup:
+    return Markup(drawing.to_svg())  # noqa: S704  (ElementTree has escaped it)

@@ -12,36 +12,34 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from math import inf
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic, time
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import StoreError
 from ..loop.serialize import value_from_json
 from ..loop.trace import Trace
 from ..storage.journal import Journal, RunInfo
 from ..storage.secure_files import cache_dir, is_untrusted, make_folder
-from .row_facts import RowFacts, row_facts
-from .row_query import RowQuery
+from .rows import RowFacts, RowQuery, row_facts
 
 T = TypeVar("T")
 
-SCHEMA = 3
+SCHEMA = 4
 ROWS_PER_READ = 250
 SYNC_SECONDS = 2.0  # between two looks at a journal
-MAX_COMPUTED = 300  # values that are kept
+MAX_KEY = 100  # characters of the key of a row
 UNUSED_SECONDS = 30 * 24 * 3600.0  # after which an index is deleted
 COLUMNS = tuple(
     f.name for f in fields(RowFacts) if f.name not in {"search", "scores", "by_iteration"}
 )
 TABLES = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE rows (number INTEGER PRIMARY KEY, {", ".join(c for c in COLUMNS if c != "number")}, length INTEGER);
+CREATE TABLE rows (number INTEGER PRIMARY KEY, {", ".join(c for c in COLUMNS if c != "number")}, length INTEGER, key TEXT);
 CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT NOT NULL);
 CREATE TABLE scores (number INTEGER, kind TEXT, name TEXT, first REAL, best REAL, PRIMARY KEY (kind, name, number)) WITHOUT ROWID;
 CREATE INDEX scores_of_row ON scores (number);
@@ -49,10 +47,18 @@ CREATE TABLE iterations (number INTEGER, n INTEGER, score REAL, before REAL, cal
 WITHOUT ROWID;
 CREATE INDEX iterations_of_row ON iterations (number);
 """  # noqa: E501
-DETAILS = ("texts", "scores", "iterations")
+SETTINGS = """PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
+PRAGMA temp_store = MEMORY;"""
+TABLE_NAMES = ("rows", "texts", "scores", "iterations")
+COLUMN_VALUES = attrgetter(*COLUMNS)
 SUFFIX = ".sqlite"
 PRIVATE_FOLDER = 0o700
-Progress = Callable[[int, int], object]
+RowState: TypeAlias = tuple[int, str, int, str]
+"""The position of a row, its status, the number of its lines, and its key: what tells that it has
+changed.
+"""
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]  # bound to the marks of a statement
+Progress: TypeAlias = Callable[[int, int], object]
 """Called with the number of rows that are read, and of those to read."""
 
 
@@ -65,7 +71,7 @@ class RowPage:
     total: int
 
 
-class RunIndex:
+class RunIndex(AbstractContextManager["RunIndex"]):
     """The index of one run in a journal. `folder`: where it is stored (default: the user's cache).
     Raises StoreError.
 
@@ -78,10 +84,7 @@ class RunIndex:
         self._lock = threading.RLock()
         self._synced_at = -SYNC_SECONDS
         self._data_version: int | None = None  # of the journal, as of the last look
-        self._computed: dict[Hashable, tuple[int, Any]] = {}
-        self._selected: Hashable = (
-            None  # the filters and the version of the rows in the table `selected`
-        )
+        self._computed: dict[Hashable, Any] = {}  # from the index in this version
         self._file = file_identity(journal)
         self._journal = Journal(journal, read_only=True)
         try:
@@ -91,7 +94,7 @@ class RunIndex:
         except BaseException:
             self._journal.close()
             raise
-        self._states: dict[int, tuple[int, str, int]] = {}
+        self._states: dict[int, RowState] = {}
         self._index_version: int | None = None  # of the index, as of the last look
 
     def close(self) -> None:
@@ -100,15 +103,7 @@ class RunIndex:
             self._database.close()
             self._journal.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -134,8 +129,12 @@ class RunIndex:
             seen = self._journal.data_version
             if seen == self._data_version:
                 return
-            self._forget_redone_rows()
-            states = self._journal.row_states(self.run)
+            self._forget_tried_again()
+            keys = self._journal.row_keys(self.run)
+            states = {
+                number: (*state, str(keys.get(number))[:MAX_KEY])
+                for number, state in self._journal.row_states(self.run).items()
+            }
             changed = sorted(
                 number for number, state in states.items() if self._states.get(number) != state
             )
@@ -150,56 +149,36 @@ class RunIndex:
         """Read which rows are in the index, also when another process has changed it."""
         seen = self._read("PRAGMA data_version")[0][0]
         if seen != self._index_version:
-            stored = self._read("SELECT number, position, status, length FROM rows")
-            self._states = {
-                number: (position, status, length) for number, position, status, length in stored
-            }
+            stored = self._read("SELECT number, position, status, length, key FROM rows")
+            self._states = {number: tuple(state) for number, *state in stored}
             self._index_version = seen
-            self.version += 1
+            self._begin_version()
 
-    def _forget_redone_rows(self) -> None:
-        """Forget the rows whose state does not tell that they were done again.
-
-        These are the rows that a later invocation began anew or tried again, and all rows if the
-        run or its journal was replaced.
+    def _forget_tried_again(self) -> None:
+        """Forget the rows that a later invocation tried again, whose state need not tell it: those
+        that had failed, and all if the run or its journal was replaced.
         """
         info = self.info()
-        started, invocation = (
-            f"{info.started_at} {self._file}",
-            str(info.metadata.get("invocation", 0)),
-        )
+        started = f"{info.started_at} {self._file}"
+        invocation = str(info.metadata.get("invocation", 0))
         if self._meta("started") != started:
             self._remove(sorted(self._states))
-        elif self._meta("invocation") == invocation:
+        elif self._meta("invocation") != invocation:
+            self._remove([n for n, (_, status, *_) in self._states.items() if status == "failed"])
+        else:
             return
-        keys = self._journal.row_keys(self.run)
-        before: dict[str, str] = json.loads(self._meta("keys") or "{}")
-        digests = {
-            str(number): sha256(str(key).encode()).hexdigest()[:12] for number, key in keys.items()
-        }
-        redone = {
-            int(number)
-            for number, digest in digests.items()
-            if before.get(number, digest) != digest
-        }
-        failed = {number for number, (_, status, _) in self._states.items() if status == "failed"}
-        self._remove(sorted((redone | failed) & self._states.keys()))
         with self._transaction():
-            for name, value in (
-                ("started", started),
-                ("invocation", invocation),
-                ("keys", json.dumps(digests)),
-            ):
-                self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(name, value)])
+            noted = [("started", started), ("invocation", invocation)]
+            self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", noted)
 
-    def _add(self, numbers: Sequence[int], states: dict[int, tuple[int, str, int]]) -> None:
+    def _add(self, numbers: Sequence[int], states: Mapping[int, RowState]) -> None:
         facts = [row_facts(row) for row in self._journal.stored_rows(numbers)]
         with self._transaction():
             self._delete(numbers)
-            marks = ", ".join("?" * (len(COLUMNS) + 1))
+            marks = ", ".join("?" * (len(COLUMNS) + 2))
             self._write(  # the names are ours
-                f"INSERT INTO rows ({', '.join(COLUMNS)}, length) VALUES ({marks})",  # noqa: S608
-                [(*(getattr(f, name) for name in COLUMNS), states[f.number][2]) for f in facts],
+                f"INSERT INTO rows ({', '.join(COLUMNS)}, length, key) VALUES ({marks})",  # noqa: S608
+                [(*COLUMN_VALUES(f), *states[f.number][2:]) for f in facts],
             )
             self._write("INSERT INTO texts VALUES (?, ?)", [(f.number, f.search) for f in facts])
             self._write(
@@ -220,98 +199,65 @@ class RunIndex:
                 del self._states[number]
 
     def _delete(self, numbers: Sequence[int]) -> None:
-        for table in ("rows", *DETAILS):
+        for table in TABLE_NAMES:
             self._write((f"DELETE FROM {table} WHERE number = ?"), [(n,) for n in numbers])  # noqa: S608
 
     # ---- reading
 
     def page(self, query: RowQuery, offset: int, limit: int) -> RowPage:
-        """Return rows of a list in its order. Raises ConfigError for a query that is not valid."""
-        order, values = query.ordering()
-        columns = ", ".join(f"rows.{name}" for name in COLUMNS)
-        with self.selection(query) as source:
-            total = self.read(f"SELECT count(*) FROM {source}")[0][0]  # noqa: S608  (the statements are ours)
-            found = self.read(
-                f"SELECT rows.number FROM {source} ORDER BY {order} LIMIT ? OFFSET ?",  # noqa: S608
-                *values,
-                limit,
-                offset,
-            )
-            numbers = [number for (number,) in found]
-            sql = f"SELECT {columns} FROM rows WHERE number IN (SELECT value FROM json_each(?))"  # noqa: S608
-            rows = {
-                facts.number: facts
-                for facts in (RowFacts(*row) for row in self.read(sql, json.dumps(numbers)))
-            }
-        return RowPage(tuple(rows[number] for number in numbers), offset, total)
-
-    @contextmanager
-    def selection(self, query: RowQuery) -> Iterator[str]:
-        """Make what SQL reads the rows of a list from; inside the context the index does not
-        change.
-
-        The rows that pass filters are found once, and kept in a table until another list is read.
-        """
-        where, values = query.condition()
-        with self._lock:
+        """Return rows of a list in its order."""
+        listed = f"FROM rows WHERE {query.condition}"
+        of_page = f"{listed} ORDER BY {query.ordering} LIMIT :limit OFFSET :offset"
+        values = query.values | {"limit": limit, "offset": offset}
+        columns = ", ".join(COLUMNS)
+        with self._lock:  # the statements are ours
             self.sync()
-            synced_at, self._synced_at = self._synced_at, inf
-            try:
-                if values or where != "1":
-                    self._select(where, values)
-                yield "rows" if where == "1" else "selected JOIN rows USING (number)"
-            finally:
-                self._synced_at = synced_at
-
-    def _select(self, where: str, values: Sequence[Any]) -> None:
-        wanted = (where, tuple(values), self.version)
-        if wanted != self._selected:
-            self._selected = None
-            self._read("DROP TABLE IF EXISTS selected")
-            self._read("CREATE TEMP TABLE selected (number INTEGER PRIMARY KEY)")
-            self._read((f"INSERT INTO selected SELECT number FROM rows WHERE {where}"), *values)  # noqa: S608
-            self._selected = wanted
+            total = self._read(f"SELECT count(*) {listed}", values)[0][0]
+            numbers = self._read(f"SELECT number {of_page}", values)
+            one = f"SELECT {columns} FROM rows WHERE number = ?"  # noqa: S608
+            rows = tuple(RowFacts(*row) for number in numbers for row in self._read(one, number))
+        return RowPage(rows, offset, total)
 
     def trace(self, number: int) -> Trace | None:
         """Return the trace of the row with this number; None if the run has no such row. Raises
         StoreError if it is damaged.
         """
         with self._lock:
-            id = self.stored_id(number)
+            id = self._stored_id(number)
             return None if id is None else self._journal.trace(self.run, id)
 
-    def stored_id(self, number: int) -> str | None:
-        """Return the ID of the row with this number as the journal has it; None if the run has no
-        such row.
-        """
-        with self._lock:
-            if not self.read("SELECT 1 FROM rows WHERE number = ?", number):
-                return None
-            return next(
-                (value_from_json(row.id) for row in self._journal.stored_rows([number])), None
-            )
-
-    def read(self, sql: str, *values: Any) -> list[Any]:
-        """Return what a statement of ours finds in the index, after looking for changes."""
-        with self._lock:
-            self.sync()
-            return self._read(sql, *values)
-
-    def judges(self, id: str) -> Mapping[str, Any]:
+    def judges(self, number: int) -> Mapping[str, Any]:
         """Return what the journal says of the judges of a row, by their names; empty if it says
         nothing.
         """
         with self._lock:
-            known, row = (
-                self.info().metadata.get("judges"),
-                self._journal.rows_by_id(self.run, [id]).get(id),
-            )
-        judges = (
-            known.get(row.key_parts.get("settings", ""))
-            if row and isinstance(known, Mapping)
-            else None
-        )
+            id = self._stored_id(number)
+            row = None if id is None else self._journal.rows_by_id(self.run, [id]).get(id)
+            known = self.info().metadata.get("judges")
+        if row is None or not isinstance(known, Mapping):
+            return {}
+        judges = known.get(row.key_parts.get("settings", ""))
         return judges if isinstance(judges, Mapping) else {}
+
+    def _stored_id(self, number: int) -> str | None:
+        """Return the ID of a row as the journal has it; None if the run has no such row."""
+        if not self.read("SELECT 1 FROM rows WHERE number = ?", number):
+            return None
+        return next((value_from_json(row.id) for row in self._journal.stored_rows([number])), None)
+
+    def read(self, sql: str, *values: Any, **named: Any) -> list[Any]:
+        """Return what a statement of ours finds in the index, after looking for changes."""
+        with self._lock:
+            self.sync()
+            return self._read(sql, named or values)
+
+    def read_as(self, kind: type[T], sql: str, *values: Any) -> list[T]:
+        """Return what a statement of ours finds as objects, whose fields are its columns."""
+        with self._lock:
+            self.sync()
+            cursor = self._execute(sql, values)
+            names = [column[0] for column in cursor.description]
+            return [kind(**dict(zip(names, row, strict=True))) for row in cursor]
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the graders (kind "grader") or of their criteria (kind "criterion"),
@@ -326,21 +272,24 @@ class RunIndex:
         """
         with self._lock:
             self.sync()
-            known = self._computed.get(key)
-            if known is None or known[0] != self.version:
-                if len(self._computed) >= MAX_COMPUTED:
-                    self._computed.clear()
-                known = self._computed[key] = (self.version, compute())
-            value: T = known[1]
+            if key in self._computed:
+                known: T = self._computed[key]
+                return known
+            version, value = self.version, compute()
+            if version == self.version:
+                self._computed[key] = value
             return value
 
     # ---- the database
 
-    def _read(self, sql: str, *values: Any) -> list[Any]:
+    def _execute(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         try:
-            return self._database.execute(sql, values).fetchall()
+            return self._database.execute(sql, values)
         except (sqlite3.Error, OverflowError) as error:
             raise _index_error(error) from error
+
+    def _read(self, sql: str, values: Values = ()) -> list[Any]:
+        return self._execute(sql, values).fetchall()
 
     def _write(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
         self._database.executemany(sql, rows)
@@ -357,10 +306,14 @@ class RunIndex:
                     self._database.execute("ROLLBACK")
         except (sqlite3.Error, OverflowError, UnicodeError) as error:
             raise _index_error(error) from error
+        self._begin_version()
+
+    def _begin_version(self) -> None:
         self.version += 1
+        self._computed.clear()
 
     def _meta(self, name: str) -> str | None:
-        found = self._read("SELECT value FROM meta WHERE name = ?", name)
+        found = self._read("SELECT value FROM meta WHERE name = ?", [name])
         return found[0][0] if found else None
 
 
@@ -414,46 +367,28 @@ def _remove_files(path: Path) -> None:
 def _open_database(path: Path, identity: str) -> sqlite3.Connection:
     """Open an index; one of another run or release, or a damaged one, is made anew."""
     try:
-        path.touch(mode=0o600)
         with suppress(sqlite3.Error):
-            return _open_stored(path, identity)
+            return _connect(path, identity)
         _remove_files(path)
-        path.touch(mode=0o600)
-        connection = _connect(path)
-        connection.executescript(TABLES)
-        connection.execute("INSERT INTO meta VALUES ('identity', ?)", (identity,))
+        return _connect(path, identity, TABLES)
     except (OSError, sqlite3.Error) as error:
         raise _index_error(error) from error
-    return connection
 
 
-def _open_stored(path: Path, identity: str) -> sqlite3.Connection:
-    """Open an index that was stored before. Raises sqlite3.Error if it is damaged, or not the one
+def _connect(path: Path, identity: str, tables: str = "") -> sqlite3.Connection:
+    """Open a file, and make `tables` in it. Raises sqlite3.Error if it is damaged, or not the index
     that is wanted.
     """
-    connection = _connect(path)
-    try:
-        if connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone() != (
-            identity,
-        ):
-            raise sqlite3.DatabaseError("another index")
-        connection.execute("SELECT sum(length) FROM rows").fetchone()
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
+    path.touch(mode=0o600)
     connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
-        for setting in (
-            "journal_mode = WAL",
-            "synchronous = OFF",
-            "cache_size = -65536",
-            "temp_store = MEMORY",
-        ):
-            connection.execute(f"PRAGMA {setting}")
+        connection.executescript(SETTINGS + tables)
+        if tables:
+            connection.execute("INSERT INTO meta VALUES ('identity', ?)", (identity,))
+        found = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
+        if found != (identity,):
+            raise sqlite3.DatabaseError("another index")
+        connection.execute("SELECT sum(length) FROM rows").fetchone()
     except sqlite3.Error:
         connection.close()
         raise

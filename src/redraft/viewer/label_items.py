@@ -6,7 +6,7 @@ The texts of an item are read when it is shown, so that a large run can be label
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -45,12 +45,23 @@ class LabelSource:
     """Items to judge: their IDs, the expected information of a label of each (in bits), and a
     function that reads one.
 
-    The function returns None for an item with nothing to judge, such as two equal answers.
+    The function returns None for an item with nothing to judge. `identical` is the number of pairs
+    that are no items, because both answers are the same: nobody can prefer one, so each is a tie.
     """
 
     name: str
     information: Mapping[str, float]
     read: Callable[[str], LabelItem | None]
+    identical: int = 0
+
+
+def identical_pairs(count: int) -> str:
+    """Say that pairs of identical answers are left out."""
+    one = count == 1
+    return (
+        f"{pluralize(count, 'pair')} {'is' if one else 'are'} identical and "
+        f"{'was' if one else 'were'} left out"
+    )
 
 
 def pair_information(differences: Sequence[float]) -> float:
@@ -103,33 +114,24 @@ def run_source(library: RunLibrary, entry: RunEntry, kind: AnnotationKind) -> La
     or each best answer.
     """
     index = library.build(entry).ready_index()
-    scores = _grader_scores(index)
-    is_pair = kind == "pair"
-    condition = "rewritten" if is_pair else "best IS NOT NULL OR status != 'failed'"
-    numbers = {
-        id: number
-        for number, id in index.read(f"SELECT number, id FROM rows WHERE {condition}")  # noqa: S608  (ours)
+    first, best = _grader_scores(index, "first"), _grader_scores(index, "best")
+    condition = "rewritten" if kind == "pair" else "best IS NOT NULL OR status != 'failed'"
+    numbers = dict(index.read(f"SELECT id, number FROM rows WHERE {condition}"))  # noqa: S608  (ours)
+    information = {
+        id: pair_information(_differences(first[number], best[number]))
+        if kind == "pair"
+        else single_information([*best[number].values()], passes=kind == "pass")
+        for id, number in numbers.items()
     }
-    information = {}
-    for id, number in numbers.items():
-        parts = scores[number]
-        if is_pair:
-            information[id] = pair_information(
-                [best - first for _, first, best in parts if first is not None and best is not None]
-            )
-        else:
-            information[id] = single_information(
-                [best for _, _, best in parts if best is not None], passes=kind == "pass"
-            )
 
     def read(id: str) -> LabelItem | None:
         trace = index.trace(numbers[id])
         if trace is None or trace.best is None:
             return None
-        chosen = (trace.candidates[0], trace.best) if is_pair else (trace.best,)
-        return _item(
-            id, trace, chosen, ("first answer", "best answer") if is_pair else ("best answer",)
-        )
+        if kind != "pair":
+            return _item(id, trace, [("best answer", trace.best)])
+        first_and_best = [("first answer", trace.candidates[0]), ("best answer", trace.best)]
+        return _item(id, trace, first_and_best)
 
     return LabelSource(entry.info.display_name, information, read)
 
@@ -137,76 +139,73 @@ def run_source(library: RunLibrary, entry: RunEntry, kind: AnnotationKind) -> La
 def two_runs_source(
     libraries: tuple[RunLibrary, RunLibrary], entries: tuple[RunEntry, RunEntry]
 ) -> LabelSource:
-    """Return the best answers of the rows that two runs have in common, as pairs."""
-    names = tuple(entry.info.display_name for entry in entries)
+    """Return the best answers of the rows that two runs have in common, as pairs, without those
+    that are identical.
+    """
     indexes = [
         library.build(entry).ready_index()
         for library, entry in zip(libraries, entries, strict=True)
     ]
-    numbers: list[dict[str, int]] = []
-    rows: list[dict[str, dict[str, float]]] = []
-    for index in indexes:
-        scores = _grader_scores(index)
-        numbers.append(
-            {
-                id: number
-                for number, id in index.read("SELECT number, id FROM rows WHERE best IS NOT NULL")
-            }
-        )
-        rows.append(
-            {
-                id: {name: best for name, _, best in scores[number] if best is not None}
-                for id, number in numbers[-1].items()
-            }
-        )
-    differences = {
-        id: [rows[1][id][name] - a for name, a in rows[0][id].items() if name in rows[1][id]]
-        for id in rows[0]
-        if id in rows[1]
+    a, b = map(_best_answers, indexes)
+    of_a, of_b = (_grader_scores(index, "best") for index in indexes)
+    both = [id for id in a if id in b]
+    numbers = {id: (a[id][0], b[id][0]) for id in both if a[id][1] != b[id][1]}
+    information = {
+        id: pair_information(_differences(of_a[in_a], of_b[in_b]))
+        for id, (in_a, in_b) in numbers.items()
     }
-    information = {id: pair_information(each) for id, each in differences.items()}
 
     def read(id: str) -> LabelItem | None:
-        traces = [index.trace(known[id]) for index, known in zip(indexes, numbers, strict=True)]
-        chosen = [trace.best for trace in traces if trace and trace.best]
-        return _item(id, traces[0], chosen, names) if len(chosen) == len(traces) else None
+        traces = [index.trace(n) for index, n in zip(indexes, numbers[id], strict=True)]
+        names = (entry.info.display_name for entry in entries)
+        chosen = [(name, trace.best) for name, trace in zip(names, traces, strict=True) if trace]
+        answers = [(name, best) for name, best in chosen if best]
+        return _item(id, traces[0], answers) if traces[0] and len(answers) == 2 else None
 
-    return LabelSource("two runs", information, read)
+    return LabelSource("two runs", information, read, len(both) - len(numbers))
 
 
-def _grader_scores(
-    index: RunIndex,
-) -> defaultdict[int, list[tuple[str, float | None, float | None]]]:
-    """Return the name of each grader and what it says of the first and the best answer, by the
-    number of the row.
+def _best_answers(index: RunIndex) -> dict[str, tuple[int, str]]:
+    """Return the number of each row with a scored answer, and the hash of that answer, by ID."""
+    found = index.read("SELECT id, number, answer FROM rows WHERE best IS NOT NULL")
+    return {id: (number, answer) for id, number, answer in found}
+
+
+def _grader_scores(index: RunIndex, answer: str) -> defaultdict[int, dict[str, float]]:
+    """Return what each grader says of the "first" or the "best" answer, by the number of the
+    row.
     """
-    scores: defaultdict[int, list[tuple[str, float | None, float | None]]] = defaultdict(list)
-    for number, name, first, best in index.read(
-        "SELECT number, name, first, best FROM scores WHERE kind = 'grader'"
-    ):
-        scores[number].append((name, first, best))
+    scores: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    sql = (
+        f"SELECT number, name, {answer} FROM scores WHERE kind = 'grader' AND {answer} IS NOT NULL"  # noqa: S608  (a column of ours)
+    )
+    for number, name, score in index.read(sql):
+        scores[number][name] = score
     return scores
 
 
-def _item(
-    id: str, trace: Trace | None, candidates: Sequence[Candidate], origins: tuple[str, ...]
-) -> LabelItem | None:
-    """Return an item; the order of two responses is that of a hash, so that it says nothing about
-    where they come from.
+def _differences(a: Mapping[str, float], b: Mapping[str, float]) -> list[float]:
+    """Return by how much each grader of both scores B above A."""
+    return [b[name] - score for name, score in a.items() if name in b]
+
+
+def _item(id: str, trace: Trace, answers: Iterable[tuple[str, Candidate]]) -> LabelItem | None:
+    """Return an item of one or two answers and where each comes from; None for two that are the
+    same. The order of two is that of a hash, so that it says nothing about where they come from.
     """
-    texts = tuple(candidate.display_text for candidate in candidates)
-    if trace is None or (len(texts) == 2 and texts[0] == texts[1]):
-        return None
-    if len(texts) == 2 and sha256(f"order {id}".encode("utf-8", "surrogatepass")).digest()[0] % 2:
-        texts, origins = texts[::-1], origins[::-1]
-    return LabelItem(
-        id,
-        conversation(trace.task.messages),
-        texts,
-        trace.task.context,
-        trace.task.reference,
-        origins,
-    )
+    shown = [(origin, candidate.display_text) for origin, candidate in answers]
+    if sha256(f"order {id}".encode("utf-8", "surrogatepass")).digest()[0] % 2:
+        shown.reverse()
+    origins, texts = zip(*shown, strict=True)
+    task = trace.task
+    prompt = conversation(task.messages)
+    item = LabelItem(id, prompt, texts, task.context, task.reference, origins)
+    return item if _is_choice(item) else None
+
+
+def _is_choice(item: LabelItem) -> bool:
+    """Whether an item is a single answer, or two that differ."""
+    return len(set(item.responses)) == len(item.responses)
 
 
 def conversation(messages: Sequence[Message]) -> str:
@@ -235,38 +234,35 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
     rows = [
         row for row, _ in zip(iter_rows(path, skipped.append), range(MAX_FILE_ROWS), strict=False)
     ]
-    table = LabelledTable(columns, rows)
-    names = _response_columns(table, kind)
-    prompt, context, reference, id_column = (
-        table.find("prompt"), table.find("context"), table.find("reference"), table.find("id", CASE_ID_NAMES),  # noqa: E501
-    )  # fmt: skip
+    found = _row_items(rows, LabelledTable(columns, rows), kind, skipped)
+    items = {id: item for id, item in found.items() if _is_choice(item)}
+    identical = len(found) - len(items)
+    reasons = [f"{bad.location}: {bad.message}" for bad in skipped[:3]]
+    if not items:
+        why = "; ".join([*reasons, identical_pairs(identical)] if identical else reasons)
+        raise ConfigError(f"{str(path)!r} has no row to judge{f' ({why})' if why else ''}")
+    if skipped:
+        rows_skipped = pluralize(len(skipped), "row")
+        log.warning("%s: %s cannot be judged: %s", path, rows_skipped, "; ".join(reasons))
+    return LabelSource(path.name, dict.fromkeys(items, 1.0), items.get, identical)
+
+
+def _row_items(
+    rows: Iterable[Row], table: LabelledTable, kind: AnnotationKind, skipped: list[BadRow]
+) -> dict[str, LabelItem]:
+    """Return the items of rows by their IDs; rows that cannot be read are added to `skipped`."""
+    names, id_column = _response_columns(table, kind), table.find("id", CASE_ID_NAMES)
+    prompt, context, reference = map(table.find, ("prompt", "context", "reference"))
     items: dict[str, LabelItem] = {}
     for row in rows:
         try:
             id = to_text(cell(row, id_column)) if id_column else row.location.rpartition("/")[2]
             texts = tuple(response_cell(row, name) for name in names)
-            items.setdefault(
-                id,
-                LabelItem(
-                    id,
-                    _prompt(row, prompt),
-                    texts,
-                    text_at(row.values, context),
-                    text_at(row.values, reference),
-                    names,
-                ),
-            )
+            more = (text_at(row.values, context), text_at(row.values, reference))
+            items.setdefault(id, LabelItem(id, _prompt(row, prompt), texts, *more, names))
         except ValueError as error:
             skipped.append(BadRow(row.location, str(error)))
-    items = {
-        id: item for id, item in items.items() if len(set(item.responses)) == len(item.responses)
-    }
-    why = "; ".join(f"{bad.location}: {bad.message}" for bad in skipped[:3])
-    if not items:
-        raise ConfigError(f"{str(path)!r} has no row to judge{f' ({why})' if why else ''}")
-    if skipped:
-        log.warning("%s: %s cannot be judged: %s", path, pluralize(len(skipped), "row"), why)
-    return LabelSource(path.name, dict.fromkeys(items, 1.0), items.get)
+    return items
 
 
 def _prompt(row: Row, name: str | None) -> str:
@@ -329,17 +325,12 @@ class LabelQueue:
         `done`: the items that the annotator has judged; `by_others`: those that another one has.
         """
         own, others = set(done), set(by_others)
-        left = [id for id in self.chosen if id not in own]
-        random = [id for id in self.random if id not in own]
-        chosen = [id for id in left if id not in others] + [id for id in left if id in others]
-        count, total, next_random, next_chosen = len(own & self._random_ids), len(own), 0, 0
-        while next_random < len(random) or next_chosen < len(chosen):
-            is_due = count + next_random < self.random_share * (
-                total + next_random + next_chosen + 1
-            )
-            if next_random < len(random) and (is_due or next_chosen == len(chosen)):
-                next_random += 1
-                yield random[next_random - 1]
-            else:
-                next_chosen += 1
-                yield chosen[next_chosen - 1]
+        random = deque(id for id in self.random if id not in own)
+        left = (id for id in self.chosen if id not in own)
+        chosen = deque(sorted(left, key=others.__contains__))
+        seen, seen_random = len(own), len(own & self._random_ids)
+        while random or chosen:
+            is_due = seen_random < self.random_share * (seen + 1)
+            from_random = bool(random) and (is_due or not chosen)
+            yield (random if from_random else chosen).popleft()
+            seen, seen_random = seen + 1, seen_random + from_random

@@ -32,8 +32,8 @@ from ..validation.label_file import (
     Sample,
     check_annotator,
 )
-from .label_items import LabelQueue, LabelSource
-from .pages import error_message, error_status, make_templates, static_file
+from .label_items import LabelQueue, LabelSource, identical_pairs
+from .page_parts import error_message, error_status, make_templates, static_file
 from .row_view import ShownText, shown_text
 
 MAX_FORM = 10_000  # bytes of a form
@@ -107,6 +107,8 @@ class LabelPages:
         count: int | None = None,
     ) -> None:
         self.source, self.file, self.queue, self.root, self.count = source, file, queue, root, count
+        identical = source.identical
+        self.left_out = f"{identical_pairs(identical)}: each is a tie." if identical else ""
         self.templates = make_templates(root=root)
         self._lock = threading.Lock()
         self._shown_at: dict[str, tuple[str, float]] = {}
@@ -134,7 +136,11 @@ class LabelPages:
         with self._lock:
             names = {name: len(self.file.labels.of(name)) for name in self.file.labels.annotators}
         return self._page(
-            "label_start.html", "Label", names=names, total=len(self.source.information)
+            "label_start.html",
+            "Label",
+            names=names,
+            total=len(self.source.information),
+            left_out=self.left_out,
         )
 
     def judge(self, request: Request) -> Response:
@@ -149,6 +155,7 @@ class LabelPages:
             "done": len(own),
             "can_undo": bool(own),
             "total": len(self.source.information),
+            "left_out": self.left_out,
         }
         if item is None or (
             self.count is not None and len(own) >= self.count and "item" not in request.query_params

@@ -10,55 +10,61 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 
 from ..base.documents import read_small_text
-from ..base.html import Templates
 from ..base.svg import STYLE
 from ..errors import ConfigError, RedraftError
 from ..graders.cards import Card, CardStore, format_measure
 from ..loop.records import Candidate
-from ..loop.task import Message
 from ..loop.trace import Trace
-from . import charts, formats
-from .figures import RunFigures, run_figures, uplift_figures
-from .grader_figures import pair_figures, part_figures
+from ..storage.journal import STATUSES
+from . import charts
+from .figures import (
+    GAINS,
+    LOSSES,
+    RunFigures,
+    compare_runs,
+    pair_figures,
+    part_figures,
+    run_figures,
+    settings_difference,
+    uplift_figures,
+)
 from .index import RunIndex
-from .judging import judging_views
-from .row_query import CHANGES, ORDERS, STATUSES, RowQuery
+from .page_parts import error_message, error_status, make_templates, static_file, time
 from .row_view import (
     AnswerView,
     change,
+    judging_views,
     prompt_messages,
-    row_view,
+    row_values,
     shown_messages,
     shown_text,
     snippet,
 )
-from .run_comparison import compare_runs, settings_difference
+from .rows import CHANGES, ORDERS, RowQuery
 from .run_library import IndexBuild, RunEntry, RunLibrary
 
-FOLDER = Path(__file__).parent
-STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 ROWS_PER_PAGE = 50
 BUILD_WAIT = 0.4  # seconds to wait for an index before a page says how far it is
 LIVE_SECONDS = 120  # a run that changed in this time may be in progress
 PLOTS = {"groups": "By group", "scores": "Scores by label", "scatter": "Scores beside people's", "confusion": "Labels and verdicts",  # noqa: E501
          "reliability": "Scores read as probabilities"}  # fmt: skip
 MAX_CARDS = 20
-MAX_MESSAGE = 2_000  # characters of an error
 MAX_DIGITS = 18  # of a number in an address, which SQLite can hold
 STYLES = (STYLE,)
 """The inline styles of the pages, which their policy must allow: that of the charts."""
+
+
+RunPage: TypeAlias = Callable[[Request, RunEntry, RunIndex], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +95,17 @@ class ViewerPages:
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
+        of_a_run: Mapping[str, RunPage] = {
+            "": self.overview,
+            "/rows": self.rows,
+            "/rows/{number}": self.row,
+            "/rows/{number}/text/{candidate}": self.text,
+            "/rows/{number}/judging/{candidate}": self.judging,
+            "/graders": self.graders,
+        }
         pages: Mapping[str, Callable[[Request], Response]] = {
             "/": self.runs,
-            "/run/{key}": self.overview,
-            "/run/{key}/rows": self.rows,
-            "/run/{key}/rows/{number}": self.row,
-            "/run/{key}/rows/{number}/text/{candidate}": self.text,
-            "/run/{key}/rows/{number}/judging/{candidate}": self.judging,
-            "/run/{key}/graders": self.graders,
+            **{f"/run/{{key}}{path}": self._of_run(page) for path, page in of_a_run.items()},
             "/compare": self.comparison,
             "/static/{name}": static_file,
             "/cards/{card}/{plot}": self.plot,
@@ -116,7 +125,7 @@ class ViewerPages:
         """All runs; a single one is shown at once."""
         entries = self.library.entries()
         if len(entries) == 1 and not self.library.problems:
-            return self._overview(entries[0])
+            return self.overview(request, entries[0], self._index(entries[0]))
         return self._page(
             "runs.html",
             "Runs",
@@ -125,31 +134,24 @@ class ViewerPages:
             duplicate_names=_has_duplicates(entries),
         )
 
-    def overview(self, request: Request) -> Response:
-        """The figures of a run."""
-        return self._overview(self._entry(request.path_params["key"]))
-
-    def _overview(self, entry: RunEntry) -> Response:
-        figures = self._run_figures(entry)
-        info = self._index(entry).info()
+    def overview(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
+        """What a person looks for first in a run."""
+        values = overview_values(entry, index)
+        info = index.info()
         return self._page(
             "overview.html",
             info.display_name,
             entry=entry,
             page="overview",
-            figures=figures,
-            live=is_live(info.updated_at, figures.open),
-            uplift_chart=charts.uplift_histogram(figures),
-            iteration_chart=charts.iteration_curves([(info.display_name, figures)]),
-            run_facts=list(run_facts(entry)),
+            live=is_live(info.updated_at, values["figures"].open),
+            cards=list(self._cards(index.names("grader"))),
+            **values,
         )
 
-    def rows(self, request: Request) -> Response:
+    def rows(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """A list of rows."""
-        entry = self._entry(request.path_params["key"])
         query = RowQuery.from_parameters(request.query_params)
-        index = self._index(entry)
-        everything = self._run_figures(entry)
+        everything = known_figures(index)
         page = index.page(
             query, whole_number(request.query_params.get("offset")) or 0, ROWS_PER_PAGE
         )
@@ -166,23 +168,18 @@ class ViewerPages:
             statuses=STATUSES,
             orders=ORDERS,
             stops=everything.stops,
-            errors=everything.errors,
+            errors=[problem.name for problem in everything.errors],
+            requirements=index.names("must"),
             graders=index.names("grader"),
             criteria=index.names("criterion"),
         )
 
-    def row(self, request: Request) -> Response:
+    def row(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """One row: its answers, what changed between two of them, and why."""
-        entry = self._entry(request.path_params["key"])
-        index = self._index(entry)
-        number, trace = self._trace(index, request)
-        row_id = index.read("SELECT id FROM rows WHERE number = ?", number)[0][0]
-        view = row_view(trace)
+        number, trace = _number_and_trace(index, request)
+        row_id = _row_id(index, number)
+        view = row_values(trace)
         parameters = dict(request.query_params)
-        before, after = chosen_answers(view.answers, parameters)
-        style = "inline" if parameters.get("view") == "inline" else "split"
-        up, previous, following = self._neighbours(entry, index, parameters)
-        position = view.answers.index(after) if after else 0
         return self._page(
             "row.html",
             row_id,
@@ -191,28 +188,19 @@ class ViewerPages:
             number=number,
             row_id=row_id,
             view=view,
-            style=style,
-            change=change(before, after) if after else None,
-            prompt=_prompt(trace, after),
-            reasoning=shown_text(after.candidate.reasoning or "") if after else None,
+            style="inline" if parameters.get("view") == "inline" else "split",
             snippet=snippet(trace, entry.trace_code(trace.task.id or row_id)),
             link=lambda **changes: link_parameters(parameters, **changes),
             kept_parameters=[
                 (name, value) for name, value in parameters.items() if name not in {"a", "b"}
             ],
-            up=up,
-            previous=previous,
-            next=following,
-            previous_answer=view.answers[position - 1].candidate.id if position else None,
-            next_answer=view.answers[position + 1].candidate.id
-            if position + 1 < len(view.answers)
-            else None,
+            **_change_values(trace, view["answers"], parameters),
+            **self._neighbours(entry, index, parameters),
         )
 
-    def text(self, request: Request) -> Response:
+    def text(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """The whole text of an answer, as a file."""
-        _, trace = self._trace(self._index(self._entry(request.path_params["key"])), request)
-        candidate = _answer(trace, request)
+        candidate = _answer(_number_and_trace(index, request)[1], request)
         body = candidate.display_text.encode("utf-8", "replace")
         return Response(
             body,
@@ -220,29 +208,22 @@ class ViewerPages:
             headers={"Content-Disposition": 'attachment; filename="answer.txt"'},
         )
 
-    def judging(self, request: Request) -> Response:
+    def judging(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """The prompts that graders were sent about an answer."""
-        entry = self._entry(request.path_params["key"])
-        index = self._index(entry)
-        number, trace = self._trace(index, request)
+        number, trace = _number_and_trace(index, request)
         candidate = _answer(trace, request)
-        views = list(judging_views(trace, candidate, index.judges(index.stored_id(number) or "")))
-        row_id = index.read("SELECT id FROM rows WHERE number = ?", number)[0][0]
-        title = f"Prompts of graders, answer {candidate.id}"
         return self._page(
             "judging.html",
-            title,
+            f"Prompts of graders, answer {candidate.id}",
             entry=entry,
             page="rows",
             number=number,
-            row_id=row_id,
-            views=views,
+            row_id=_row_id(index, number),
+            views=list(judging_views(trace, candidate, index.judges(number))),
         )
 
-    def graders(self, request: Request) -> Response:
+    def graders(self, request: Request, entry: RunEntry, index: RunIndex) -> Response:
         """What the graders of a run say, and how they were validated."""
-        entry = self._entry(request.path_params["key"])
-        index = self._index(entry)
         return self._page(
             "graders.html",
             f"Graders of {entry.info.display_name}",
@@ -293,6 +274,15 @@ class ViewerPages:
     def _page(self, template: str, title: str, status: int = 200, **values: Any) -> HTMLResponse:
         return HTMLResponse(self.templates.render(template, title=title[:200], **values), status)
 
+    def _of_run(self, page: RunPage) -> Callable[[Request], Response]:
+        """Return the page of the run that an address names."""
+
+        def respond(request: Request) -> Response:
+            entry = self._entry(request.path_params["key"])
+            return page(request, entry, self._index(entry))
+
+        return respond
+
     def _entry(self, key: str) -> RunEntry:
         if (entry := self.library.entry(key)) is None:
             raise HTTPException(404, "There is no such run.")
@@ -307,19 +297,6 @@ class ViewerPages:
             raise build.error
         return build.index
 
-    def _trace(self, index: RunIndex, request: Request) -> tuple[int, Trace]:
-        """Return the number and the trace of the row that an address names."""
-        number = whole_number(request.path_params["number"])
-        trace = None if number is None else index.trace(number)
-        if number is None or trace is None:
-            raise HTTPException(404, "This run has no such row.")
-        return number, trace
-
-    def _run_figures(self, entry: RunEntry) -> RunFigures:
-        """Return the figures of a run, computed once for each state of the index."""
-        index = self._index(entry)
-        return index.computed("figures", lambda: run_figures(index))
-
     def _comparison_values(self, entry: RunEntry, other: RunEntry) -> dict[str, Any]:
         """Return what the page of a comparison shows. Raises ConfigError if the runs have no row in
         common.
@@ -328,43 +305,41 @@ class ViewerPages:
         names = (entry.info.display_name, other.info.display_name)
         if names[0] == names[1]:
             names = (f"{names[0]} (A)", f"{names[1]} (B)")
-        figures = [
-            (name, self._run_figures(each))
-            for name, each in zip(names, (entry, other), strict=True)
-        ]
+        figures = zip(names, map(known_figures, (first, second)), strict=True)
         key = ("comparison", other.key, second.version)
         comparison = first.computed(key, lambda: compare_runs(first, second, names))
-        differences = [f"mean {comparison.report.value}"]
         return {
             "comparison": comparison,
             "iteration_chart": charts.iteration_curves(figures),
-            "difference_chart": charts.histogram(
-                comparison.histogram, "Rows by difference", "second - first run", differences
+            "score_chart": charts.score_grid(
+                comparison.cells, "Best score of each row", "in the first run", "in the second run"
             ),
             "settings": settings_difference(entry.info.metadata, other.info.metadata),
         }
 
     def _neighbours(
         self, entry: RunEntry, index: RunIndex, parameters: Mapping[str, str]
-    ) -> tuple[str, str | None, str | None]:
-        """Return the addresses of the list, of the row before and of the row after, in the list
-        that led to this row.
+    ) -> dict[str, Any]:
+        """Return the addresses of the list (`up`), of the row before and of the row after, in the
+        list that led to this row.
         """
         query = RowQuery.from_parameters(parameters)
         base = f"{self.root}/run/{entry.key}/rows"
         place = whole_number(parameters.get("n"))
         if place is None:
-            return base, None, None
+            return {"up": base, "previous": None, "next": None}
         style = {"view": parameters["view"]} if "view" in parameters else {}
         first = max(0, place - 1)
-        rows = index.page(query, first, 3).rows
-        near = {first + offset: row.number for offset, row in enumerate(rows)}
-        before, after = (
-            f"{base}/{near[n]}?{query.parameters(n=n, **style)}" if n in near and n >= 0 else None
-            for n in (place - 1, place + 1)
-        )
+        addresses = {
+            n: f"{base}/{row.number}?{query.parameters(n=n, **style)}"
+            for n, row in enumerate(index.page(query, first, 3).rows, first)
+        }
         up = query.parameters(offset=place // ROWS_PER_PAGE * ROWS_PER_PAGE or None)
-        return f"{base}?{up}" if up else base, before, after
+        return {
+            "up": f"{base}?{up}" if up else base,
+            "previous": addresses.get(place - 1),
+            "next": addresses.get(place + 1),
+        }
 
     def _cards(self, graders: list[str]) -> Iterator[CardView]:
         shown = [card for card in self.cards.cards if card.grader in graders][:MAX_CARDS]
@@ -397,6 +372,15 @@ class ViewerPages:
         return self._page("error.html", title, status, message=error_message(error))
 
 
+def _number_and_trace(index: RunIndex, request: Request) -> tuple[int, Trace]:
+    """Return the number and the trace of the row that an address names."""
+    number = whole_number(request.path_params["number"])
+    trace = None if number is None else index.trace(number)
+    if number is None or trace is None:
+        raise HTTPException(404, "This run has no such row.")
+    return number, trace
+
+
 def _answer(trace: Trace, request: Request) -> Candidate:
     """Return the answer that an address names."""
     wanted = whole_number(request.path_params["candidate"])
@@ -405,45 +389,31 @@ def _answer(trace: Trace, request: Request) -> Candidate:
     return candidate
 
 
-def error_status(error: Exception) -> int:
-    """Return the status of a page that an error replaces: 500 only for a fault of ours."""
-    if isinstance(error, HTTPException):
-        return error.status_code
-    return (
-        400 if isinstance(error, ConfigError) else 422 if isinstance(error, RedraftError) else 500
-    )
+def _row_id(index: RunIndex, number: int) -> str:
+    return str(index.read("SELECT id FROM rows WHERE number = ?", number)[0][0])
 
 
-def error_message(error: Exception) -> str:
-    """Return what a page says of an error."""
-    if isinstance(error, HTTPException):
-        return error.detail[:MAX_MESSAGE]
-    return (
-        str(error)[:MAX_MESSAGE]
-        if isinstance(error, RedraftError)
-        else f"{type(error).__name__} (this is a fault of Redraft)"
-    )
+def known_figures(index: RunIndex) -> RunFigures:
+    """Return the figures of a run, computed once for each state of its index."""
+    return index.computed("figures", lambda: run_figures(index))
 
 
-def make_templates(**shared: Any) -> Templates:
-    """Return the templates of the viewer."""
-    return Templates(
-        FOLDER / "templates", formats.FILTERS, **{"standalone": False, "root": "", **shared}
-    )
-
-
-@lru_cache
-def static_text(name: str) -> str:
-    """Return the text of a file that pages load."""
-    return (FOLDER / "static" / name).read_text(encoding="utf-8")
-
-
-def static_file(request: Request) -> Response:
-    """A file that pages load."""
-    name = request.path_params["name"]
-    if name not in STATIC:
-        return PlainTextResponse("not found", 404)
-    return Response(static_text(name), media_type=STATIC[name])
+def overview_values(entry: RunEntry, index: RunIndex) -> dict[str, Any]:
+    """Return what the overview of a run shows, on a page and in a file."""
+    figures = known_figures(index)
+    return {
+        "figures": figures,
+        "gains_query": GAINS,
+        "losses_query": LOSSES,
+        "score_chart": charts.score_grid(
+            figures.cells,
+            "First and best score of each row",
+            "score of the first answer",
+            "score of the best answer",
+        ),
+        "iteration_chart": charts.iteration_curves([(entry.info.display_name, figures)]),
+        "run_facts": list(run_facts(entry)),
+    }
 
 
 def is_live(updated_at: str, open_rows: int) -> bool:
@@ -461,12 +431,12 @@ def run_facts(entry: RunEntry) -> Iterator[tuple[str, str]]:
     for name in ("source", "model", "mode", "output", "state"):
         if value := entry.info.metadata.get(name):
             yield name, str(value)[:500]
-    yield "started", formats.time(entry.info.started_at)
-    yield "last change", formats.time(entry.info.updated_at)
+    yield "started", time(entry.info.started_at)
+    yield "last change", time(entry.info.updated_at)
 
 
 def chosen_answers(
-    answers: list[AnswerView], parameters: Mapping[str, str]
+    answers: Sequence[AnswerView], parameters: Mapping[str, str]
 ) -> tuple[AnswerView | None, AnswerView | None]:
     """Return the two answers that an address names: by default the best, or the latest, and the one
     that it was made from.
@@ -486,13 +456,29 @@ def link_parameters(parameters: Mapping[str, str], **changes: Any) -> str:
     )
 
 
-def _prompt(trace: Trace, answer: AnswerView | None) -> list[tuple[str, Any]] | None:
-    messages: Sequence[Message] | None = ()
-    try:
-        messages = prompt_messages(trace, answer.candidate) if answer else ()
-    except (RedraftError, ValueError):  # a template with a column that the journal does not hold
-        messages = None
-    return None if messages is None else list(shown_messages(messages))
+def _change_values(
+    trace: Trace, answers: Sequence[AnswerView], parameters: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what the page of a row shows of the two answers that an address names."""
+    before, after = chosen_answers(answers, parameters)
+    if after is None:
+        return {"change": None}
+    ids = [None, *(answer.candidate.id for answer in answers), None]
+    place = ids.index(after.candidate.id)
+    return {
+        "change": change(before, after),
+        "prompt": _prompt(trace, after.candidate),
+        "reasoning": shown_text(after.candidate.reasoning or ""),
+        "previous_answer": ids[place - 1],
+        "next_answer": ids[place + 1],
+    }
+
+
+def _prompt(trace: Trace, candidate: Candidate) -> list[tuple[str, Any]] | None:
+    """Return the prompt that asked for an answer; None if it cannot be made again."""
+    with suppress(RedraftError, ValueError):  # a template with a column that no journal holds
+        return list(shown_messages(prompt_messages(trace, candidate)))
+    return None
 
 
 def whole_number(text: str | None) -> int | None:

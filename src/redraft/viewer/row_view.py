@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import json
 import pprint
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from markupsafe import Markup
-
+from ..base.sync import run_sync
 from ..base.word_diff import DiffSpan, word_diff
 from ..errors import ConfigError
 from ..graders.base import unique_texts
+from ..graders.judging.stored_judge import judge_from_data, judge_prompts
 from ..graders.registry import resolve_spec
-from ..loop.prompts import draft_messages, refinement_messages
-from ..loop.records import Candidate, Comparison, Failure
+from ..loop.records import Candidate, Failure
 from ..loop.task import Message, Task, message_text
 from ..loop.trace import PanelGrader, Trace
 from ..plans.prompts import Prompts
@@ -27,12 +26,16 @@ from ..requirements import kinds, reads_file
 from ..result import Result, diagnosis_text
 from ..session.grade_report import GraderFeedback, grader_feedback
 from ..session.options import PROMPT_KEYS
-from ..usage import Usage
+from ..usage import Usage, sum_usage
 from .charts import CurvePoint, score_curve
+from .rows import total_seconds
 
 MAX_TEXT = 60_000  # characters of a text that a page shows
 MAX_SNIPPET = 20_000  # characters of a task that a snippet holds
 MAX_CANDIDATES = 200
+MAX_FAILURES, MAX_HEAT_ROWS, MAX_COMPARISONS = 20, 60, 50  # that a page shows
+IN_PROGRESS = "in progress"
+WRITING = ("generate", "refine")  # the roles of a model that writes answers
 PROVIDER_NOTE = "  # its recorded name: put the provider before it, such as openai:"
 
 
@@ -66,7 +69,6 @@ class AnswerView:
     """One answer: how it came about, its score, what it cost, and the prompt that asked for it."""
 
     candidate: Candidate
-    iteration: int
     score: float | None
     estimate: float | None
     is_best: bool
@@ -74,6 +76,11 @@ class AnswerView:
     grades: tuple[GraderFeedback, ...]
     grade_usage: Usage
     grade_seconds: float | None
+
+    @property
+    def best_guess(self) -> float | None:
+        """The estimate of its score, or else the score."""
+        return self.score if self.estimate is None else self.estimate
 
     @property
     def origin(self) -> str:
@@ -109,34 +116,28 @@ def answer_views(trace: Trace) -> list[AnswerView]:
     """Return the answers of a trace in order: of a very long one the first ones, and the best."""
     estimates = dict(trace.outcome.estimates) if trace.outcome else {}
     best = trace.best.id if trace.best else None
-    views, iteration = [], -1
-    shown = {c.id for c in trace.candidates[:MAX_CANDIDATES]} | {best}
-    for c in trace.candidates:
-        iteration = max(iteration, 0) + (c.role == "refine")
-        if c.id not in shown:
-            continue
-        unchanged = trace.is_unchanged(c)
-        feedback = () if unchanged else trace.feedback[c.id]
-        seconds = [f.seconds for f in feedback if f.seconds is not None]
-        views.append(
-            AnswerView(
-                c,
-                iteration,
-                trace.scores[c.id],
-                estimates.get(c.id),
-                c.id == best,
-                unchanged,
-                grader_feedback(trace, c.id),
-                sum((f.usage for f in feedback), Usage()),
-                sum(seconds) if seconds else None,
-            )
-        )
-    return views
+    return [
+        _answer_view(trace, candidate, estimates.get(candidate.id), is_best=candidate.id == best)
+        for n, candidate in enumerate(trace.candidates)
+        if n < MAX_CANDIDATES or candidate.id == best
+    ]
 
 
-def curve_points(answers: Iterable[AnswerView]) -> list[CurvePoint]:
-    """Return the points of the score curve."""
-    return [CurvePoint(a.candidate.id, a.score, a.estimate, a.origin) for a in answers]
+def _answer_view(
+    trace: Trace, candidate: Candidate, estimate: float | None, *, is_best: bool
+) -> AnswerView:
+    unchanged = trace.is_unchanged(candidate)
+    feedback = () if unchanged else trace.feedback[candidate.id]
+    return AnswerView(
+        candidate,
+        trace.scores[candidate.id],
+        estimate,
+        is_best,
+        unchanged,
+        grader_feedback(trace, candidate.id),
+        sum_usage(feedback),
+        total_seconds(feedback),
+    )
 
 
 def heat_rows(answers: Sequence[AnswerView]) -> list[HeatRow]:
@@ -182,35 +183,35 @@ def change(before: AnswerView | None, after: AnswerView) -> Change:
     )
 
 
-def prompt_messages(trace: Trace, candidate: Candidate) -> tuple[Message, ...] | None:
-    """Return the messages that asked for an answer; () if no model was asked, None if they cannot
-    be made again.
+def prompt_messages(trace: Trace, candidate: Candidate) -> Sequence[Message]:
+    """Return the messages that asked for an answer; () if no model was asked. Raises ConfigError if
+    they cannot be made again.
 
     They are not recorded: they follow from the records before the answer, and from the templates in
     the settings. Functions of the user are not recorded either, nor the columns of the input that a
     template may show.
     """
-    if candidate.role not in {"generate", "refine"}:
+    if candidate.role not in WRITING:
         return ()
     n = trace.records.index(candidate)
     before = replace(trace, records=trace.records[:n], resumed_at=min(trace.resumed_at, n))
-    own = [trace.settings.get(key) for key in PROMPT_KEYS]
-    templates = [
-        setting.get("template") if isinstance(setting, Mapping) else None for setting in own
-    ]
-    if any(setting and not template for setting, template in zip(own, templates, strict=True)):
-        return None
+    prompts = Prompts(*(_recorded_template(trace.settings.get(key)) for key in PROMPT_KEYS))
     parent = None if candidate.parent is None else before.by_id.get(candidate.parent)
-    if any(templates):
-        with suppress(ConfigError):
-            prompts = Prompts(*templates)
-            return (
-                prompts.draft_messages(before)
-                if parent is None
-                else prompts.refinement_messages(before, parent)
-            )
-        return None
-    return draft_messages(before) if parent is None else refinement_messages(before, parent)
+    if parent is None:
+        return prompts.draft_messages(before)
+    return prompts.refinement_messages(before, parent)
+
+
+def _recorded_template(setting: Any) -> str | None:
+    """Return the template of a prompt in the settings of a trace; None for the default. Raises
+    ConfigError for a function, of which nothing is recorded.
+    """
+    match setting:
+        case {"template": str() as template} if template:
+            return template
+    if setting:
+        raise ConfigError("the prompt was made by a function, which is not recorded")
+    return None
 
 
 def shown_messages(messages: Sequence[Message]) -> Iterator[tuple[str, ShownText]]:
@@ -227,57 +228,43 @@ def shown_messages(messages: Sequence[Message]) -> Iterator[tuple[str, ShownText
         yield str(message.get("role", ""))[:40], shown_text(text)
 
 
-@dataclass(frozen=True, slots=True)
-class RowView:
-    """A row: its result, its answers, and its charts."""
+def row_values(trace: Trace) -> dict[str, Any]:
+    """Return what the page of a row shows of a trace: its result, its answers and its charts."""
+    answers, interval, task = answer_views(trace), score_interval(trace), trace.task
+    curve = [CurvePoint(a.candidate.id, a.best_guess, a.origin) for a in answers]
+    texts = {"reference": task.reference, "context": task.context, "task": task.prompt}
+    if len(task.messages) > 1:
+        said = (f"[{role}] {shown.text}" for role, shown in shown_messages(task.messages))
+        texts["task"] = "\n\n".join(said)
+    return {
+        "score": trace.score,
+        "interval": interval,
+        "uplift": _uplift(trace),
+        "stop": str(trace.outcome.reason) if trace.outcome else IN_PROGRESS,
+        "outcome": _outcome_text(trace),
+        "usage": trace.usage,
+        "seconds": total_seconds(trace.records),
+        "failures": list(trace.failures.values())[:MAX_FAILURES],
+        "answers": answers,
+        "heat": heat_rows(answers)[:MAX_HEAT_ROWS],
+        "curve": score_curve(curve, trace.best.id if trace.best else None, interval),
+        "comparisons": trace.comparisons[:MAX_COMPARISONS],
+        **{name: shown_text(text) if text else None for name, text in texts.items()},
+    }
 
-    score: float | None
-    interval: tuple[float, float] | None
-    uplift: float | None
-    stop: str
-    outcome: str
-    usage: Usage
-    seconds: float | None
-    failures: tuple[Failure, ...]
-    answers: list[AnswerView]
-    heat: list[HeatRow]
-    curve: Markup
-    comparisons: list[Comparison]
-    task: ShownText
-    reference: ShownText | None
-    context: ShownText | None
 
-
-def row_view(trace: Trace) -> RowView:
-    """Return what the page of a row shows of a trace."""
-    answers = answer_views(trace)
-    interval = score_interval(trace)
+def _uplift(trace: Trace) -> float | None:
     first = next(iter(trace.with_estimates.score_history), None)
-    seconds = [s for r in trace.records if (s := getattr(r, "seconds", None)) is not None]
-    end = trace.outcome
-    outcome = (
-        " ".join(filter(None, (end.note, diagnosis_text(Result(trace))))) if end else "in progress"
-    )
-    task = "\n\n".join(
-        f"[{role}] {shown.text}" for role, shown in shown_messages(trace.task.messages)
-    )
-    return RowView(
-        trace.score,
-        interval,
-        None if trace.score is None or first is None else trace.score - first,
-        str(end.reason) if end else "in progress",
-        outcome,
-        trace.usage,
-        sum(seconds) if seconds else None,
-        tuple(trace.failures.values())[:20],
-        answers,
-        heat_rows(answers)[:60],
-        score_curve(curve_points(answers), trace.best.id if trace.best else None, interval),
-        trace.comparisons[:50],
-        shown_text(task if len(trace.task.messages) > 1 else trace.task.prompt),
-        shown_text(trace.task.reference) if trace.task.reference else None,
-        shown_text(trace.task.context) if trace.task.context else None,
-    )
+    return None if trace.score is None or first is None else trace.score - first
+
+
+def _outcome_text(trace: Trace) -> str:
+    if trace.outcome is None:
+        return IN_PROGRESS
+    return " ".join(filter(None, (trace.outcome.note, diagnosis_text(Result(trace)))))
+
+
+# ---- a row as code
 
 
 def snippet(trace: Trace, source: str) -> str:
@@ -289,40 +276,36 @@ def snippet(trace: Trace, source: str) -> str:
     other people must not choose is a comment: graders that are no names, and requirements that read
     files.
     """
-    code, made = ["import redraft"], _task_literal(trace.task)
-    if len(made) > MAX_SNIPPET:
-        code.append("from redraft.storage import Journal, read_trace")
-        made = f"task = {source}.task"
-    written = [
-        r
-        for r in trace.records
-        if isinstance(r, Candidate | Failure) and r.role in {"generate", "refine"}
-    ]
-    writers = unique_texts(record.by for record in written if record.by)
-    judges = [
-        f.by for c in trace.candidates for f in trace.feedback[c.id] if f.by and f.by not in writers
-    ]
-    models = {"model": writers[0] if writers else False, "judge": judges[0] if judges else None}
-    lines = [
-        f"    {name}={value!r},{PROVIDER_NOTE if value else ''}"
-        for name, value in models.items()
-        if value is not None
-    ]
+    imports, task = ["import redraft"], _task_literal(trace.task)
+    if len(task) > MAX_SNIPPET:
+        imports.append("from redraft.storage import Journal, read_trace")
+        task = f"task = {source}.task"
     own = [grader for grader in trace.panel if grader.name not in trace.task.requirements]
-    lines += ["    graders=[", *(f"        {_grader_code(grader)}" for grader in own), "    ],"]
-    return "\n".join(
-        [
-            *code,
-            "",
-            made,
-            "result = redraft.refine_sync(",
-            "    task,",
-            *lines,
-            ")",
-            "print(result.summary())",
-            "",
-        ]
-    )
+    lines = [
+        *imports,
+        "",
+        task,
+        "result = redraft.refine_sync(",
+        "    task,",
+        *_model_arguments(trace),
+        "    graders=[",
+        *(f"        {_grader_code(grader)}" for grader in own),
+        "    ],",
+        ")",
+        "print(result.summary())",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _model_arguments(trace: Trace) -> Iterator[str]:
+    """Yield the arguments for the models that wrote and judged, by their recorded names."""
+    steps = (r for r in trace.records if isinstance(r, Candidate | Failure) and r.role in WRITING)
+    writers = unique_texts(step.by for step in steps)
+    graded = chain.from_iterable(trace.feedback.values())
+    judges = unique_texts(each.by for each in graded if each.by not in writers)
+    yield f"    model={writers[0]!r},{PROVIDER_NOTE}" if writers else "    model=False,"
+    if judges:
+        yield f"    judge={judges[0]!r},{PROVIDER_NOTE}"
 
 
 def _task_literal(task: Task) -> str:
@@ -374,3 +357,54 @@ def _grader_code(grader: PanelGrader) -> str:
 
 def _literal(value: Any) -> str:
     return pprint.pformat(value, width=100, sort_dicts=False).replace("\n", "\n    ")
+
+
+# ---- the prompts of judges
+
+NO_PROMPTS = (
+    "its prompts cannot be made again: journals describe judges with a rubric or a template, not "
+    "other graders that ask a model"
+)
+MAX_CALLS = 20  # of one grader that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingView:
+    """The prompts of one grader, as roles and texts; `problem` says why they cannot be shown, or
+    that some are left out.
+    """
+
+    grader: str
+    prompts: tuple[tuple[tuple[str, ShownText], ...], ...] = ()
+    problem: str = ""
+
+
+def judging_views(
+    trace: Trace, candidate: Candidate, judges: Mapping[str, Any]
+) -> Iterator[JudgingView]:
+    """Yield what each grader that asks a model was sent about an answer, if it graded it. `judges`:
+    as `RunIndex.judges`.
+    """
+    graded = {feedback.grader for feedback in trace.feedback[candidate.id]}
+    for grader in trace.panel:
+        if grader.name in graded and not grader.model_free:
+            yield _judging_view(trace, candidate, grader, judges.get(grader.name))
+
+
+def _judging_view(
+    trace: Trace, candidate: Candidate, grader: PanelGrader, data: Any
+) -> JudgingView:
+    if data is None:
+        return JudgingView(grader.name, problem=NO_PROMPTS)
+    try:
+        prompts = run_sync(judge_prompts(judge_from_data(data), trace.task, candidate))
+    except ConfigError as error:
+        return JudgingView(grader.name, problem=f"its prompts cannot be made again: {error}"[:1000])
+    problem = "" if prompts else "it judged this answer without asking a model"
+    if len(prompts) > MAX_CALLS:
+        problem = f"the first {MAX_CALLS} of {len(prompts):,} calls"
+    return JudgingView(
+        grader.name,
+        tuple(tuple(shown_messages(messages)) for messages in prompts[:MAX_CALLS]),
+        problem,
+    )

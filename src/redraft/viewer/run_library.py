@@ -9,27 +9,26 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Self
 
 from ..base.documents import open_regular
 from ..base.jsontext import dumps_text
 from ..errors import ConfigError, StoreError
 from ..loop.serialize import record_to_json
 from ..loop.trace import Trace
-from ..runs.config import JOURNAL
-from ..runs.row_result import row_result
+from ..plans.quality.result_facts import result_facts
 from ..storage.journal import Journal, RunInfo, run_name
 from ..storage.schema import wal_path
 from ..storage.trace_file import read_trace
 from .figures import run_figures
 from .index import RunIndex
 
+JOURNAL = ".journal"  # how the name of a journal ends
 SCAN_SECONDS = 2.0  # between two looks into the folders
 MAX_JOURNALS = 500
 SQLITE_MARK = b"SQLite format 3\0"
@@ -102,7 +101,7 @@ class IndexBuild:
             raise StoreError("the index was closed while it was being built")
 
 
-class RunLibrary:
+class RunLibrary(AbstractContextManager["RunLibrary"]):
     """The runs in these journals, folders and trace files; journals that appear in a folder later
     are found, too.
 
@@ -147,9 +146,6 @@ class RunLibrary:
         for build in self._builds.values():
             build.close()
         self._copies.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -263,5 +259,5 @@ def copy_trace(trace: Trace, source: Path, target: Path) -> None:
         journal.update_run(run, invocation=1, last_full_invocation=1, output=source.name)
         journal.begin_row(run, id, 0, "", {}, dumps_text(trace.header()))
         journal.append_records(run, id, 0, [record_to_json(record) for record in trace.records])
-        result = row_result(trace)
+        result = result_facts(trace)
         journal.finish_row(run, id, result.status, result.to_data())

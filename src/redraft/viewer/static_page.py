@@ -4,7 +4,7 @@ Redraft.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,12 +16,9 @@ from ..base.svg import STYLE
 from ..errors import ConfigError, StoreError
 from ..loop.trace import Trace
 from ..storage import write_atomic
-from . import charts
-from .figures import run_figures
 from .index import RunIndex
-from .pages import make_templates, run_facts, static_text
-from .row_facts import RowFacts
-from .row_query import RowQuery
+from .page_parts import make_templates, static_text
+from .pages import overview_values
 from .row_view import (
     AnswerView,
     Change,
@@ -32,12 +29,14 @@ from .row_view import (
     heat_rows,
     shown_text,
 )
+from .rows import RowFacts, RowQuery
 from .run_library import RunEntry, RunLibrary
 
 MAX_ROWS = 5_000
 MAX_TEXT_BYTES = 20_000_000  # of the HTML of all texts
 MAX_TEXT = 4_000  # characters of a text
 MAX_SPANS = 400  # parts of a difference
+MAX_HEAT_ROWS = 40  # graders and criteria of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +89,19 @@ def static_page(library: RunLibrary, entry: RunEntry) -> str:
     index = library.build(entry).ready_index()
     page = index.page(RowQuery(), 0, MAX_ROWS)
     rows = list(_fitting(_summaries(index, page.rows)))
-    figures = run_figures(index)
-    info = index.info()
-    templates = make_templates(standalone=True)
+    shown = frozenset(row.facts.number for row in rows)
+    templates = make_templates(standalone=True, shown_rows=shown)
     return templates.render(
         "static.html",
-        title=info.display_name,
+        title=index.info().display_name,
         head=_head(),
         entry=entry,
-        figures=figures,
-        uplift_chart=charts.uplift_histogram(figures),
-        iteration_chart=charts.iteration_curves([(info.display_name, figures)]),
-        run_facts=list(run_facts(entry)),
+        live=False,
+        cards=[],
         rows=rows,
-        shown=len(rows),
         total=page.total,
         version=_version(),
+        **overview_values(entry, index),
     )
 
 
@@ -156,18 +152,20 @@ def _shorten(answer: AnswerView) -> AnswerView:
 
 def _summary(facts: RowFacts, trace: Trace) -> RowSummary:
     answers = answer_views(trace)
-    best = next((a for a in answers if a.is_best), None)
-    difference = None
-    if best is not None:
-        short = [_shorten(answer) for answer in (answers[0], best)]
-        difference = change(short[0] if best is not answers[0] else None, short[1])
-        omitted = max(0, len(best.candidate.display_text) - MAX_TEXT)
-        difference = replace(difference, spans=difference.spans[:MAX_SPANS], omitted=omitted)
-    shown = [a for a in answers if a is answers[0] or a is best]
+    best = [answer for answer in answers[1:] if answer.is_best]
+    shown = [*answers[:1], *best]
     return RowSummary(
         facts,
         shown_text(trace.task.prompt, MAX_TEXT),
-        difference,
-        heat_rows(shown)[:40],
+        _short_change(shown) if trace.best else None,
+        heat_rows(shown)[:MAX_HEAT_ROWS],
         [f"{a.candidate.id}{' best' if a.is_best else ''}" for a in shown],
     )
+
+
+def _short_change(shown: Sequence[AnswerView]) -> Change:
+    """Return what changed from the first answer to the best one, which is the last of these."""
+    *before, after = map(_shorten, shown)
+    difference = change(before[0] if before else None, after)
+    omitted = max(0, len(shown[-1].candidate.display_text) - MAX_TEXT)
+    return replace(difference, spans=difference.spans[:MAX_SPANS], omitted=omitted)

@@ -27,6 +27,7 @@ from ...viewer.label_items import (
     LabelQueue,
     LabelSource,
     file_source,
+    identical_pairs,
     run_source,
     two_runs_source,
 )
@@ -159,16 +160,19 @@ def label(
 
     with ExitStack() as stack:
         items = _open_source(source, kind, stack, against=against, journal=journal, columns=columns)
+        left_out = f"{identical_pairs(items.identical)}; " if items.identical else ""
         if not items.information:
             raise ConfigError(
-                f"{items.name!r} has nothing to judge: no row has two different answers; --kind "
-                "pass judges single ones"
+                f"{items.name!r} has nothing to judge: no row has two different answers; "
+                f"{left_out}--kind pass judges single ones"
             )
         file = stack.enter_context(LabelFile(path, asked))
+        file.note_identical(items.identical)
         server = PageServer(port)
         queue = LabelQueue(items, file.choose_random_share(random_share, RANDOM_SHARE))
         app = LabelPages(items, file, queue, server.root, count).app()
-        message = f"{_amount(len(items.information), count)}; labels go to {path}; Ctrl-C ends it"
+        amount = _amount(len(items.information), count)
+        message = f"{amount}; {left_out}labels go to {path}; Ctrl-C ends it"
         serve_pages(server, app, (), message, browser=browser)
 
 
@@ -201,6 +205,7 @@ def _export(labels_path: Path, path: str, format: str) -> None:
     notice(
         f"{path}: {pluralize(len(labels.labels), 'label')} of "
         f"{pluralize(len(labels.items), 'item')}"
+        + (f"; {identical_pairs(labels.identical)}" if labels.identical else "")
     )
 
 

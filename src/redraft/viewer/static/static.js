@@ -13,6 +13,18 @@ document.addEventListener("DOMContentLoaded", () => {
     return Number.isNaN(number) ? -Infinity : number;
   };
 
+  // a link to a row opens it
+  const open = () => {
+    const row = rows.find((each) => each.id && `#${each.id}` === location.hash);
+    if (row) {
+      row.hidden = false;
+      row.open = true;
+      row.scrollIntoView();
+    }
+  };
+  window.addEventListener("hashchange", open);
+  open();
+
   search.addEventListener("input", () => {
     const text = search.value.toLowerCase();
     let count = 0;

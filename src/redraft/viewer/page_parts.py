@@ -1,12 +1,26 @@
-"""Numbers and times as the pages write them: an unknown value is a dash, never 0."""
+"""What all pages have in common: numbers and times as they write them (an unknown value is a dash,
+never 0), the templates, the files that pages load, and what a page says of an error.
+"""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from ..base.html import Templates
 from ..base.money import usd_amount
 from ..base.text import format_duration
+from ..errors import ConfigError, RedraftError
 
+FOLDER = Path(__file__).parent
+STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
+MAX_MESSAGE = 2_000  # characters of an error
 UNKNOWN = "–"
 HEAT_STEPS = 10
 
@@ -37,16 +51,10 @@ def difference_interval(value: Any, digits: int = 3) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a count, or an amount with few digits."""
+    """Format a count, or an amount with few digits, without an exponent."""
     if value is None:
         return UNKNOWN
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:,.0f}"
-        if abs(value) >= 100
-        else f"{value:.3g}"
-    )
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{Decimal(f'{value:.3g}'):f}"
 
 
 def count(value: float | None, noun: str) -> str:
@@ -62,6 +70,11 @@ def money(usd: float | None) -> str:
 def seconds(value: float | None) -> str:
     """Format a duration."""
     return UNKNOWN if value is None else format_duration(value)
+
+
+def amount(value: float | None, form: str) -> str:
+    """Format an amount of calls or tokens (form "number"), of "money" or of time ("seconds")."""
+    return {"number": number, "money": money, "seconds": seconds}[form](value)
 
 
 def percent(share: float | None) -> str:
@@ -95,6 +108,7 @@ FILTERS = {
         count,
         money,
         seconds,
+        amount,
         percent,
         heat,
         sign_class,
@@ -102,3 +116,50 @@ FILTERS = {
     )
 }
 """The filters of the templates."""
+
+
+# ---- templates and files
+
+
+def make_templates(**shared: Any) -> Templates:
+    """Return the templates of the viewer."""
+    return Templates(FOLDER / "templates", FILTERS, **{"standalone": False, "root": "", **shared})
+
+
+@lru_cache
+def static_text(name: str) -> str:
+    """Return the text of a file that pages load."""
+    return (FOLDER / "static" / name).read_text(encoding="utf-8")
+
+
+def static_file(request: Request) -> Response:
+    """A file that pages load."""
+    name = request.path_params["name"]
+    if name not in STATIC:
+        return PlainTextResponse("not found", 404)
+    return Response(static_text(name), media_type=STATIC[name])
+
+
+# ---- errors
+
+
+def error_status(error: Exception) -> int:
+    """Return the status of a page that an error replaces: 500 only for a fault of ours."""
+    match error:
+        case HTTPException():
+            return error.status_code
+        case ConfigError():
+            return 400
+        case RedraftError():
+            return 422
+    return 500
+
+
+def error_message(error: Exception) -> str:
+    """Return what a page says of an error."""
+    match error:
+        case HTTPException():
+            return error.detail[:MAX_MESSAGE]
+        case RedraftError():
+            return str(error)[:MAX_MESSAGE]
+    return f"{type(error).__name__} (this is a fault of Redraft)"
