@@ -19,6 +19,7 @@ import pytest
 import trustme
 
 from redraft.cli import main
+from redraft.cli.errors import report_error
 from redraft.cli.exit_codes import exit_code_of
 
 FILES = {
@@ -359,7 +360,7 @@ def test_a_folder_without_write_permission_is_named(capfd):
     def refuse():
         raise PermissionError(13, "Permission denied", "/srv/t.jsonl")
 
-    assert exit_code_of(refuse) == 1
+    assert exit_code_of(refuse, report_error) == 1
     assert "in a folder where you may write" in capfd.readouterr().err
 
 

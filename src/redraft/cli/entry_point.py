@@ -159,4 +159,13 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             # write escapes instead of failing half-way
             stream.reconfigure(errors="backslashreplace")
-    return exit_code_of(lambda: program.main(args=argv, prog_name="redraft", standalone_mode=False))
+    return exit_code_of(
+        lambda: program.main(args=argv, prog_name="redraft", standalone_mode=False), _report
+    )
+
+
+def _report(error: Exception) -> int:
+    """Write what went wrong and return the exit code."""
+    from .errors import report_error  # with most of the library
+
+    return report_error(error)

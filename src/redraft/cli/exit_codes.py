@@ -1,6 +1,6 @@
 """How a command ends: its exit code.
 
-This is the only place that catches what commands raise; `errors` says what it means.
+This is the only place that catches what commands raise; `errors` says what an error means.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ EXIT_CODES = {
 }
 
 
-def exit_code_of(invoke: Callable[[], Any]) -> int:
-    """Run a command and return its exit code, whatever it raises; `--debug` or REDRAFT_DEBUG adds
-    the traceback.
+def exit_code_of(invoke: Callable[[], Any], report: Callable[[Exception], int]) -> int:
+    """Run a command and return its exit code, whatever it raises. `report` writes an error
+    and returns its code; `--debug` or REDRAFT_DEBUG adds the traceback.
     """
     with output.message_scope():
         try:
@@ -71,9 +71,7 @@ def exit_code_of(invoke: Callable[[], Any]) -> int:
                     output.write_event("traceback", text=traceback)
                 else:
                     click.echo(traceback, err=True)
-            from .errors import report_error  # with most of the library
-
-            return report_error(error)
+            return report(error)
         return code if isinstance(code, int) else OK
 
 
