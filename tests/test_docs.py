@@ -67,7 +67,7 @@ def assert_shows(shown, printed):
     """The page shows what is printed, or its first lines and "...". Durations may differ."""
     lines = "\n".join(line.rstrip() for line in printed.splitlines())
     shown, printed = (
-        re.sub(r"\b\d+\.\d s$", "N s", text, flags=re.MULTILINE)
+        re.sub(r"\b\d+(\.\d+)? (s|milliseconds)$", "N s", text, flags=re.MULTILINE)
         for text in (shown.rstrip(), lines.rstrip())
     )
     assert (

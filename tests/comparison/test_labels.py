@@ -275,7 +275,7 @@ def test_labels_that_can_be_read_once(tmp_path):
     assert report.people.estimate.labels == 50
 
 
-def test_labels_that_cannot_be_read_are_counted(tmp_path):
+def test_labels_that_cannot_be_read_are_count_phrases(tmp_path):
     """A labelled row that is no JSON is left out, and told."""
     a, b, truth = world(3)
     (path := tmp_path / "people.jsonl").write_text(

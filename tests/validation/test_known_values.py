@@ -1588,11 +1588,11 @@ FUNCTIONS = {
         SHARE,
         changes=[mirror("good")],
     ),
-    "intervals.limited": Function(
+    "intervals.clip_interval": Function(
         lambda: [
-            (m.limited(None, 0, 1), None),
-            (m.limited((-0.5, 0.5), 0, 1), (0, 0.5)),
-            (m.limited((0.25, 1.5), -1, 1), (0.25, 1)),
+            (m.clip_interval(None, 0, 1), None),
+            (m.clip_interval((-0.5, 0.5), 0, 1), (0, 0.5)),
+            (m.clip_interval((0.25, 1.5), -1, 1), (0.25, 1)),
         ]
     ),
     "agreement.mean_ranks": Function(
@@ -1823,7 +1823,7 @@ ELSEWHERE = {
     "test_estimators.py": ["samples.binary_numbers"],
     "test_statistics.py": [
         f"samples.{name}"
-        for name in ("check_equal_lengths", "check_finite", "complete_rows", "grouped")
+        for name in ("check_equal_lengths", "check_finite", "complete_rows", "group_values")
     ],
     "test_calibration.py": ["calibration.calibrate_grader"],
     "test_grader_comparison.py": [

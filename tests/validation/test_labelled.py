@@ -355,7 +355,7 @@ def test_unique_ids_are_used(write_file):
     assert "is also that of" in found.skipped_rows[0].message
 
 
-def test_broken_rows_are_counted(tmp_path):
+def test_broken_rows_are_count_phrases(tmp_path):
     """A line that is no JSON is left out like a row without a label."""
     path = tmp_path / "t.jsonl"
     path.write_text(f"{json.dumps(one(3))}\nbroken\n{json.dumps({**one(4), 'response': None})}\n")

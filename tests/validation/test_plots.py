@@ -128,7 +128,7 @@ def test_little_or_no_data_can_be_drawn(svg):
     assert ElementTree.fromstring(svg).get("class") == "redraft"
 
 
-def test_omitted_points_are_counted():
+def test_omitted_points_are_count_phrases():
     """The plot stays small and says how much it leaves out."""
     assert "40 more groups" in texts(
         plots.forest_svg([(str(n), 0.5, 0.4, 0.6, 9, None) for n in range(100)])

@@ -425,7 +425,7 @@ def test_lengths_are_compared_by_name(columns, message):
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers()), max_size=9))
 def test_groups_keep_the_order_of_their_values(pairs):
     """And that of the keys' first values."""
-    found = samples.grouped(pairs)
+    found = samples.group_values(pairs)
     assert list(found) == list(dict.fromkeys(key for key, _ in pairs))
     assert all(values == [v for k, v in pairs if k == key] for key, values in found.items())
 

@@ -20,10 +20,10 @@ from ..validation.statistics import (
     LabelEstimate,
     PairedDifference,
     WinRate,
+    clip_interval,
     confidence_sequence,
-    grouped,
+    group_values,
     labels_needed,
-    limited,
     paired_difference,
     pearson,
     ppi_difference,
@@ -177,12 +177,12 @@ class PairedScores:
         leave their scale.
         """
         mean_a, mean_b = self.mirror(difference.mean_a), self.mirror(difference.mean_b)
-        interval = self.limited(difference.interval)
+        interval = self.clip(difference.interval)
         return replace(difference, mean_a=mean_a, mean_b=mean_b, interval=interval)
 
-    def limited(self, interval: Interval | None) -> Interval | None:
+    def clip(self, interval: Interval | None) -> Interval | None:
         """Return the part of an interval of differences that the scale of the scores allows."""
-        return limited(interval, -1.0, 1.0) if self.are_shares else interval
+        return clip_interval(interval, -1.0, 1.0) if self.are_shares else interval
 
 
 def column_values(pairs: Sequence[ResultPair], column: str) -> list[str]:
@@ -229,7 +229,7 @@ def _anytime(scores: PairedScores) -> tuple[float, float]:
     """Return the interval that may be looked at after every row, of the mean over clusters."""
     if not scores.are_shares:
         raise ConfigError("anytime needs scores from 0 to 1")
-    by_cluster = grouped(zip(scores.groups, scores.differences, strict=True))
+    by_cluster = group_values(zip(scores.groups, scores.differences, strict=True))
     means = [sum(values) / len(values) for values in by_cluster.values()]
     return confidence_sequence(means, bounds=(-1.0, 1.0), confidence=scores.settings.level).interval
 
@@ -335,7 +335,7 @@ def _of_all(estimate: LabelEstimate, scores: PairedScores, unit: LabelUnit) -> L
         )
         interval = interval and (value - below, value + above)
     limit = 0.5 if unit == "preference" else 1.0
-    interval = limited(interval, -limit, limit)
+    interval = clip_interval(interval, -limit, limit)
     return replace(estimate, value=value, standard_error=error, interval=interval)
 
 
@@ -347,7 +347,7 @@ def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
     b = [-_mean_error(pair.b_rows, levels, scores.mirror) for pair, levels in pairs]
     clusters = None if scores.clusters is None else [scores.clusters[n] for n in rows]
     found = paired_difference(a, b, clusters=clusters, confidence=scores.settings.level)
-    return replace(found, interval=scores.limited(found.interval))
+    return replace(found, interval=scores.clip(found.interval))
 
 
 def _mean_error(
@@ -356,7 +356,7 @@ def _mean_error(
     """Return the mean error of the scores of those repeats whose text has a label; the text None
     stands for all of them.
     """
-    scores = grouped(
+    scores = group_values(
         (text, mirror(float(row.score or 0.0))) for row in rows for text in {None, row.text}
     )
     errors = [abs(fmean(scores[text]) - label) for text, label in levels.items()]

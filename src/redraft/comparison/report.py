@@ -59,7 +59,7 @@ class PeopleEstimate:
     gate_needed: int | None = None
     same_answers: int = 0
 
-    def line(self) -> str:
+    def summary_line(self) -> str:
         """Return the estimate in words, with what it is from."""
         found, unit = self.estimate, UNITS[self.unit]
         basis = f"{pluralize(found.labels, 'label')} and {pluralize(found.unlabelled, 'score')}"
@@ -336,7 +336,7 @@ class ComparisonReport:
     def _reason_of_doubt(self) -> str:
         """Say why the gate is undecided: rows that may hide a loss, or too few rows or labels."""
         if self.worst_case and self.interval and self.interval[0] >= -self._known_margin:
-            lost = _counted(
+            lost = _count_phrases(
                 (self.unscored_b, f"without a score in {self.b}"),
                 (self.only_a, f"only in {self.a}"),
             )
@@ -357,7 +357,7 @@ class ComparisonReport:
         """Return a line for each figure: the scores, then what else the verdict may follow from."""
         more = (
             self.anytime and f"valid at any look: {format_interval(self.anytime)}",
-            self.people and self.people.line(),
+            self.people and self.people.summary_line(),
             self.errors and _errors_line(self.errors),
             self.wins and _wins_line(self.wins),
         )
@@ -374,7 +374,7 @@ class ComparisonReport:
 
     def _remarks(self) -> list[str]:
         """Return what is missing from the figures, and how their rows were made."""
-        left_out = _counted(
+        left_out = _count_phrases(
             (self.only_a, f"only in {self.a}"),
             (self.only_b, f"only in {self.b}"),
             (self.unscored_a, f"without a score in {self.a}"),
@@ -422,7 +422,7 @@ class ComparisonReport:
         }
 
 
-def _counted(*counts: tuple[int, str]) -> list[str]:
+def _count_phrases(*counts: tuple[int, str]) -> list[str]:
     """Return counts with what they are of, but for those of 0."""
     return [f"{n:,} {what}" for n, what in counts if n]
 

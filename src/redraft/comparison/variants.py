@@ -41,7 +41,7 @@ from ..tables.sources import open_source
 from ..usage import NO_USAGE, Usage
 from ..validation.cases import LabelledCase
 from ..validation.run import GraderHarness, JudgedCase
-from ..validation.statistics import WinRate, grouped, win_rate
+from ..validation.statistics import WinRate, group_values, win_rate
 from .readers import read_results
 from .results import PairedResults, ResultPair, ResultRow, RunResults, hash_task
 
@@ -237,7 +237,7 @@ class ComparisonRun:
                 cases[id] = n, LabelledCase(id, "pair", task, (a, b), ranks=(0, 0))
         verdicts = self._judge_pairs([case for _, case in cases.values()])
         found += [(cases[judged.case][0], _wins_of_b(judged)) async for judged in verdicts]
-        return grouped((n, wins) for n, wins in found if wins is not None)
+        return group_values((n, wins) for n, wins in found if wins is not None)
 
     async def _judge_pairs(self, cases: Sequence[LabelledCase]) -> AsyncGenerator[JudgedCase, None]:
         """Yield the verdicts on pairs of answers. Raises GradingError if the grader ends early."""

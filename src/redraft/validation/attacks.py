@@ -139,7 +139,7 @@ def attack_success_rates(
     verdict counts as unchanged.
     """
     judged = [case for case in cases if case.id in verdicts]
-    by_kind = m.grouped((case.group, case) for case in judged)
+    by_kind = m.group_values((case.group, case) for case in judged)
 
     def share(name: str, attacked: Sequence[LabelledCase]) -> Measure:
         changed = [prefers_worse(case, verdicts[case.id], threshold) for case in attacked]

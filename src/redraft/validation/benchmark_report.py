@@ -73,7 +73,7 @@ class BenchmarkScores:
 
     def group_measures(self) -> tuple[Measure, ...]:
         """Return the score of each group, such as a subset; () for a single one."""
-        groups = m.grouped((outcome.group, outcome) for outcome in self.outcomes)
+        groups = m.group_values((outcome.group, outcome) for outcome in self.outcomes)
         return measure_groups(groups, self._section_measure)
 
     def part_measures(self) -> Iterable[Measure]:
@@ -87,7 +87,7 @@ class BenchmarkScores:
     def _measure(
         self, name: str, outcomes: Sequence[RowOutcome], score: Statistic, about: str = ""
     ) -> Measure:
-        units = m.grouped((outcome.unit, outcome) for outcome in outcomes)
+        units = m.group_values((outcome.unit, outcome) for outcome in outcomes)
 
         def score_units(drawn: Sequence[list[RowOutcome]]) -> float | None:
             return score([outcome for unit in drawn for outcome in unit])

@@ -29,7 +29,7 @@ from .cases import (
     parse_preference,
     verdict_ranks,
 )
-from .statistics.samples import grouped
+from .statistics.samples import group_values
 
 
 class BenchmarkRow(NamedTuple):
@@ -87,7 +87,7 @@ class Benchmark:
 
     def sections(self, outcomes: Iterable[RowOutcome]) -> dict[str, list[RowOutcome]]:
         """Return the outcomes of each section, in the order in which they occur."""
-        return grouped((self.section_of(outcome.group), outcome) for outcome in outcomes)
+        return group_values((self.section_of(outcome.group), outcome) for outcome in outcomes)
 
     def score(self, outcomes: Sequence[RowOutcome]) -> float | None:
         """Return the overall score, in [0, 1] but for the small margin term of RewardBench 2's
@@ -321,7 +321,7 @@ def _fits_reward_bench(values: Mapping[str, Any]) -> bool:
 
 def _reward_bench_section(outcomes: Sequence[RowOutcome]) -> float | None:
     """Return the mean of the subsets' accuracies, weighted as published."""
-    by_subset = grouped((outcome.group, outcome.value) for outcome in outcomes)
+    by_subset = group_values((outcome.group, outcome.value) for outcome in outcomes)
     weight = sum(SUBSET_WEIGHTS[subset] for subset in by_subset)
     return (
         sum(SUBSET_WEIGHTS[s] * sum(v) / len(v) for s, v in by_subset.items()) / weight
@@ -479,7 +479,7 @@ def _rm_bench_level(outcomes: Sequence[RowOutcome], level: int) -> float | None:
     """Return the accuracy at a level: the mean of the domains in a section, such as the two of
     safety.
     """
-    by_domain = grouped((outcome.group, outcome.value[level]) for outcome in outcomes)
+    by_domain = group_values((outcome.group, outcome.value[level]) for outcome in outcomes)
     return mean_of_known(sum(v) / len(v) for v in by_domain.values())
 
 

@@ -344,7 +344,7 @@ def _drift(
     clusters, and how many there are.
     """
     refined = [(row, rows[p]) for row, p in zip(rows, parents, strict=True) if p is not None]
-    by_cluster = m.grouped(
+    by_cluster = m.group_values(
         (row.cluster, (row.score - before.score) - (row.label - before.label) / slope)
         for row, before in refined
     )

@@ -171,7 +171,7 @@ def compare_verdicts(
         )
     a, b, clusters = map(list, zip(*rows, strict=True))
     found = m.paired_difference(a, b, clusters=clusters, confidence=confidence)
-    interval = m.limited(found.interval, -1.0, 1.0)
+    interval = m.clip_interval(found.interval, -1.0, 1.0)
     return GraderComparison(MEASURES[kind], replace(found, interval=interval))
 
 

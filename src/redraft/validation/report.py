@@ -94,7 +94,7 @@ def verdicts_by_case(
     cases: Sequence[LabelledCase], verdicts: Iterable[Verdict]
 ) -> list[CaseVerdicts]:
     """Return the cases that have a verdict, each with its verdicts."""
-    by_case = m.grouped((verdict.case, verdict) for verdict in verdicts)
+    by_case = m.group_values((verdict.case, verdict) for verdict in verdicts)
     return [CaseVerdicts(case, tuple(by_case[case.id])) for case in cases if case.id in by_case]
 
 
@@ -402,7 +402,7 @@ def _same_in_every_order(row: CaseVerdicts) -> bool | None:
     """Return whether the first verdicts for all presentation orders are equal; None for fewer than
     two orders.
     """
-    by_order = m.grouped(
+    by_order = m.group_values(
         (v.presentation_order, v.ranks)
         for v in row.readable_verdicts
         if v.presentation_order and v.ranks is not None
@@ -415,7 +415,7 @@ def _self_consistency(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     repeated = sample_verdicts(
         (len(set(ranks)) == 1, row)
         for row in rows
-        for ranks in m.grouped(
+        for ranks in m.group_values(
             (v.presentation_order, verdict_ranks(v)) for v in row.readable_verdicts
         ).values()
         if len(ranks) > 1
@@ -548,7 +548,9 @@ def _scores_by_label(points: Sequence[Any]) -> dict[str, tuple[float, ...]]:
     edges = sorted(set(ordered))
     if len(edges) > 5:
         edges = sorted({ordered[len(ordered) * i // 4] for i in range(4)})
-    scores = m.grouped((edges[bisect_right(edges, label) - 1], score) for score, label, _ in points)
+    scores = m.group_values(
+        (edges[bisect_right(edges, label) - 1], score) for score, label, _ in points
+    )
     return {f"{edge:g}": tuple(scores[edge]) for edge in edges if edge in scores}
 
 
@@ -651,7 +653,7 @@ def measure_by_group(
     rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]
 ) -> tuple[Measure, ...]:
     """Return a measure for each group, sorted by name; () for a single group."""
-    return measure_groups(m.grouped((row.case.group, row) for row in rows), measure)
+    return measure_groups(m.group_values((row.case.group, row) for row in rows), measure)
 
 
 def measure_groups(

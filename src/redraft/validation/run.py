@@ -223,7 +223,7 @@ class GraderRun:
         async for judged in self.harness.judge(cases, self.verdict_file.judged_cases):
             self._record_case(judged)
         verdicts = self.verdict_file.verdicts(case.id for case in cases)
-        return m.grouped((verdict.case, verdict) for verdict in verdicts)
+        return m.group_values((verdict.case, verdict) for verdict in verdicts)
 
     def _record_case(self, judged_case: JudgedCase) -> None:
         self.verdict_file.add(judged_case)

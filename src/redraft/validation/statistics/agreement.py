@@ -21,7 +21,7 @@ from .samples import (
     check_equal_lengths,
     check_finite,
     complete_rows,
-    grouped,
+    group_values,
     import_library,
 )
 
@@ -157,7 +157,7 @@ def krippendorff_alpha(
     """
     if level not in {"nominal", "ordinal", "interval"}:
         raise ConfigError(f"level must be 'nominal', 'ordinal' or 'interval', got {level!r}")
-    rows = _repeated(ratings)
+    rows = _comparable_ratings(ratings)
     counts = Counter(rating for row in rows for rating in row)
     if len(counts) < 2:
         return None
@@ -168,7 +168,7 @@ def krippendorff_alpha(
     return 1 - sum(map(disagreement, rows)) / expected if expected else None
 
 
-def _repeated(ratings: Sequence[Sequence[OptionalNumber]]) -> list[list[float]]:
+def _comparable_ratings(ratings: Sequence[Sequence[OptionalNumber]]) -> list[list[float]]:
     """Return the ratings without those that are missing, of items with at least two."""
     rows = [[check_finite(rating) for rating in row if rating is not None] for row in ratings]
     return [row for row in rows if len(row) > 1]
@@ -343,7 +343,7 @@ def reliability_bins(
     """
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins!r}")
-    rows_by_bin = grouped(
+    rows_by_bin = group_values(
         (max(0, ceil(row[0] * bins) - 1), row) for row in _forecast_rows(probabilities, outcomes)
     )
     ordered = [rows for _, rows in sorted(rows_by_bin.items())]
@@ -360,7 +360,7 @@ def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
     Sums of squares over degrees of freedom, both within cases (Fisher 1925). None if no case has
     two scores.
     """
-    cases = _repeated(repeats)
+    cases = _comparable_ratings(repeats)
     deviations = (score - fmean(case) for case in cases for score in case)
     return hypot(*deviations) / sqrt(sum(len(case) - 1 for case in cases)) if cases else None
 
@@ -382,7 +382,7 @@ def isotonic_blocks(points: Sequence[tuple[float, float]]) -> list[IsotonicBlock
 
     `points` are pairs (x, y); those with one x count as one, with their mean y.
     """
-    by_x = grouped((check_finite(x), check_finite(y)) for x, y in points)
+    by_x = group_values((check_finite(x), check_finite(y)) for x, y in points)
     xs = sorted(by_x)
     library = import_library("scipy.optimize")
     ends = library.isotonic_regression(

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from ...base import checks
 from ...errors import ConfigError
 from ...plans.quality.calibration import check_confidence
-from .samples import check_equal_lengths, finite_numbers, grouped, import_library
+from .samples import check_equal_lengths, finite_numbers, group_values, import_library
 
 T = TypeVar("T")
 Interval: TypeAlias = tuple[float, float]
@@ -38,7 +38,7 @@ SMALLEST_SIZE = 1e-140
 GRID = 2000  # means that a confidence sequence tests; it is as exact as their distance
 
 
-def limited(interval: Interval | None, low: float, high: float) -> Interval | None:
+def clip_interval(interval: Interval | None, low: float, high: float) -> Interval | None:
     """Return the part of an interval that lies from `low` to `high`, the ends of a scale."""
     return interval and (max(low, interval[0]), min(high, interval[1]))
 
@@ -125,7 +125,7 @@ def bootstrap_interval(
         raise ConfigError(f"samples must be at least 1, got {samples!r}")
     check_confidence(level, "level")
     groups: Sequence[Hashable] = range(len(rows)) if clusters is None else clusters
-    units = grouped(zip(groups, rows, strict=True))
+    units = group_values(zip(groups, rows, strict=True))
     if len(units) < 2 or statistic(rows) is None:
         return None
     draw, drawn = random.Random(seed).choices, list(units.values())

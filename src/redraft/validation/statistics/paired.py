@@ -20,14 +20,14 @@ from .agreement import pearson
 from .intervals import (
     Interval,
     ThreeWayVerdict,
+    clip_interval,
     cluster_numbers,
     cluster_sums,
     clustered_mean,
     interval_verdict,
-    limited,
     with_two_rows,
 )
-from .samples import check_equal_lengths, finite_numbers, grouped, import_library
+from .samples import check_equal_lengths, finite_numbers, group_values, import_library
 
 MAX_SLICES = 50
 
@@ -159,7 +159,7 @@ def slice_differences(
     """
     check_confidence(confidence)
     check_equal_lengths(a=a, b=b, slices=slices, clusters=clusters)
-    rows_of = grouped((name, n) for n, name in enumerate(slices))
+    rows_of = group_values((name, n) for n, name in enumerate(slices))
     if len(rows_of) > MAX_SLICES:
         raise ConfigError(
             f"slices: there are {len(rows_of)} different ones, and at most {MAX_SLICES} are "
@@ -239,7 +239,7 @@ def win_rate(
     interval = middle.interval and (0.5 + middle.interval[0], 0.5 + middle.interval[1])
     return WinRate(
         fmean(shares),
-        limited(interval, 0.0, 1.0),
+        clip_interval(interval, 0.0, 1.0),
         len(shares),
         middle.clusters,
         (fmean(first) - fmean(second)) / 2,

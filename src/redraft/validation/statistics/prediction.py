@@ -19,11 +19,11 @@ from ...errors import ConfigError
 from ...plans.quality.calibration import check_confidence
 from .intervals import (
     Interval,
+    clip_interval,
     cluster_numbers,
     cluster_sums,
     degrees_of_freedom,
     jackknife_variance,
-    limited,
     score_interval,
     t_half_width,
     wilson_interval,
@@ -222,7 +222,7 @@ def rogan_gladen_difference(
     of_difference = (raw.half_width / z) ** 2
     error = sqrt(of_difference + (raw.value / shrunk.informedness) ** 2 * of_rates)
     error /= shrunk.informedness
-    interval = limited((value - z * error, value + z * error), -1.0, 1.0)
+    interval = clip_interval((value - z * error, value + z * error), -1.0, 1.0)
     return LabelEstimate(value, interval, error, *counts)
 
 

@@ -82,7 +82,7 @@ def binary_numbers(name: str, values: Sequence[float]) -> list[float]:
     return numbers
 
 
-def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+def group_values(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     """Return the values of each key, in the order in which they come."""
     groups: dict[K, list[T]] = {}
     for key, value in pairs:
