@@ -114,7 +114,7 @@ def test_figures_are_those_of_the_report(journal, index):
     assert figures.stops == dict(report.stops)
     assert {error.name: error.rows for error in figures.errors} == dict(report.errors)
     assert {error.name: error.id for error in figures.errors} == {
-        kind: f"row-{position}" for kind, position in report.error_rows.items()
+        kind: f"row-{example.row}" for kind, example in report.error_examples.items()
     }
     assert (figures.broken, figures.bases) == (report.counts["broken"], dict(report.bases))
     assert sum(figures.cells.values()) == report.uplift.n == figures.scored
