@@ -456,3 +456,16 @@ def test_several_responses_in_one_sample_are_an_error_that_names_grade_many():
     for sample in (Task("q", responses=["a", "b"]), {"prompt": "q", "responses": ["a", "b"]}):
         with pytest.raises(ConfigError, match="sample: there are 2 responses.*grade_many"):
             redraft.grade_sync(sample, "words:1")
+
+
+def test_a_grade_as_data_has_the_names_and_values_of_a_result():
+    """What both have is called the same, and means the same."""
+    answer, graders = "One, two", [must("no_commas"), lambda text: 0.25]
+    grade = json.loads(json.dumps(grade_sync(("q", answer), graders).to_dict()))
+    task = Task("q", response=answer)
+    given = redraft.refine_sync(task, False, graders, max_iterations=0, editor=False)
+    result = json.loads(json.dumps(given.to_dict()))
+    assert grade.keys() - {"feedback"} <= result.keys()
+    same = ("schema", "score", "broken", "calls", "tokens", "cost", "error", "error_kind")
+    assert {name: grade[name] for name in same} == {name: result[name] for name in same}
+    assert (grade["broken"], grade["schema"]) == (["no_commas"], 2)

@@ -62,6 +62,20 @@ def test_the_whole_form_has_every_field(facts):
     assert data["tool_calls"] == [call.as_message_part() for call in facts.tool_calls]
 
 
+def test_the_columns_of_a_batch_have_the_names_of_the_form():
+    """But for these; a list or an object is a text there, and what is "" or empty is null."""
+    data, columns = FACTS.as_data(), dict(FACTS.columns)
+    others = {"best": data["answer"], "best_score": data["score"]}
+    others |= dict(zip(("score_low", "score_high"), data["interval"], strict=True))
+    assert {name: columns.pop(name) for name in others} == others
+    assert columns.pop("broken") == "; ".join(data["broken"])
+    for name in ("kept", "tool_calls"):
+        assert json.loads(columns.pop(name)) == json.loads(json.dumps(data[name]))
+    for name in FACTS.more_columns:
+        assert columns.pop(name) == data["more_columns"][name]
+    assert columns == {name: data[name] for name in columns}
+
+
 def test_a_row_of_an_early_release_may_lack_columns():
     """Those are unknown."""
     facts = ResultFacts.from_data({"columns": {"best": "It.", "stop": "target"}, "status": "done"})

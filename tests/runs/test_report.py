@@ -163,10 +163,11 @@ def run(folder, stops):
     """Run the batch; `stops` has the numbers of calls after which it is stopped and started again.
     Return the report of each start, and the model.
     """
-    reports, model = [], Writer(stops)
+    reports, model, source = [], Writer(stops), folder / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     while not reports or reports[-1].stop == "interrupted":
         batch = BatchRun.from_arguments(
-            ROWS, folder / "out.jsonl", model, share_of_words, max_iterations=3, retries=0
+            source, folder / "out.jsonl", model, share_of_words, max_iterations=3, retries=0
         )
         model.stop = batch.stop
         reports.append(asyncio.run(batch.go()))
@@ -183,13 +184,17 @@ def comparable(report):
 @given(stops=st.sets(st.integers(1, 16), max_size=3))
 def test_interruptions_do_not_change_what_a_report_says(tmp_path_factory, stops):
     """The last report has the rows and scores of an undisturbed run. All starts together say what
-    was called, no answer was asked for twice, and each says whether the run can be resumed.
+    was called, no answer was asked for twice, and each says whether the run can be resumed. A start
+    that finds the run complete says the same.
     """
     (whole,), undisturbed = run(tmp_path_factory.mktemp("whole"), set())
-    reports, model = run(tmp_path_factory.mktemp("stopped"), stops)
+    folder = tmp_path_factory.mktemp("stopped")
+    reports, model = run(folder, stops)
     assert comparable(reports[-1]) == comparable(whole)
     assert model.answers == undisturbed.answers
     assert sum(report.spending.calls for report in reports) == model.calls
     assert [report.resumable for report in reports] == [*[True] * (len(reports) - 1), False]
+    (again,), idle = run(folder, set())
+    assert (comparable(again), idle.calls) == (comparable(whole), 0)
     for before, after in zip(reports, reports[1:], strict=False):
         assert after.rows.reused >= before.rows.done
