@@ -87,6 +87,8 @@ def table(declaration: type) -> Iterator[str]:
 def rows(declaration: type) -> Iterator[str]:
     for f in fields(declaration):
         info, option = info_of(f), OPTIONS.get(f.name, "")
+        if info.present_name:
+            continue
         meaning = f"{info.help} {info.detail}".strip()
         kind = (
             " | ".join(map(repr, info.kind.choices))

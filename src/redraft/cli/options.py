@@ -137,6 +137,8 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
     flag = f"--{name.replace('_', '-')}"
     flags = [f"-{name}", name] if len(name) == 1 else [flag]
     attributes: dict[str, Any] = {"help": info.help, "metavar": info.metavar, "default": default}
+    if info.present_name:
+        attributes["hidden"] = True
     match info.kind:
         case Flag():
             flags = [f"{flag}/--no-{flag[2:]}"]

@@ -58,7 +58,7 @@ SECTIONS = {
     "target_score": "When to stop working on a row",
     "budget_usd": "Budget and time, for the whole run",
     "initial_in_flight": "Rate limits, for each endpoint",
-    "processes": "Where to run",
+    "workers": "Where to run",
     "dry_run": "What to show",
 }
 rate_limits = options.combine(

@@ -21,6 +21,7 @@ from ...base.text import pluralize
 from ...errors import NOTHING_LEFT, RedraftError
 from ...graders import must
 from ...runs import BatchProgress, BatchReport, BatchRun, BatchSettings
+from ...runs.config import with_present_names
 from ...settings import BatchFields, EndpointLimits, settings_of
 from .. import output
 from ..errors import FAILED, HINTS, INTERRUPTED, OK, error_event, handle_sigterm
@@ -77,9 +78,16 @@ class BatchArguments(SharedArguments):
         """Create the arguments from the values that click parsed."""
         batch, limits = values_of(BatchFields, values), values_of(EndpointLimits, values)
         rest = {name: value for name, value in values.items() if name not in batch | limits}
+        batch, notice = with_present_names(batch, _option_with_value)
+        if notice:
+            output.warning(notice)
         return super().from_values(
             {**rest, "batch": cast("BatchSettings", batch), "limits": EndpointLimits(**limits)}
         )
+
+
+def _option_with_value(name: str, value: object) -> str:
+    return f"--{name.replace('_', '-')} {value}"
 
 
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
@@ -88,7 +96,7 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     arguments = BatchArguments.from_values(values)
     _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
     # Ray reports the death of a worker on stdout, where the rows may go
-    if arguments.batch.get("engine") == "ray":
+    if arguments.batch.get("ray"):
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         report = run_on_uvloop(_run(arguments))
