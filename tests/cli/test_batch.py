@@ -511,11 +511,9 @@ def test_retry_failed_redoes_failed_rows_alone(batch):
 
 def test_former_options_still_work(redraft):
     """One warning says what to write now."""
-    write_rows(redraft.folder)
-    done = redraft.inside(
-        ["batch", "in.jsonl", "--dry-run", "--model", "none", "--require", "no_commas"]
-        + ["--engine", "ray", "--shards", "2"]
-    )
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "Say it.", "response": "Well, yes."}\n')
+    preview = "batch in.jsonl --dry-run --model none --require no_commas".split()
+    done = redraft.inside([*preview, "--engine", "ray", "--shards", "2"])
     assert done.returncode == 0, done.err
     said = "--engine ray, --shards 2 is now --ray local, --workers 2"
     assert done.err.count("is now") == 1 and said in done.err
