@@ -29,6 +29,7 @@ from redraft.runs.executors.processes import ProcessPool, ProcessWorker, is_stop
 from redraft.runs.executors.row_feed import RowFeed
 from redraft.runs.executors.shard_protocol import Orders, Quota
 from redraft.runs.executors.sharded import Pauses
+from redraft.storage.shard_merge import shard_journals
 
 from .killing import (
     batch,
@@ -481,6 +482,7 @@ def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, workers):
     with asyncio.Runner(loop_factory=factory) as runner:
         report = runner.run(cancel())
         assert (report.end_reason, report.resumable) == ("interrupted", True)
+        assert shard_journals(tmp_path / "a.jsonl.journal") == []
         run = BatchRun.from_arguments(
             rows, tmp_path / "a.jsonl", server.model, workers=workers, **PLAIN
         )

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -26,7 +26,7 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from ...errors import ConfigError
+from ...errors import ConfigError, StoreError
 from ...loop.engine import cancel_and_wait
 from ...middleware import Budget, BudgetTracker, EndpointCapabilities
 from ...middleware.call_costs import LIMITS
@@ -131,6 +131,10 @@ class ShardedExecutor:
                     async with self.pool as pool:
                         await self._run_workers(job, feed, pool)
                 await filling
+            except BaseException:
+                with suppress(StoreError):  # it is done by the next start
+                    await asyncio.to_thread(merge_shards, job.journal)
+                raise
             finally:
                 await cancel_and_wait([filling])
             await asyncio.to_thread(merge_shards, job.journal)
