@@ -39,7 +39,7 @@ ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
 }
 BARE, OURS, READY = "bare aiohttp", "redraft batch", "redraft batch, all from the start"
-TWO, UVLOOP = "redraft batch --processes 2", "redraft batch on uvloop"
+TWO, UVLOOP = "redraft batch --workers 2", "redraft batch on uvloop"
 PEERS = {
     "openjudge": ("OpenJudge GradingRunner", "batch_openjudge.py"),
     "curator": ("Bespoke Curator", "batch_curator.py"),
@@ -85,7 +85,7 @@ def contenders(given):
         BARE: (ours, "batch_bare.py"),
         OURS: (ours, "batch_redraft.py"),
         READY: (ours, "batch_redraft.py", "--start", given.in_flight),
-        TWO: (ours, "batch_redraft.py", "--processes", 2),
+        TWO: (ours, "batch_redraft.py", "--workers", 2),
     }
     if find_spec("uvloop"):
         found[UVLOOP] = (ours, "batch_redraft.py", "--uvloop")

@@ -33,7 +33,7 @@ from tables import table, write
 
 # quantiles of Student's t, for 1 to 10 or more
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-BATCH, TWO_PROCESSES = "redraft batch", "redraft batch --processes 2"  # contenders of batch.py
+BATCH, TWO_PROCESSES = "redraft batch", "redraft batch --workers 2"  # contenders of batch.py
 # modules are compiled once
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"

@@ -122,6 +122,8 @@ def table(declaration: type) -> Iterator[str]:
 def rows(declaration: type) -> Iterator[str]:
     for f in fields(declaration):
         info = info_of(f)
+        if info.present_name:
+            continue
         option = f"`{OPTIONS[f.name]}`" if f.name in OPTIONS else ""
         option = "in a plan file" if info.in_plan_file else option
         meaning = f"{info.help} {info.detail}".strip()

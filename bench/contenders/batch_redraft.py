@@ -25,7 +25,7 @@ async def main(given):
             mode="grade",
             limits=limits,
             max_in_flight=given.in_flight,
-            processes=given.processes,
+            workers=given.workers,
         )
         assert not report.rows.failed, report.rows.errors
 

@@ -36,7 +36,7 @@ def arguments():
         "--start", type=int, help="calls in flight at the start, for contenders that can set it"
     )
     parser.add_argument(
-        "--processes", type=int, default=1, help="processes, for contenders that can have several"
+        "--workers", type=int, default=1, help="processes, for contenders that can have several"
     )
     parser.add_argument(
         "--uvloop", action="store_true", help="run on uvloop, for contenders that can"

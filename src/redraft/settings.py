@@ -241,6 +241,7 @@ class SettingInfo:
         in_batch: The default of `batch`, if it differs.
         engine: The engine of `batch` that has it; None for every engine.
         in_other_processes: Whether it can be sent to another process.
+        present_name: The name that this one has given way to; help does not mention it.
     """
 
     kind: ValueKind
@@ -259,6 +260,7 @@ class SettingInfo:
     in_batch: Any = None
     engine: ExecutionEngine | None = None
     in_other_processes: bool = True
+    present_name: str = ""
 
     @property
     def names_file(self) -> bool:
@@ -891,43 +893,62 @@ class BatchFields:
         "Survive a crash of the process (normal), or also of the machine (full).",
         group="output",
     )
-    processes: int = setting(
-        1,
+    workers: int | None = setting(
+        None,
         WholeNumber(1),
-        "Number of processes on this machine that work on the rows, if one keeps a processor busy.",
+        "Number of processes that work on the rows, if one keeps a processor busy. Default: 1; "
+        "with --ray, one for each processor of the cluster, at most 64.",
         detail=(
-            'At most four for each processor. Needs `engine="local"`. See [Several '
-            "processes](batch.md#several-processes)."
+            "At most four for each processor of this machine, unless with `ray`. See [Several "
+            "workers](batch.md#several-workers)."
         ),
         metavar="N",
+        **NOT_IN_FILES,
+        group="running",
+    )
+    ray: str | None = setting(
+        None,
+        Text(),
+        "Run the workers on Ray: on the cluster at this address, on that of this machine (auto), "
+        "or on a Ray that is started for the run (local).",
+        metavar="ADDRESS",
         **NOT_IN_FILES,
         group="running",
     )
     engine: ExecutionEngine = setting(
         "local",
         Keyword(get_args(ExecutionEngine)),
-        "Run here, on a Ray cluster, or through the provider's batch API.",
+        "Run here, or through the provider's batch API (ray: use --ray).",
         detail='With "provider-batch", only `limits.give_up_after` has an effect.',
         **NOT_IN_FILES,
         group="running",
     )
-    ray_address: str | None = setting(
+    processes: int | None = setting(
         None,
-        Text(),
-        "Address of the cluster (engine ray only). Default: start a local one.",
-        metavar="ADDRESS",
+        WholeNumber(1),
+        "Former name of `workers`.",
+        metavar="N",
         **NOT_IN_FILES,
         group="running",
-        engine="ray",
+        present_name="workers",
     )
     shards: int | None = setting(
         None,
         WholeNumber(1),
-        "Number of parts into which the rows are split (engine ray only).",
+        "Former name of `workers`, with `ray`.",
         metavar="N",
         **NOT_IN_FILES,
         group="running",
-        engine="ray",
+        present_name="workers",
+    )
+    ray_address: str | None = setting(
+        None,
+        Text(),
+        "Former name of `ray`.",
+        metavar="ADDRESS",
+        **NOT_IN_FILES,
+        group="running",
+        present_name="ray",
     )
     poll: float | None = setting(
         None,
@@ -944,7 +965,7 @@ class BatchFields:
         Flag(),
         "Learn priors from finished rows, for later rows; with learned priors also for other "
         "runs. Default: yes.",
-        detail='Later rows of the same run use them only with `engine="local"`.',
+        detail='With `engine="provider-batch"`, later rows of the same run do not use them.',
         **NOT_IN_FILES,
         group="running",
     )

@@ -509,13 +509,23 @@ def test_retry_failed_redoes_failed_rows_alone(batch):
     assert batch.server.calls == calls + 4
 
 
+def test_former_options_still_work(redraft):
+    """One warning says what to write now."""
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "Say it.", "response": "Well, yes."}\n')
+    preview = "batch in.jsonl --dry-run --model none --require no_commas".split()
+    done = redraft.inside([*preview, "--engine", "ray", "--shards", "2"])
+    assert done.returncode == 0, done.err
+    said = "--engine ray, --shards 2 is now --ray local, --workers 2"
+    assert done.err.count("is now") == 1 and said in done.err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
         (("in.jsonl",), "-o OUT"),
         ((), "IN"),
         (("in.jsonl", "-o", "out.jsonl", "-n", "3"), "--mode best"),
-        (("in.jsonl", "-o", "out.jsonl", "--shards", "3"), "--engine ray"),
+        (("in.jsonl", "-o", "out.jsonl", "--ray", "auto", "--pilot", "3"), "pilot"),
         (("in.jsonl", "-o", "out.jsonl", "--poll", "3"), "--engine provider-batch"),
         (("in.jsonl", "-o", "nowhere/out.jsonl"), "cannot be written"),
         (("in.jsonl", "-o", "out.jsonl", "--price", "tiny"), "MODEL=IN,OUT"),

@@ -74,7 +74,7 @@ COMMANDS = {  # the commands, and which side of the endpoint fails in each
     ),
     "batch, the next model": (["batch", "rows.jsonl", "-o", "out.jsonl", *QUICK], "writer"),
     "batch, processes": (
-        ["batch", "rows.jsonl", "-o", "out.jsonl", "--processes", "2", *QUICK],
+        ["batch", "rows.jsonl", "-o", "out.jsonl", "--workers", "2", *QUICK],
         "writer",
     ),
     "batch, a deadline": (
@@ -96,7 +96,7 @@ COMMANDS = {  # the commands, and which side of the endpoint fails in each
     "validate": (["validate", "answers.jsonl", "--kind", "pass", "--cards-dir", "cards"], "judge"),
 }
 FAST = {
-    (kind, command) for kind in ("400", "401") for command in COMMANDS if "processes" not in command
+    (kind, command) for kind in ("400", "401") for command in COMMANDS if "--workers" not in command
 } | {("500", "batch")}
 
 

@@ -1,8 +1,12 @@
 """Servers in their own processes, which end with the test."""
 
+import asyncio
+import secrets
 from contextlib import ExitStack
 
 import pytest
+
+from redraft.runs.executors.ray import RayPool
 
 from .killing import serving
 
@@ -21,3 +25,18 @@ def serve(tmp_path):
             )
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a Ray as a run starts it; the runs of these tests are connected to it
+    already.
+    """
+    with pytest.MonkeyPatch.context() as env, asyncio.Runner() as runner:
+        env.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        own = RayPool()
+        runner.run(own.__aenter__())
+        import ray  # takes a second, and most test runs skip these tests
+
+        yield ray.get_runtime_context().gcs_address
+        runner.run(own.__aexit__(None, None, None))

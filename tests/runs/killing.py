@@ -37,6 +37,7 @@ from unittest.mock import patch
 from urllib.request import urlopen
 
 from redraft.storage import Journal
+from redraft.storage.shard_merge import shard_journals
 from reserved_port import reserved_port
 
 HERE = Path(__file__).parent
@@ -180,6 +181,32 @@ def start(command, **env):
     )
     process.files = out, err
     return process
+
+
+DRIVER = """
+import json, sys
+from redraft.runs import batch_sync
+report = batch_sync(*sys.argv[1:4], noise_aware=False, **json.loads(sys.argv[4]))
+print(report.done, report.end_reason, report.message)
+"""
+
+
+def drive(rows, output, server, **given):
+    """Start a run by a program that calls `batch_sync`."""
+    command = [sys.executable, "-c", DRIVER, str(rows), str(output), server.model]
+    return start([*command, json.dumps(given)])
+
+
+def worker_process(output, k, of):
+    """Return the process of a worker, which holds the lock of its journal; None before there is
+    one.
+    """
+    lock = output.with_name(f"{output.name}.journal.{k}-of-{of}.lock")
+    try:
+        pid = json.loads(lock.read_text())["pid"]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return None if pid == os.getpid() else pid  # which holds it while it merges the journal
 
 
 def output_of(process):
@@ -410,8 +437,12 @@ def _explains(before, again_at, kills, delay, starts, journaled):
 
 
 def journaled_marks(path):
-    """Return the marks of all answers in a journal's response cache."""
-    if not Path(path).exists() or not Path(path).stat().st_size:
+    """Return the marks of all answers in the response caches of a journal and its shards."""
+    return set().union(*map(_marks_in, [Path(path), *shard_journals(Path(path))]))
+
+
+def _marks_in(path):
+    if not path.exists() or not path.stat().st_size:
         return set()
     with Journal(path, read_only=True) as journal:
         return {

@@ -41,7 +41,7 @@ from redraft.usage import Usage
 
 from .killing import write_rows
 from .test_provider_batch import provider
-from .test_shards import LocalExecutor
+from .test_shards import LocalPool
 
 __all__ = ["provider"]
 
@@ -718,8 +718,8 @@ async def test_a_row_that_a_larger_budget_continues_is_open_with_its_old_result(
 @pytest.mark.slow
 async def test_shards_resume_with_a_larger_budget(tmp_path, rows, monkeypatch):
     """Rows that ended by the price are dispatched again."""
-    monkeypatch.setattr(api, "RayPool", LocalExecutor)
-    model, output, given = Writer(), tmp_path / "out.jsonl", {"engine": "ray", "shards": 2}
+    monkeypatch.setattr(api, "RayPool", LocalPool)
+    model, output, given = Writer(), tmp_path / "out.jsonl", {"ray": "local", "workers": 2}
     await go(rows, output, model, budget=Budget(calls=100), **given)
     first = model.calls
     report = await go(rows, output, model, budget=Budget(calls=300), **given)
@@ -762,10 +762,10 @@ async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
     Each row is graded. Whether the last ones end by the price or by the quota depends on the time
     at which quotas are exchanged.
     """
-    monkeypatch.setattr(api, "RayPool", LocalExecutor)
+    monkeypatch.setattr(api, "RayPool", LocalPool)
     model = Writer()
     report = await go(
-        rows, tmp_path / "out.jsonl", model, budget=Budget(calls=160), engine="ray", shards=3
+        rows, tmp_path / "out.jsonl", model, budget=Budget(calls=160), ray="local", workers=3
     )
     told = lines(tmp_path / "out.jsonl")
     assert report.stop in ("", "budget") and all(row["best_score"] is not None for row in told)

@@ -4,6 +4,8 @@ merged.
 
 import asyncio
 import json
+import pickle
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -16,25 +18,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft import Budget, Feedback
+from redraft import Budget, Feedback, Task
 from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, StoreError
+from redraft.loop.trace import Trace
 from redraft.middleware import EndpointLimiter
 from redraft.middleware.call_costs import ZERO_AMOUNTS
 from redraft.protocols import Reply
 from redraft.runs import BatchRun, EndpointLimits, api
-from redraft.runs.executors import sharded
+from redraft.runs.dataset import BatchRow, PendingRow
+from redraft.runs.endpoints import LimitedEndpoints
 from redraft.runs.executors.shard_protocol import (
     COUNTED,
+    AssignedRow,
+    Orders,
     Quota,
     QuotaSplitter,
     QuotaUse,
     Refusal,
     ShardStatus,
 )
-from redraft.runs.executors.shard_worker import ShardBudget, ShardWorker
+from redraft.runs.executors.shard_worker import ReceivedRows, ShardBudget, ShardWorker
 from redraft.runs.executors.sharded import Coordinator, RemoteEndpoints, merge_shards
-from redraft.runs.progress import BatchProgress, Mean
-from redraft.storage.journal import Journal
+from redraft.runs.progress import BatchProgress
+from redraft.session.options import Options
+from redraft.storage.journal import Journal, RowInfo
 from redraft.storage.shard_merge import shard_journals
 from redraft.usage import Usage
 
@@ -103,11 +110,20 @@ def length(text):
     return Feedback(score=min(1.0, len(text) / 100), actions=("say more",))
 
 
-class LocalExecutor:
-    """An executor in this process."""
+class LocalWorker(ShardWorker):
+    """A worker in this process."""
 
-    def __init__(self, address, wanted):
-        self.shards = wanted or 3
+    def _load(self, rows):
+        return rows.value if rows else ()
+
+
+class LocalPool:
+    """Workers in this process."""
+
+    worker = LocalWorker
+
+    def __init__(self, address, workers):
+        self.size = workers or 3
 
     async def __aenter__(self):
         return self
@@ -115,38 +131,41 @@ class LocalExecutor:
     async def __aexit__(self, *_):
         pass
 
-    def check(self, **_):
-        pass
-
-    async def store(self, rows):
-        return lambda: rows
+    def dumps(self, value):
+        return Held(value)
 
     def start_worker(self):
-        return ShardWorker()
+        return self.worker()
 
 
-class RestartingExecutor(LocalExecutor):
-    """An executor whose shards die at each quota exchange and are restarted."""
+@dataclass(frozen=True)
+class Held:
+    """A value that is not pickled."""
 
-    def start_worker(self):
-        return DyingShard()
+    value: object
 
 
-class DyingShard:
-    async def run(self, errand):
+class DyingWorker:
+    """Dies after each answer, and is started again."""
+
+    async def run(self, shard):
         self.gone = asyncio.Event()
         await self.gone.wait()
-        return await ShardWorker().exchange_quota(Quota())
+        return await ShardWorker().exchange(Orders(1, "", Quota()))
 
-    async def exchange_quota(self, share, order):
-        if order:
+    async def exchange(self, orders):
+        if orders.stop:
             self.gone.set()
-        return await ShardWorker().exchange_quota(share, order)
+        return await ShardWorker().exchange(replace(orders, process=""))
+
+
+class DyingPool(LocalPool):
+    worker = DyingWorker
 
 
 @pytest.fixture
 def local_shards(monkeypatch):
-    monkeypatch.setattr(api, "RayPool", LocalExecutor)
+    monkeypatch.setattr(api, "RayPool", LocalPool)
 
 
 @pytest.fixture
@@ -163,7 +182,7 @@ def rows(tmp_path):
 
 def go(rows, output, model, **given):
     run = BatchRun.from_arguments(
-        rows, output, model, length, **{"engine": "ray", "shards": 3, **given}
+        rows, output, model, length, **{"ray": "local", "workers": 3, **given}
     )
     report = asyncio.run(run.go())
     assert_progress_is_final(run.progress, report)
@@ -174,14 +193,21 @@ def assert_progress_is_final(progress, report):
     """Whoever shows the progress shows the figures of the report once the run has ended, however it
     ended.
     """
-    names = ("done", "failed", "reused", "unfinished", "not_started", "bad")
+    names = (
+        "done",
+        "failed",
+        "reused",
+        "unfinished",
+        "not_started",
+        "bad",
+        "usage",
+        "cache_savings",
+    )
     assert {name: getattr(progress, name) for name in names} == {
-        name: getattr(report.rows, name) for name in names
+        name: getattr(report, name) for name in names
     }
-    paid = report.spending
-    assert (progress.usage, progress.cache_savings) == (paid.usage, paid.cache_savings)
     assert (progress.state, progress.in_flight, progress.ended_at is None) == (
-        report.stop or "finished",
+        report.end_reason or "finished",
         0,
         False,
     )
@@ -197,18 +223,18 @@ def test_shards_give_the_result_of_one_process(tmp_path, rows, local_shards):
     the same figures.
     """
     alone, shared = RecordingModel(), RecordingModel()
-    one = go(rows, tmp_path / "a.jsonl", alone, engine="local", shards=None)
+    one = go(rows, tmp_path / "a.jsonl", alone, ray=None, workers=None)
     many = go(rows, tmp_path / "b.jsonl", shared)
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
     assert sorted(alone.asked) == sorted(shared.asked)
     assert [row for row, _ in journal_content(tmp_path / "b.jsonl.journal", "b-jsonl")] == [
         row for row, _ in journal_content(tmp_path / "a.jsonl.journal", "a-jsonl")
     ]
-    assert (many.rows.done, many.rows.reused, many.spending.usage, many.scores.uplift) == (
-        one.rows.done,
+    assert (many.done, many.reused, many.usage, many.uplift) == (
+        one.done,
         0,
-        one.spending.usage,
-        pytest.approx(one.scores.uplift),
+        one.usage,
+        pytest.approx(one.uplift),
     )
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
 
@@ -218,26 +244,24 @@ def test_a_finished_run_makes_no_call(tmp_path, rows, local_shards):
     model = RecordingModel()
     go(rows, tmp_path / "a.jsonl", model)
     written, asked = (tmp_path / "a.jsonl").read_bytes(), len(model.asked)
-    for how in [dict(), dict(shards=5), dict(engine="local", shards=None)]:
+    for how in [dict(), dict(workers=5), dict(ray=None, workers=None)]:
         report = go(rows, tmp_path / "a.jsonl", model, **how)
-        assert (report.rows.reused, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (
+        assert (report.reused, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (
             ROWS,
             asked,
             written,
         )
 
 
-@pytest.mark.parametrize(
-    "after", [dict(shards=2), dict(shards=5), dict(engine="local", shards=None)]
-)
+@pytest.mark.parametrize("after", [dict(workers=2), dict(workers=5), dict(ray=None, workers=None)])
 def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, local_shards, after):
     """Finished rows are written at once, no call is repeated, and the result is the same."""
     whole, model = RecordingModel(), HeldModel()
-    go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
+    go(rows, tmp_path / "whole.jsonl", whole, ray=None, workers=None)
 
     async def stop_and_wait():
         run = BatchRun.from_arguments(
-            rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3
+            rows, tmp_path / "a.jsonl", model, length, ray="local", workers=3, max_in_flight=3
         )
         going = asyncio.ensure_future(run.go())
         while len(model.asked) < 20 and not going.done():
@@ -249,18 +273,16 @@ def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, lo
         return report
 
     report = asyncio.run(stop_and_wait())
-    assert (report.stop, report.resumable) == ("interrupted", True), report.stop_note
-    assert 0 < len((tmp_path / "a.jsonl").read_text().splitlines()) == report.rows.done < ROWS
-    assert go(rows, tmp_path / "a.jsonl", model, **after).stop == ""
+    assert (report.end_reason, report.resumable) == ("interrupted", True), report.message
+    written = len((tmp_path / "a.jsonl").read_text().splitlines())
+    assert 0 < report.done <= written == report.done + report.unfinished < ROWS
+    assert go(rows, tmp_path / "a.jsonl", model, **after).end_reason == ""
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert sorted(model.asked) == sorted(whole.asked)
 
 
-def test_the_progress_of_a_run_has_what_its_shards_have_done(
-    tmp_path, rows, local_shards, monkeypatch
-):
+def test_the_progress_of_a_run_has_what_its_shards_have_done(tmp_path, rows, local_shards):
     """While they go on: here all calls but about twenty are held until it does."""
-    monkeypatch.setattr(sharded, "TICK", 0.001)
     model = HeldModel()
 
     async def watch():
@@ -269,8 +291,8 @@ def test_the_progress_of_a_run_has_what_its_shards_have_done(
             tmp_path / "a.jsonl",
             model,
             length,
-            engine="ray",
-            shards=3,
+            ray="local",
+            workers=3,
             max_in_flight=3,
             max_iterations=0,
         )
@@ -283,7 +305,7 @@ def test_the_progress_of_a_run_has_what_its_shards_have_done(
             assert min(seen.first.n, seen.best.n) >= seen.done
             assert seen.usage.cost == seen.usage.calls * 2**-10
             model.stopped.set()
-            assert (await going).rows.done == ROWS
+            assert (await going).done == ROWS
 
     asyncio.run(watch())
 
@@ -318,14 +340,14 @@ def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards)
         rows,
         tmp_path / "a.jsonl",
         model,
-        shards=shards,
+        workers=shards,
         budget=Budget(**{limit: 20_000}),
         max_in_flight=24,
     )
-    assert report.stop == "budget"
+    assert report.end_reason == "budget"
     assert 10_000 < model.written + model.read * (limit == "tokens") <= 20_000
-    assert report.spending.tokens == model.written + model.read
-    assert not report.spending.excess
+    assert report.usage.tokens == model.written + model.read
+    assert not report.excess
 
 
 def test_shards_share_one_budget(tmp_path, rows, local_shards):
@@ -333,45 +355,41 @@ def test_shards_share_one_budget(tmp_path, rows, local_shards):
     larger budget resumes the run.
     """
     whole, model = RecordingModel(), RecordingModel()
-    go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
+    go(rows, tmp_path / "whole.jsonl", whole, ray=None, workers=None)
     most = len(whole.asked) // 2
     report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=most), max_in_flight=6)
-    assert (report.stop, len(model.asked)) == ("budget", most)
-    assert report.stop_note.startswith(f"the budget of {most} calls is used up")
+    assert (report.end_reason, len(model.asked)) == ("budget", most)
+    assert report.message.startswith(f"the budget of {most} calls is used up")
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
-    assert report.rows.done > 0
-    assert report.rows.not_started > 0
+    assert report.done > 0
+    assert report.not_started > 0
     report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=len(whole.asked)))
-    assert (report.stop, len(model.asked)) == ("", len(whole.asked))
+    assert (report.end_reason, len(model.asked)) == ("", len(whole.asked))
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_shards_share_one_deadline(tmp_path, rows, local_shards):
     """Every row is in the output when the time is up."""
     report = go(rows, tmp_path / "a.jsonl", RecordingModel(0.4), deadline=1.0, max_in_flight=6)
-    assert report.stop == "deadline"
+    assert report.end_reason == "deadline"
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
 
 
 def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypatch):
     """Where the machines share no file system, the error says so before any call."""
 
-    class RemoteExecutor(LocalExecutor):
-        def start_worker(self):
-            shard, run = ShardWorker(), ShardWorker.run
-            shard.run = lambda errand: run(
-                shard, replace(errand, journal=tmp_path / "nowhere" / "j.1-of-3")
-            )
-            return shard
+    class RemoteWorker(LocalWorker):
+        async def run(self, shard):
+            return await super().run(replace(shard, journal=tmp_path / "nowhere" / "j.1-of-3"))
 
-    monkeypatch.setattr(api, "RayPool", RemoteExecutor)
+    class RemotePool(LocalPool):
+        worker = RemoteWorker
+
+    monkeypatch.setattr(api, "RayPool", RemotePool)
     model = RecordingModel()
     report = go(rows, tmp_path / "a.jsonl", model)
-    assert (report.stop, model.asked) == ("disk", [])
-    assert (
-        "nowhere" in report.stop_note
-        and "a file system that all machines share" in report.stop_note
-    )
+    assert (report.end_reason, model.asked) == ("disk", [])
+    assert "nowhere" in report.message and "a file system that all machines share" in report.message
 
 
 async def test_a_limiter_is_resized_while_calls_wait():
@@ -418,13 +436,9 @@ def test_all_shards_use_cached_answers_of_earlier_runs(tmp_path, rows, local_sha
     paid = go(rows, tmp_path / "a.jsonl", model, max_iterations=1)
     before = len(model.asked)
     report = go(rows, tmp_path / "a.jsonl", model, max_iterations=1, min_delta=0.02)
-    assert (len(model.asked), report.rows.reused, report.spending.cached_calls) == (
-        before,
-        0,
-        before,
-    )
-    assert (paid.spending.cache_savings, report.spending.cache_savings) == (0, paid.spending.cost)
-    assert paid.spending.cost > 0 == report.spending.cost
+    assert (len(model.asked), report.reused, report.usage.cached_calls) == (before, 0, before)
+    assert (paid.cache_savings, report.cache_savings) == (0, paid.usage.cost)
+    assert paid.usage.cost > 0 == report.usage.cost
 
 
 def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
@@ -438,14 +452,12 @@ def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
             return await working.complete(request)
 
     report = go(rows, tmp_path / "a.jsonl", FailingModel())
-    assert (report.rows.failed, report.stop) == (3, "")
+    assert (report.failed, report.end_reason) == (3, "")
     report = go(rows, tmp_path / "a.jsonl", working, retry=["failed"])
-    assert (report.rows.failed, report.rows.done, report.rows.reused) == (0, ROWS, ROWS - 3)
+    assert (report.failed, report.done, report.reused) == (0, ROWS, ROWS - 3)
 
 
-@pytest.mark.parametrize(
-    "first", [dict(engine="local", shards=None), dict(shards=1), dict(shards=4)]
-)
+@pytest.mark.parametrize("first", [dict(ray=None, workers=None), dict(workers=1), dict(workers=4)])
 def test_shards_know_what_endpoints_have_refused(tmp_path, local_shards, first):
     """Neither a system role nor a temperature is tried again in a later start of the run, however
     it ran before.
@@ -462,28 +474,27 @@ def test_shards_know_what_endpoints_have_refused(tmp_path, local_shards, first):
     ]
     model, output = RefusingModel(), tmp_path / "a.jsonl"
     given = dict(temperature=0.5, max_iterations=0)
-    assert go(rows[:6], output, model, **first, **given).rows.done == 6
+    assert go(rows[:6], output, model, **first, **given).done == 6
     assert {words[:11] for words in model.refused} == {"System role", "Unsupported"}
     model.refused.clear()
-    report = go(rows, output, model, shards=3, **given)
-    assert (report.rows.done, report.rows.reused, model.refused) == (12, 6, [])
+    report = go(rows, output, model, workers=3, **given)
+    assert (report.done, report.reused, model.refused) == (12, 6, [])
 
 
 def test_unreadable_rows_are_reported_once(tmp_path, rows, local_shards):
     """They are in the errors file, and the shards continue."""
     rows.write_text(rows.read_text() + "{broken\n")
     report = go(rows, tmp_path / "a.jsonl", RecordingModel())
-    assert (report.rows.bad, report.rows.done) == (1, ROWS)
+    assert (report.bad, report.done) == (1, ROWS)
     assert len((tmp_path / "a.jsonl.errors.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_shard_that_keeps_dying_ends_the_run(tmp_path, rows, monkeypatch):
     """A row or a machine that kills every worker is not retried for ever."""
-    monkeypatch.setattr(api, "RayPool", RestartingExecutor)
-    monkeypatch.setattr("redraft.runs.executors.sharded.TICK", 0.001)
+    monkeypatch.setattr(api, "RayPool", DyingPool)
     report = go(rows, tmp_path / "a.jsonl", RecordingModel())
-    assert report.stop == "fatal"
-    assert "has died" in report.stop_note
+    assert report.end_reason == "fatal"
+    assert "has died" in report.message
 
 
 def test_the_results_of_a_shard_are_merged_once(tmp_path, rows, local_shards):
@@ -540,10 +551,10 @@ def test_a_lock_without_a_shard_file_is_removed(tmp_path, held):
     ("given", "said"),
     [
         (dict(engine="spark"), "engine must be one of local, ray, provider-batch, got 'spark'"),
-        (dict(engine="local", shards=2), "shards needs engine 'ray', got engine 'local'"),
-        (dict(engine="ray", shards=0), "shards must be a whole number >= 1 or None, got 0"),
-        (dict(engine="ray", shards=5, max_in_flight=4), "which is 4, got 5"),
-        (dict(engine="ray", on_record=print), "on_record is not possible with engine 'ray'"),
+        (dict(ray="local", workers=0), "workers must be a whole number >= 1 or None, got 0"),
+        (dict(ray="local", on_record=print), "on_record is not possible with ray: rows are"),
+        (dict(ray="local", pilot=2), "pilot is not possible with ray: leave out one of them"),
+        (dict(ray="auto", engine="provider-batch"), "ray needs engine 'local', got engine 'prov"),
     ],
 )
 def test_invalid_settings_are_refused_at_once(given, said):
@@ -765,7 +776,7 @@ async def test_a_worker_that_starts_again_confirms_no_quota(tmp_path):
     granted to others.
     """
     quotas = QuotaSplitter([1, 1], 8, budget=Budget(calls=10))
-    status = await ShardWorker().exchange_quota(quotas.next(0))
+    status = await ShardWorker().exchange(Orders(1, "", quotas.next(0)))
     assert status.use is None
     spent = {"calls": 5.0}
     quotas.update(1, QuotaUse(quotas.next(1), 4, True, spent, spent, {**ZERO_AMOUNTS, "calls": 1}))
@@ -794,7 +805,7 @@ class ToldWorker:
         await self._has_said_all.wait()
         return self.statuses[-1]
 
-    async def exchange_quota(self, quota, order):
+    async def exchange(self, orders):
         self.said = min(self.said + 1, len(self.statuses))
         if self.said == len(self.statuses):
             self._has_said_all.set()
@@ -802,15 +813,13 @@ class ToldWorker:
 
 
 NUMBERS = st.integers(0, 50)
-MEANS = st.builds(Mean, NUMBERS, NUMBERS.map(lambda n: n / 4))
 STATUSES = st.builds(
     ShardStatus,
     process=st.sampled_from(["p", "q", "r"]),
     counts=st.fixed_dictionaries(dict.fromkeys(COUNTED, NUMBERS)),
     usage=st.builds(Usage, NUMBERS, NUMBERS, NUMBERS, NUMBERS, cost=NUMBERS.map(lambda n: n / 8)),
     cache_savings=st.none() | NUMBERS.map(lambda n: n / 8),
-    first=MEANS,
-    best=MEANS,
+    second_looks=NUMBERS,
 )
 
 
@@ -818,45 +827,37 @@ STATUSES = st.builds(
 @given(
     st.lists(st.lists(STATUSES, min_size=1, max_size=3), min_size=1, max_size=3),
     st.builds(BatchProgress, total=NUMBERS, done=NUMBERS, failed=NUMBERS, reused=NUMBERS),
-    st.tuples(MEANS, MEANS),
 )
-def test_the_progress_is_that_of_all_shards(said, progress, means):
-    """Counts and means are those of earlier rows and of the present processes together; usage and
-    savings also have those of processes that have died.
+def test_the_progress_is_that_of_all_workers(said, progress):
+    """Rows and calls under way are those of the present processes together; usage, savings and
+    second looks also have those of processes that have died.
     """
-    progress.first, progress.best = means
     before = replace(progress)
-    scheduler = SimpleNamespace(reason="", message="", end=lambda *given: None)
     coordinator = Coordinator(
-        scheduler,
+        SimpleNamespace(reason="", message="", end=lambda *given: None),
         QuotaSplitter([1] * len(said), 8),
         RemoteEndpoints(len(said)),
         progress,
+        SimpleNamespace(refits={}, finish=lambda *given: None),
+        bytes,
         lambda line: None,
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharded, "TICK", 0)
-        asyncio.run(coordinator.follow([(ToldWorker(statuses), None) for statuses in said]))
+    asyncio.run(coordinator.follow([(ToldWorker(statuses), None) for statuses in said]))
     last = [statuses[-1] for statuses in said]
     paid = [
         status
         for statuses in said
         for status in {status.process: status for status in statuses}.values()
     ]
+    sums = {name: sum(status.counts[name] for status in last) for name in COUNTED}
+    assert progress.under_way == sums["under_way"]
+    remote = coordinator.remote
+    assert (remote.in_flight, remote.calls_made) == (sums["in_flight"], sums["calls_made"])
     savings = [status.cache_savings for status in paid]
-    for name in COUNTED:
-        earlier = getattr(before, name) if name in ("done", "failed") else 0
-        assert getattr(progress, name) == earlier + sum(status.counts[name] for status in last), (
-            name
-        )
-    for name in ("first", "best"):
-        parts = [getattr(part, name) for part in (before, *last)]
-        assert getattr(progress, name) == Mean(
-            sum(part.n for part in parts), sum(part.sum for part in parts)
-        )
     assert progress.usage == sum((status.usage for status in paid), Usage(0, 0, 0, cost=0.0))
     assert progress.cache_savings == (None if None in savings else sum(savings))
-    assert (progress.total, progress.reused) == (before.total, before.reused)
+    assert coordinator.second_looks == sum(status.second_looks for status in paid)
+    assert (progress.total, progress.done) == (before.total, before.done)
 
 
 def test_rates_and_concurrency_follow_the_work():
@@ -877,3 +878,100 @@ def test_rates_and_concurrency_follow_the_work():
     shares.update(0, QuotaUse(shares.next(0), 50))
     shares.update(1, QuotaUse(), finished=True)
     assert (shares.next(0).in_flight, shares.next(0).rpm) == (100, 60)
+
+
+async def test_what_a_worker_has_said_is_sent_again_until_new_orders_arrive():
+    """Orders may arrive twice, as Ray repeats a call whose answer was lost; what ends in between is
+    in the next status.
+    """
+    worker = ShardWorker()
+    results = lambda orders: worker.exchange(orders)
+    worker._job, worker._endpoints = (
+        open_job(),
+        LimitedEndpoints(EndpointLimits(), 4, print, print, None),
+    )
+    process = (await results(Orders(1, "", Quota(1)))).process
+    worker._send(0, "first")
+    assert [(await results(Orders(2, process, Quota(1)))).results for _ in range(2)] == [
+        {0: "first"},
+        {0: "first"},
+    ]
+    worker._send(1, "second")  # after the status, before the next orders
+    assert (await results(Orders(3, process, Quota(1)))).results == {1: "second"}
+    assert (await results(Orders(4, process, Quota(1)))).results == {}
+
+
+def open_job():
+    """What a status reads of a job."""
+    return SimpleNamespace(
+        progress=BatchProgress(),
+        online_priors=None,
+        budget=SimpleNamespace(allocator=None),
+        scheduler=SimpleNamespace(reason="", message=""),
+        session=SimpleNamespace(options=Options()),
+    )
+
+
+async def test_rows_are_for_one_process_and_arrive_once(tmp_path):
+    """A process that takes the place of another ignores the rows of that; orders that arrive again
+    bring no row again.
+    """
+    worker, row = (
+        ShardWorker(),
+        AssignedRow(PendingRow(BatchRow(0, "", {}, Task("x")), "k", {}, None), None),
+    )
+    with Journal(tmp_path / "j") as journal:
+        worker._received = ReceivedRows(journal, "r", True, lambda: None)
+        orders = Orders(1, worker._process, Quota(1), rows=pickle.dumps([row]), is_last=True)
+        for each in (
+            replace(orders, process="other"),
+            replace(orders, number=2),
+            replace(orders, number=2),
+        ):
+            await worker.exchange(each)
+        assert [row.n async for row in worker._received.read()] == [0]
+
+
+BEFORE = RowInfo("r", 0, "k", {}, "done", {"a": 1})
+HAD = {  # what the run's journal has of a row, and what that of the shard has
+    "nothing": (None, None),
+    "begun": (replace(BEFORE, status="open", result=None), None),
+    "to be reopened": (replace(BEFORE, status="open"), None),
+    "finished by an earlier process": (None, BEFORE),
+    "reopened, and finished by an earlier process": (
+        replace(BEFORE, status="open"),
+        replace(BEFORE, result={"a": 2}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("run_has", "shard_has"), HAD.values(), ids=HAD)
+async def test_a_row_has_what_the_journal_of_its_shard_has(tmp_path, run_has, shard_has):
+    """What the run's journal has of it is copied there, for a process that takes the place of this
+    one.
+    """
+    task = Task("x", id="r")
+    row = AssignedRow(
+        PendingRow(BatchRow(0, "", {}, task), "k", {}, run_has), run_has and Trace(task)
+    )
+    with Journal(tmp_path / "j") as journal:
+        journal.update_run("run")
+        if shard_has:
+            journal.begin_row("run", "r", 0, "k", {}, "{}")
+            journal.finish_row("run", "r", shard_has.status, shard_has.result)
+        for is_new in (not shard_has, False):
+            received = ReceivedRows(journal, "run", is_new, lambda: None)
+            received.receive([row], is_last=True)
+            assert [row.info async for row in received.read()] == [shard_has or run_has]
+
+
+def test_a_journal_of_a_shard_that_fails_ends_the_run(tmp_path, rows, local_shards, monkeypatch):
+    """The report says why."""
+
+    def fail(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("redraft.storage.transaction._write_rows", fail)
+    report = go(rows, tmp_path / "a.jsonl", RecordingModel())
+    assert (report.end_reason, report.done) == ("disk", 0)
+    assert "disk is full" in report.message

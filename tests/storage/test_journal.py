@@ -27,7 +27,7 @@ from redraft.protocols import RateLimitStatus, Reply, TokenLogprobs
 from redraft.storage import Journal, RowInfo, salvage
 from redraft.storage.database import Writer
 from redraft.storage.schema import SCHEMA
-from redraft.storage.shard_merge import SnapshotCache, checkpoint, merge_shard
+from redraft.storage.shard_merge import SnapshotCache, merge_shard, reading_snapshot
 from redraft.storage.transaction import RowChanges
 from redraft.usage import Usage
 
@@ -387,18 +387,6 @@ WRITES = {  # each by itself, and what is committed
         ([], {}, [("r", "a")]),
     ),
     "a reply": (lambda writer: writer.set_reply("key", "text"), ([], {"key": "text"}, [])),
-    "of another process: a statement": (
-        lambda writer: writer.add(([("INSERT", (1,))], {}, {})),
-        ([("INSERT", (1,))], {}, []),
-    ),
-    "of another process: a row": (
-        lambda writer: writer.add(([], {("r", "a"): RowChanges(1, "a")}, {})),
-        ([], {}, [("r", "a")]),
-    ),
-    "of another process: a reply": (
-        lambda writer: writer.add(([], {}, {"key": "text"})),
-        ([], {"key": "text"}, []),
-    ),
 }
 
 
@@ -802,21 +790,35 @@ def test_rows_of_a_shard_are_merged_into_a_journal_without_their_run(tmp_path):
         assert len(expected) == 3
 
 
-def test_overlay_cache_reads_both_caches(tmp_path):
-    """A shard reads its own replies and the run's, and writes only its own."""
+async def test_a_snapshot_of_the_cache_overlaid_by_a_shard(tmp_path):
+    """Workers read the replies of the run from a file that stays as it is, whatever is written to
+    the journal meanwhile, and write their own.
+    """
     with Journal(tmp_path / "run") as run:
         run.response_cache["a"] = Reply("from the run")
-        checkpoint(run)
-    with Journal(tmp_path / "shard") as shard, closing(SnapshotCache(tmp_path / "run")) as snapshot:
-        overlay = ChainMap(shard.response_cache, snapshot)
-        overlay["b"] = Reply("from the shard")
-        assert {key: reply.text for key, reply in overlay.items()} == {
-            "a": "from the run",
-            "b": "from the shard",
-        }
-        assert list(snapshot) == ["a"] and "c" not in overlay
-        with pytest.raises(KeyError):
-            overlay["c"]
+        async with reading_snapshot(run):
+            before = (tmp_path / "run").read_bytes()
+            with (
+                Journal(tmp_path / "shard") as shard,
+                closing(SnapshotCache(tmp_path / "run")) as snapshot,
+            ):
+                run.update_run("r")
+                for n in range(40):  # more than the log has room for otherwise
+                    run.begin_row("r", f"row-{n}", n, "k", {}, "x" * 2**20)
+                    run.flush()
+                assert (tmp_path / "run").read_bytes() == before
+                overlay = ChainMap(shard.response_cache, snapshot)
+                overlay["b"] = Reply("from the shard")
+                assert {key: reply.text for key, reply in overlay.items()} == {
+                    "a": "from the run",
+                    "b": "from the shard",
+                }
+                assert list(snapshot) == ["a"] and "c" not in overlay
+                with pytest.raises(KeyError):
+                    overlay["c"]
+        run.update_run("r", after=1)
+        run.flush()
+        assert (tmp_path / "run").read_bytes() != before
 
 
 def test_lock_file_contains_no_secret(tmp_path, monkeypatch):
@@ -901,7 +903,6 @@ LATER_WRITES = {
     "a position": lambda journal: journal.set_position("r", "y", 3),
     "rows that are seen": lambda journal: journal.mark_seen("r", ["y"]),
     "metadata": lambda journal: journal.update_run("r", state="running"),
-    "writes of another process": lambda journal: journal.write_changes(([], {}, {"ab": "{}"})),
     "all at once": Journal.flush,
 }
 

@@ -221,6 +221,7 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
         "heading": GROUP_HEADINGS[info.group],
         "common": info.common,
         "show_default": default not in (None, ()) and not isinstance(default, bool),
+        "hidden": bool(info.present_name),
         **_values_of(info.kind),
         **more,
     }

@@ -56,7 +56,7 @@ from .dataset import (
 )
 from .earlier_output import OutputCheck
 from .endpoints import LimitedEndpoints
-from .executors.processes import ProcessExecutor, ReadyProcesses
+from .executors.processes import ProcessPool
 from .executors.provider_batch import POLL, BatchEndpoints, check_batch_model
 from .executors.ray import RayPool
 from .executors.sharded import ShardedExecutor, merge_shards
@@ -138,8 +138,7 @@ class BatchRun:
             endpoints = job.scheduler.endpoints
             self._progress.in_flight, self._progress.limit = endpoints.in_flight, endpoints.limit
             self._progress.calls_made = endpoints.calls_made
-            if self.config.engine != "ray":
-                job.show_price()
+            job.show_price()
             self._progress.state = (
                 "stopping" if job.scheduler.reason else endpoints.state or "running"
             )
@@ -322,7 +321,7 @@ class BatchRun:
     async def _open(self, resources: AsyncExitStack) -> tuple[BatchJob, Executor]:
         """Open everything that the run needs; return its job and its executor."""
         config = self.config
-        ready = resources.enter_context(closing(ReadyProcesses()))
+        processes = resources.enter_context(closing(ProcessPool(self._processes)))
         dataset, summary = await self._load(list_errors=True)
         if self.say:
             self.say(
@@ -333,14 +332,15 @@ class BatchRun:
             config.check_files(None, dataset.source.paths)
             config.check_folders()
             await self._check_session(dataset, summary)
-            ready.start(min(self._workers, summary.total))  # a new run: it has rows for all of them
+            # a new run has rows for all of them
+            processes.start(min(processes.size, summary.total, config.options.max_in_flight))
         journal = Journal(config.journal, durability=config.durability)
         resources.callback(journal.close)
         await asyncio.to_thread(merge_shards, journal)
         endpoints = self._endpoints(journal)
         cache = journal.response_cache if config.options.cache is None else config.options.cache
         # an empty one tracks what is spent
-        budget = config.options.budget or (Budget() if config.engine == "local" else None)
+        budget = config.options.budget or (None if config.engine == "provider-batch" else Budget())
         session, plan = await self._session(
             replace(config.options, cache=cache, budget=budget), endpoints
         )
@@ -393,28 +393,23 @@ class BatchRun:
         )
         if config.pilot is not None:
             await asyncio.to_thread(choose_pilot, job, config.pilot)
-        return job, self._executor(session, ready)
+        return job, self._executor(session, processes)
 
     @property
-    def _workers(self) -> int:
-        """The number of processes for the rows beside this one. A pilot has too few for several
-        processes.
+    def _processes(self) -> int:
+        """The number of processes of this machine for the rows beside this one. A pilot has too few
+        rows for several processes.
         """
         config = self.config
-        return (
-            min(config.processes, config.options.max_in_flight)
-            if config.processes > 1 and config.pilot is None
-            else 0
-        )
+        is_local = config.has_workers and not config.ray and config.pilot is None
+        return (config.workers or 1) if is_local else 0
 
-    def _executor(self, session: Session, ready: ReadyProcesses) -> Executor:
+    def _executor(self, session: Session, processes: ProcessPool) -> Executor:
         config, say = self.config, self.say or _ignore
         models = (session.models.writer or False, session.graders, session.models.judge)
-        if config.engine == "ray":
-            return ShardedExecutor(RayPool(config.ray_address, config.shards), models, say)
-        if self._workers:
-            return ProcessExecutor(self._workers, models, say, ready)
-        return LocalExecutor()
+        if config.ray:
+            return ShardedExecutor(RayPool(config.ray, config.workers), models, say)
+        return ShardedExecutor(processes, models, say) if processes.size else LocalExecutor()
 
     async def _check_session(self, dataset: BatchDataset, summary: DatasetSummary) -> None:
         """Raise ConfigError for models, graders and settings that cannot be used, before any file
@@ -441,7 +436,7 @@ class BatchRun:
                 f"there is no model to write an answer, and no response to repair: {why}. "
                 "Give responses, or name a model (`redraft models` shows where one was looked for)"
             )
-        if self.config.engine != "ray":  # there it is the workers that run code
+        if not self.config.ray:  # there it is the workers that run code
             check_environments(roles.traits.values())
         check_columns(roles.traits.values(), dataset.shape.columns, dataset.source.name)
         plan = self.config.plan

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from io import BufferedReader
@@ -114,6 +115,9 @@ class BatchConfig(BatchFields):
         for what, path in paths.items():
             FilePath().check(what, path, optional=True)
         name = settings.pop("name", None)
+        settings, notice = with_present_names(settings)
+        if notice:
+            warnings.warn(notice, FutureWarning, stacklevel=4)
         if "columns" in settings:
             settings["columns"] = columns_of(settings["columns"])
         destination = None if output is None else str(output)
@@ -164,41 +168,42 @@ class BatchConfig(BatchFields):
                 )
         if self.pilot is not None and self.engine != "local":
             raise ConfigError(f"pilot needs engine 'local', got engine {self.engine!r}")
-        if self.processes > 1:
-            self._check_processes()
-        if self.engine != "ray" and self.processes == 1:
+        if self.pilot is not None and self.ray:
+            raise ConfigError("pilot is not possible with ray: leave out one of them")
+        if not self.has_workers:
             return
-        most = self.options.max_in_flight
-        if self.shards is not None and self.shards > most:
-            raise ConfigError(
-                f"shards must be a whole number from 1 to max_in_flight, which is {most}, got "
-                f"{self.shards!r}"
-            )
+        if self.engine != "local":
+            name = "ray" if self.ray else "workers"
+            raise ConfigError(f"{name} needs engine 'local', got engine {self.engine!r}")
         local = [n for n, info in settings_of(OptionFields).items() if not info.in_other_processes]
         if given := [name for name in local if getattr(self.options, name) is not None]:
-            cause = "engine 'ray'" if self.engine == "ray" else f"processes={self.processes}"
+            cause = "ray" if self.ray else f"workers={self.workers}"
             raise ConfigError(
                 f"{given[0]} is not possible with {cause}: rows are processed in other processes"
             )
+        if not self.ray:
+            self._check_processes(self.workers or 1)
 
-    def _check_processes(self) -> None:
+    @property
+    def has_workers(self) -> bool:
+        """Whether rows are processed in other processes than this one."""
+        return self.ray is not None or (self.workers or 1) > 1
+
+    def _check_processes(self, workers: int) -> None:
         """Raise ConfigError if a run cannot have several processes here, or not that many."""
         most = PROCESSES_PER_CPU * (os.cpu_count() or 1)
-        if self.engine != "local":
-            raise ConfigError(f"processes needs engine 'local', got engine {self.engine!r}")
-        if self.processes > most:
+        if workers > most:
             raise ConfigError(
-                f"processes must be a whole number from 1 to {most} on this machine, got "
-                f"{self.processes!r}"
+                f"workers must be a whole number from 1 to {most} on this machine, got {workers}"
             )
         if MAIN_IN_WORKER in sys.modules:
             raise ConfigError(
-                "processes: each process runs this script again to find its functions, so put the "
+                "workers: each process runs this script again to find its functions, so put the "
                 "call under "
                 '`if __name__ == "__main__":`'
             )
         if os.name == "nt":
-            raise ConfigError("processes is not possible on Windows")
+            raise ConfigError("workers is not possible on Windows, but for workers=1 and with ray")
 
     def redoes(self, result: ResultFacts) -> bool:
         """Return whether `retry` asks for a finished row to be redone."""
@@ -291,7 +296,7 @@ class BatchConfig(BatchFields):
         """
         return (
             self.learn
-            and self.engine == "local"
+            and self.engine != "provider-batch"
             and self.plan is None
             and not isinstance(self.options.priors, Priors)
         )
@@ -339,6 +344,32 @@ class BatchConfig(BatchFields):
             **hidden,
             **grades,
         }
+
+
+def with_present_names(
+    settings: Mapping[str, Any], write: Callable[[str, Any], str] = "{}={!r}".format
+) -> tuple[dict[str, Any], str]:
+    """Return settings of a batch with their present names, and a line that says which were given by
+    former ones; "" if none was. `write` spells a name with its value. Raises ConfigError for a
+    setting that was given twice.
+    """
+    settings, former, present = dict(settings), dict[str, Any](), dict[str, Any]()
+    if settings.get("engine") == "ray":
+        former["engine"], settings["engine"] = "ray", "local"
+        if settings.get("ray_address") is None and settings.get("ray") is None:
+            present["ray"] = "local"
+    for name, info in settings_of(BatchFields).items():
+        value = settings.pop(name, None) if info.present_name else None
+        if value is None:
+            continue
+        given = present.get(info.present_name, settings.get(info.present_name))
+        if given is not None:
+            raise ConfigError(
+                f"{name} is a former name of {info.present_name}: give {info.present_name} alone"
+            )
+        former[name], present[info.present_name] = value, value
+    told = [", ".join(write(*item) for item in names.items()) for names in (former, present)]
+    return settings | present, " is now ".join(filter(None, told)) if former else ""
 
 
 def columns_of(given: Any) -> TaskColumns:
@@ -413,10 +444,12 @@ class BatchSettings(Settings, total=False):
     journal: str | Path | None
     name: str | None
     durability: Durability
-    processes: int
+    workers: int | None
+    ray: str | None
     engine: ExecutionEngine
-    ray_address: str | None
+    processes: int | None
     shards: int | None
+    ray_address: str | None
     poll: float | None
     learn: bool
     calibrate: bool

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from time import monotonic
+from time import time
 from typing import Protocol
 
 from ..base.log import error_summary
@@ -186,8 +186,10 @@ class LimitedEndpoints:
 
     @property
     def pauses(self) -> dict[str, float]:
-        """Until when endpoints have asked for no call, by their addresses: times of `monotonic`."""
-        now = monotonic()
+        """Until when endpoints have asked for no call, by their addresses, as times since
+        the epoch: the clock that machines share.
+        """
+        now = time()
         return {
             address: now + limiter.pause_left
             for address, limiter in self.limiters.items()
@@ -195,11 +197,9 @@ class LimitedEndpoints:
         }
 
     def pause(self, pauses: Mapping[str, float]) -> None:
-        """Call endpoints no sooner than at these times of `monotonic`, as they have asked other
-        processes of this machine.
-        """
+        """Call endpoints no sooner than at these times, as they have asked other workers."""
         for address, until in pauses.items():
-            limiter, seconds = self.limiters.get(address), until - monotonic()
+            limiter, seconds = self.limiters.get(address), until - time()
             if limiter and seconds > max(0.0, limiter.pause_left) + NEW_PAUSE:
                 limiter.pause(seconds)
 

@@ -208,11 +208,7 @@ class RunFiles:
         with suppress(StoreError):
             await self.journal.wait_for_commit()
         journal = self.journal.path
-        paths = (
-            []
-            if self.journal.is_remote
-            else [("journal", journal), ("journal", journal.with_name(f"{journal.name}-wal"))]
-        )
+        paths = [("journal", journal), ("journal", journal.with_name(f"{journal.name}-wal"))]
         if self.output:
             paths.append(("output's folder", self.output.resolve().parent))
             if self.in_place:

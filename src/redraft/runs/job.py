@@ -149,12 +149,11 @@ class BatchJob:
         )
         output = None if self.config.output in {None, STDOUT} else Path(str(self.config.output))
         files = RunFiles(self.journal, output, self.output.is_in_place, self.scheduler)
-        public_progress = self.progress  # an executor may replace the job's own
         report = None
         try:
             with observer().record_run(self.config.name):
                 await files.watch_during(
-                    lambda: self.scheduler.run(self._work(executor)), each_second=self._note_spent
+                    lambda: self.scheduler.run(self._work(executor)), each_second=self.note_spent
                 )
             budget_error = self.processor.runner.budget_error if self.processor else ""
             if budget_error and not (
@@ -171,8 +170,6 @@ class BatchJob:
                 report = self._finish(files, executor)
             attach(error, result=report)
             raise
-        finally:
-            vars(public_progress).update(vars(self.progress))
 
     async def _work(self, executor: Executor) -> None:
         """Process all rows, unless nothing has changed since the run was complete."""
@@ -364,7 +361,7 @@ class BatchJob:
         if self._complete_report:
             report = reuse_report(report, self._complete_report)
         with suppress(StoreError):
-            self._note_spent()
+            self.note_spent()
             self.budget.note_end(
                 any_processed=bool(self.progress.processed_rows), complete=not reason
             )
@@ -397,7 +394,7 @@ class BatchJob:
             with suppress(StoreError):
                 self.note(completion=completion_data(digest, report))
 
-    def _note_spent(self) -> None:
+    def note_spent(self) -> None:
         """Save what was spent, for a later process. With a budget the tracker saves every change
         itself.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from ..loop.trace import PanelGrader, Trace
@@ -88,6 +88,10 @@ class RefitSchedule:
             {"from": n, "rows": priors.tasks - self.start.tasks} for n, priors in refits if priors
         )
 
+    def without_rows(self) -> Self:
+        """Return a copy for other rows of the run: the priors, and no rows."""
+        return replace(self, refits=dict(self.refits), _ids={}, _unfinished=set())
+
     def row_seen(self, n: int, id: str, *, finished: bool) -> None:
         """Register row n. Every row is registered, in order; evenly spaced ones are remembered, and
         those with second looks.
@@ -104,6 +108,10 @@ class RefitSchedule:
                 for n, id in self._ids.items()
                 if n % self._spacing == 0 or n in self.second_looks
             }
+
+    def may_train(self, n: int) -> bool:
+        """Return whether a refit may learn from row n."""
+        return self.enabled and n in self._ids
 
     def row_finished(self, n: int) -> None:
         """Mark row n as ended."""
@@ -165,6 +173,8 @@ class OnlinePriors:
     say: Callable[[str], object]
     known: LabelledFigures = UNLABELLED  # what people's labels show, which no refit changes
     second_looks: int = 0
+    # of rows that have ended in this run, by their IDs; the journal has those of others
+    observations: dict[str, Observations] = field(default_factory=dict)
 
     def save_schedule(self) -> None:
         """Save the schedule in the journal."""
@@ -201,10 +211,20 @@ class OnlinePriors:
         """Do nothing."""
 
     def row_finished(self, row: PendingRow, trace: Trace | None) -> Mapping[str, Any]:
-        """Count the second looks. Return nothing: the trace contains its priors."""
+        """Count the second looks, and observe a training row. Return nothing: the trace contains
+        its priors.
+        """
         if trace and row.n in self.schedule.second_looks:
             self.second_looks += second_looks_in(trace)
+        if trace and self.schedule.may_train(row.n):
+            self.observations[row.id] = observe(trace)
         return {}
+
+    def observe_saved(self, row: PendingRow) -> None:
+        """Observe a training row that the journal has."""
+        trace = self.journal.trace(self.run, row.id) if self.schedule.may_train(row.n) else None
+        if trace:
+            self.observations[row.id] = observe(trace)
 
     def row_saved(self, row: PendingRow) -> None:
         """Let refits learn from the row."""
@@ -237,9 +257,8 @@ class OnlinePriors:
         """
         graded: list[Observations] = []
         for id in ids:
-            if (trace := self.journal.trace(self.run, id)) and (
-                observations := observe(trace)
-            ).scores:
+            observations = self._observations_of(id)
+            if observations and observations.scores:
                 graded.append(observations)
             await asyncio.sleep(0)
         return (
@@ -247,6 +266,13 @@ class OnlinePriors:
             if graded
             else None
         )
+
+    def _observations_of(self, id: str) -> Observations | None:
+        """Return what there is to learn from a row; None if the journal has no trace of it."""
+        if id in self.observations:
+            return self.observations[id]
+        trace = self.journal.trace(self.run, id)
+        return observe(trace) if trace else None
 
     async def save_for_other_runs(self, key: PriorsKey, source: str) -> tuple[int, Priors] | None:
         """Save priors fitted to this run under `key`, unless those saved there are fitted to more

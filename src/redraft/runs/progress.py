@@ -108,12 +108,6 @@ class BatchProgress:
         self.usage += usage
         self.cache_savings = add_optional(self.cache_savings, usage.cached_cost)
 
-    def set_counts(self, **counts: Any) -> None:
-        """Set figures that were counted in other processes."""
-        for name, value in counts.items():
-            setattr(self, name, value)
-        self._tick()
-
     def finish(self, state: str = "finished") -> None:
         """Stop the clock, and set the final state."""
         self.ended_at, self.state, self.in_flight = monotonic(), state, 0

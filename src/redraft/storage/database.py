@@ -23,6 +23,7 @@ from typing import Any, Self, TypeAlias
 from ..base.log import log
 from ..errors import StoreError
 from .schema import (
+    CHECKPOINT_PAGES,
     check_file,
     check_journal,
     check_owner,
@@ -36,7 +37,7 @@ from .schema import (
     to_store_error,
 )
 from .secure_files import PathLock
-from .transaction import RowKey, Transaction, TransactionData
+from .transaction import RowKey, Transaction
 
 READ_TIMEOUT = 120.0  # seconds for a statement that reads
 MAX_READ_BYTES = 2**30  # bytes of text that it may return
@@ -48,7 +49,7 @@ BUSY = 8  # writes in a transaction after which they count as still arriving
 LONG_QUEUE = 1200  # statements, rows and replies
 
 Commit: TypeAlias = Callable[[Transaction], None]
-"""Commits a transaction, here or in another process. May raise anything."""
+"""Commits a transaction. May raise anything."""
 
 
 class Writer:
@@ -91,11 +92,6 @@ class Writer:
         """Queue a reply. Raises `write_error`."""
         with self._open_queue() as queue:
             queue.replies[key] = text
-
-    def add(self, changes: TransactionData) -> None:
-        """Queue what a transaction of another process writes. Raises `write_error`."""
-        with self._open_queue() as queue:
-            queue.add(changes)
 
     @contextmanager
     def _open_queue(self, *, at_once: bool = False) -> Iterator[Transaction]:
@@ -283,21 +279,16 @@ class Database:
             )
             self._reader = stack.enter_context(closing(open_reader(path)))
             self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
-            self._resources = stack
             if connection:
                 # registered last, so that its thread ends before the connections close
-                self._write_through(partial(self._commit, connection))
+                self._writer = Writer(partial(self._commit, connection), self._to_store_error)
+                stack.callback(self._writer.close)
             self._resources = stack.pop_all()
 
     def _commit(self, connection: sqlite3.Connection, transaction: Transaction) -> None:
         # waits as long as `compact` takes, while SQLite would give up after 30 s
         with self._write_lock:
             transaction.commit(connection)
-
-    def _write_through(self, commit: Commit) -> None:
-        """Pass what is written to `commit`."""
-        self._writer = Writer(commit, self._to_store_error)
-        self._resources.callback(self._writer.close)
 
     @property
     def write_error(self) -> StoreError | None:
@@ -419,6 +410,12 @@ class Database:
             # `execute` would free a single page
             connection.executescript("PRAGMA incremental_vacuum")
             empty_log(connection)
+
+    def hold_log(self, *, hold: bool) -> None:
+        """Write nothing from the log into the file, or (not `hold`) do so again. Blocks."""
+        pages = 0 if hold else CHECKPOINT_PAGES
+        self.writer.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+        self.flush()
 
     @property
     def size(self) -> int:

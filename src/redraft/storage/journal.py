@@ -36,7 +36,7 @@ from ..plans.quality.result_facts import ResultFacts, Status
 from ..protocols import Reply, TokenLogprobs
 from .database import Database
 from .schema import LINES_PER_ROW, Durability, damaged_error, journal_label
-from .transaction import RowChanges, TransactionData
+from .transaction import RowChanges
 
 STATUSES: tuple[Status, ...] = ("open", "done", "failed")
 ROWS_PER_READ = 200  # rows that `Journal.traces` reads at a time
@@ -245,8 +245,6 @@ class Journal(Database):
     unchanged.
     """
 
-    is_remote = False  # whether another process commits what is written, and looks after the file
-
     def __init__(
         self,
         path: str | Path,
@@ -263,11 +261,6 @@ class Journal(Database):
             self.close()
             raise
         self._stamped_at: dict[str, float] = {}
-
-    def write_changes(self, changes: TransactionData) -> None:
-        """Write what another process has written to its `RemoteJournal`."""
-        self.response_cache.expect_any()
-        self.writer.add(changes)
 
     def erase(self, run: str, ids: Sequence[str]) -> None:
         """Delete rows and overwrite their texts, in the file and in its log. Blocks, and may be

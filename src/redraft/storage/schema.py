@@ -50,9 +50,10 @@ CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TE
 """  # noqa: E501, S608
 Durability: TypeAlias = Literal["normal", "full"]
 SYNCHRONOUS: dict[str, str] = {"normal": "NORMAL", "full": "FULL"}
+CHECKPOINT_PAGES = 4000  # pages of the write-ahead log after which it is written into the file
 WRITER_PRAGMAS = (
     "PRAGMA cache_size = -16384",  # 16 MiB
-    "PRAGMA wal_autocheckpoint = 4000",
+    f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}",
     # deleted text is overwritten; the default of many builds of SQLite
     "PRAGMA secure_delete = ON",
     f"PRAGMA journal_size_limit = {64 * 2**20}",

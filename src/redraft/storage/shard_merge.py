@@ -6,11 +6,12 @@ A shard has a complete journal in a file beside that of the run, such as "answer
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,11 @@ from .schema import (
 from .secure_files import PathLock
 
 T = TypeVar("T")
+
+LIMITS_OF_REPLIES = ("calls", "input_tokens", "output_tokens", "tokens", "usd")
+SUM_OF_REPLIES = """SELECT sum(u ->> 'calls'), sum(u ->> 'input_tokens'),
+sum(u ->> 'output_tokens'), sum((u ->> 'input_tokens') + (u ->> 'output_tokens')), sum(u ->> 'cost')
+FROM (SELECT reply -> 'usage' AS u FROM calls)"""
 
 LOCK_TIMEOUT = 30.0  # seconds to wait for a lock, whose holder may be about to end
 ITEMS_PER_TRANSACTION = 5000  # rows or calls
@@ -111,7 +117,10 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
     if is_new(path):
         return {}
     with open_when_released(partial(Journal, path, create=False)) as shard:
-        metadata = {run.name: run.metadata for run in shard.runs()}
+        metadata = {
+            run.name: {**run.metadata, "spent": spent_by(shard, run.metadata)}
+            for run in shard.runs()
+        }
         for name in metadata:
             if journal.run(name) is None:
                 journal.update_run(name)
@@ -123,6 +132,18 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
             _copy_in_pieces(connection, "SELECT row FROM part.rows", "row", MERGE_ROWS)
             _copy_in_pieces(connection, "SELECT call FROM part.calls", "call", MERGE_CALLS)
     return metadata
+
+
+def spent_by(shard: Journal, metadata: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return what a run has spent in the journal of a shard, by its metadata; if its worker was
+    killed, no less than its replies have cost.
+    """
+    spent: Mapping[str, float] = metadata.get("spent", {})
+    if metadata.get("state") != "running":
+        return spent
+    (amounts,) = shard.read(SUM_OF_REPLIES)
+    replies = dict(zip(LIMITS_OF_REPLIES, amounts, strict=True))
+    return {name: max(spent.get(name, 0.0), replies[name] or 0.0) for name in LIMITS_OF_REPLIES}
 
 
 def _copy_in_pieces(
@@ -153,10 +174,22 @@ def remove_shard(path: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def checkpoint(journal: Journal) -> None:
-    """Move everything from the write-ahead log into the file itself, where `SnapshotCache` reads
-    it. Raises StoreError.
+@asynccontextmanager
+async def reading_snapshot(journal: Journal) -> AsyncIterator[None]:
+    """Leave the file as it is now, with everything that was written, so that `SnapshotCache` can
+    read it: what is written meanwhile stays in the write-ahead log. Raises StoreError.
     """
+    try:
+        await asyncio.to_thread(_empty_log, journal)
+        yield
+    finally:
+        with suppress(StoreError):
+            await asyncio.to_thread(journal.hold_log, hold=False)
+
+
+def _empty_log(journal: Journal) -> None:
+    """Write everything into the file, and what follows only into the log. Raises StoreError."""
+    journal.hold_log(hold=True)
     with journal.connection() as connection:
         busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     if busy:
@@ -167,7 +200,7 @@ def checkpoint(journal: Journal) -> None:
 
 
 class SnapshotCache(Mapping[str, Reply]):
-    """The response cache of a journal that no process writes to (see `checkpoint`), read without
+    """The response cache of a journal that stays as it is (see `reading_snapshot`), read without
     locks from any machine.
     """
 

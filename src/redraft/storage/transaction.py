@@ -78,22 +78,6 @@ class RowChanges:
         """Set the invocation that has seen the row last."""
         self.invocation = invocation
 
-    def followed_by(self, later: RowChanges) -> RowChanges:
-        """Return these changes and later ones together."""
-        if later.begun:
-            return later
-        self.end = later.end or self.end
-        self.position = self.position if later.position is None else later.position
-        self.invocation = self.invocation if later.invocation is None else later.invocation
-        self.lines.update(later.lines)
-        return self
-
-
-TransactionData: TypeAlias = tuple[
-    list[tuple[str, Values]], dict[RowKey, RowChanges], dict[str, str]
-]
-"""The statements, rows and replies of a transaction (see `Transaction`)."""
-
 
 class Transaction:
     """What is written together: statements, rows and replies, in this order; and who waits for
@@ -120,20 +104,6 @@ class Transaction:
     def changes_of(self, key: RowKey, run: int) -> RowChanges:
         """Return the changes of a row, to which more can be added."""
         return self.rows.setdefault(key, RowChanges(run, text_to_json(key[1])))
-
-    def add(self, changes: TransactionData) -> None:
-        """Add what another transaction writes, after what is written so far."""
-        statements, rows, replies = changes
-        self.statements += statements
-        self.replies |= replies
-        for key, row in rows.items():
-            earlier = self.rows.get(key)
-            self.rows[key] = earlier.followed_by(row) if earlier else row
-
-    @property
-    def data(self) -> TransactionData:
-        """What is written, which can be pickled."""
-        return self.statements, self.rows, self.replies
 
     def commit(self, connection: sqlite3.Connection) -> None:
         """Write everything, or nothing. Raises sqlite3.Error, and StoreError for a row that does

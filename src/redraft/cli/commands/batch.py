@@ -42,6 +42,7 @@ from ...errors import NOTHING_LEFT, ConfigError, RedraftError
 from ...graders import must
 from ...result import format_score
 from ...runs import BatchPreview, BatchProgress, BatchReport, BatchRun
+from ...runs.config import with_present_names
 from ...runs.progress import format_price
 from ...settings import BATCH_DEFAULTS, BatchFields, EndpointLimits, OptionFields, settings_of
 from .. import options
@@ -185,11 +186,13 @@ def batch(
     rows to OUT.
     """
     out.hide_waits()
-    settings = use_plan(ctx, settings)
+    settings, note = with_present_names(use_plan(ctx, settings), _option_with_value)
+    if note:
+        out.warning(note)
     preview_only = dry_run or explain
     _check(ctx, output, settings, preview_only=preview_only)
     # Ray reports the death of a worker on stdout, where the rows may go
-    if settings["engine"] == "ray":
+    if settings["ray"]:
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     rows_on_stdout = output == "-"
     keeps_journal = not rows_on_stdout or bool(settings["journal"])
@@ -228,6 +231,10 @@ def batch(
     else:
         show_report(report)
     return _exit_code(report)
+
+
+def _option_with_value(name: str, value: object) -> str:
+    return f"--{name.replace('_', '-')} {value}"
 
 
 def _check(

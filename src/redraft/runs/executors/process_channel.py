@@ -1,5 +1,5 @@
-"""What the process of a run and its workers send each other over a socket: pickled messages, each
-after its length.
+"""How the process of a run and its worker processes send each other messages over a socket:
+pickled, each after its length.
 
 Only processes of one run are connected in this way. Functions and classes are sent by their names.
 A worker imports their module; the script of the user and files of graders, which cannot be
@@ -11,9 +11,8 @@ from __future__ import annotations
 import pickle
 import sys
 from asyncio import IncompleteReadError, StreamReader
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from io import BytesIO
@@ -21,92 +20,29 @@ from pathlib import Path
 from socket import socket
 from struct import Struct
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...plans.quality.priors import Priors
-from ...plans.quality.result_facts import ResultFacts
-from ...storage.transaction import TransactionData
 from ..config import MAIN_IN_WORKER
-from ..dataset import PendingRow
-from .shard_protocol import Amounts, Quota, ShardStatus, StopOrder
+from .shard_protocol import ShardStatus
 
 LENGTH = Struct(">Q")
 MAIN = "__main__"
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaMessage:
-    """To a worker: its quota, perhaps an order, and pauses: until when (by `monotonic`) endpoints
-    have asked for no call.
-
-    It answers with a ShardStatus.
-    """
-
-    quota: Quota
-    order: StopOrder | None
-    pauses: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierWork:
-    """To a worker at its start: what its earlier processes have spent and reserved, and how many
-    rows they have finished.
-    """
-
-    spent: Amounts
-    finished: int
-
-
-@dataclass(frozen=True, slots=True)
-class AssignedChunk:
-    """To a worker: rows with what the journal has of them, and the refits of the priors so far.
-    Without rows: there are no more.
-    """
-
-    rows: Sequence[PendingRow]
-    refits: Mapping[int, Priors | None]
-
-
-@dataclass(frozen=True, slots=True)
-class RowRequest:
-    """From a worker: it can start more rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitRequest:
-    """From a worker: writes to the journal. It waits for `CommitAnswer`."""
-
-    changes: TransactionData
-
-
-@dataclass(frozen=True, slots=True)
-class CommitAnswer:
-    """To a worker: its writes are committed; or they are not, because of an error."""
-
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedRows:
-    """From a worker: the numbers of rows that have ended, with their results, which the journal
-    has.
-    """
-
-    results: Sequence[tuple[int, ResultFacts]]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerEnd:
-    """From a worker: its final status, and the number of its grades for second looks."""
+class WorkerEnd(NamedTuple):
+    """From a worker that has ended its work: the final status."""
 
     status: ShardStatus
-    second_looks: int
+
+
+def frame(data: bytes) -> bytes:
+    """Return the bytes of a message after their length."""
+    return LENGTH.pack(len(data)) + data
 
 
 def encode(message: object) -> bytes:
-    """Return a message as bytes."""
-    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return LENGTH.pack(len(data)) + data
+    """Return a message of our own as bytes."""
+    return frame(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 async def receive(reader: StreamReader) -> Any:
@@ -132,13 +68,13 @@ def messages(connection: socket) -> Iterator[bytes]:
 # --- code of the user
 
 
-def encode_code(message: object) -> bytes:
-    """Return a message with functions and objects of the user as bytes. Raises what pickling them
+def dumps_code(value: object) -> bytes:
+    """Return a value with functions and objects of the user, pickled. Raises what pickling them
     raises.
     """
     buffer = BytesIO()
-    CodePickler(buffer, pickle.HIGHEST_PROTOCOL).dump(message)
-    return LENGTH.pack(buffer.tell()) + buffer.getvalue()
+    CodePickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
 
 
 class CodePickler(pickle.Pickler):

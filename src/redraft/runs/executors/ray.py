@@ -1,4 +1,4 @@
-"""Workers on Ray: one actor for each shard, on an existing cluster or on one started for the run.
+"""Workers on Ray: actors on an existing cluster or on one started for the run.
 Only this module imports Ray.
 
 Ray creates an actor again when it has died; the worker then resumes from its journal, and a call to
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -20,31 +20,33 @@ from typing import Any, Self
 
 from ...base.checks import needs_extra
 from ...errors import ConfigError
-from .shard_protocol import AssignedRow, Chunk, Quota, ShardJob, ShardStatus, StopOrder
+from .shard_protocol import Orders, ShardJob, ShardStatus
 from .shard_worker import ShardWorker
+from .sharded import first_line
 
 ACTOR = dict(num_cpus=0.1, max_restarts=-1, max_task_retries=-1)  # a worker waits most of the time
-MAX_SHARDS = 64  # unless a number is given
-STORE = 256 * 2**20  # bytes of memory for stored rows; Ray moves more to disk
+MAX_WORKERS = 64  # unless a number is given
+LOCAL = "local"  # the address of a Ray that is started for the run
+STORE = 256 * 2**20  # bytes of memory for long messages; Ray moves more to disk
 
 
 def import_ray() -> Any:
     """Return the module `ray`. Raises ConfigError."""
-    with needs_extra("ray", "engine 'ray' needs Ray"):
+    with needs_extra("ray", "ray needs the package Ray"):
         import ray
     return ray
 
 
 @dataclass
 class RayPool:
-    """Starts workers on the cluster at an address ("auto": that of this machine), or without one on
-    a Ray started for the run.
+    """Starts workers on the cluster at an address ("auto": that of this machine), or with "local"
+    on a Ray started for the run. `workers`: their number; None: one for each processor.
 
     If the program is already connected to a cluster, that one is used, and stays connected.
     """
 
-    address: str | None = None
-    max_shards: int | None = None
+    address: str = LOCAL
+    workers: int | None = None
     _actors: list[Any] = field(default_factory=list)
     _started_here: bool = False
 
@@ -76,58 +78,33 @@ class RayPool:
         try:
             with silence_ray():
                 ray.init(
-                    self.address or "local",
+                    self.address,
                     log_to_driver=False,
                     configure_logging=False,
-                    **({} if self.address else local),
+                    **(local if self.address == LOCAL else {}),
                 )
         except (ConnectionError, RuntimeError, ValueError) as error:
-            where = f"at {self.address!r}" if self.address else "here"
-            raise ConfigError(
-                f"ray_address: no usable Ray {where}: {_first_line(error)}"
-            ) from error
+            where = "here" if self.address == LOCAL else f"at {self.address!r}"
+            raise ConfigError(f"ray: no usable Ray {where}: {first_line(error)}") from error
 
     @property
-    def shards(self) -> int:
+    def size(self) -> int:
         """The given number, or that of the processors of the cluster."""
-        return self.max_shards or max(
-            1, min(MAX_SHARDS, int(import_ray().cluster_resources().get("CPU", 1)))
+        return self.workers or max(
+            1, min(MAX_WORKERS, int(import_ray().cluster_resources().get("CPU", 1)))
         )
 
-    def check(self, **values: Any) -> None:
-        """Raise ConfigError for a value that cannot be sent to another process."""
-        dumps: Any = import_module("ray.cloudpickle").dumps
+    def dumps(self, value: object) -> bytes:
+        """Return a value, pickled; functions and classes of the user with their code."""
         _send_modules_by_value()
-        for name, value in values.items():
-            try:
-                dumps(value)
-            except Exception as error:  # an object may raise anything when it is pickled
-                kind = type(value).__name__
-                raise ConfigError(
-                    f"{name}: a {kind} cannot be sent to other processes ({_first_line(error)}); "
-                    "give it by its name"
-                ) from error
-
-    async def store(self, rows: Sequence[AssignedRow]) -> Chunk:
-        """Put rows into Ray's object store; a worker loads them when it needs them."""
-        return StoredRows(await asyncio.to_thread(import_ray().put, list(rows)))
+        data: bytes = import_module("ray.cloudpickle").dumps(value)
+        return data
 
     def start_worker(self) -> RayWorker:
         """Start an actor."""
         actor = import_ray().remote(**ACTOR)(ShardWorker).remote()
         self._actors.append(actor)
         return RayWorker(actor)
-
-
-@dataclass(frozen=True)
-class StoredRows:
-    """Rows in the object store; a call returns them."""
-
-    ref: Any
-
-    def __call__(self) -> Sequence[AssignedRow]:
-        rows: Sequence[AssignedRow] = import_ray().get(self.ref)
-        return rows
 
 
 @dataclass(frozen=True)
@@ -146,18 +123,18 @@ class RayWorker:
             status: ShardStatus = await self.actor.run.remote(shard)
         except RayError as error:
             return ShardStatus(
-                "", reason="fatal", message=f"a shard cannot be run by Ray: {_first_line(error)}"
+                "", reason="fatal", message=f"a worker cannot be run by Ray: {first_line(error)}"
             )
         return status
 
-    async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
-        """Send a quota and an order, and return the status. If Ray has given up the actor, wait for
-        ever: `run` reports that.
+    async def exchange(self, orders: Orders) -> ShardStatus:
+        """Send orders, and return the status. If Ray has given up the actor, wait for ever: `run`
+        reports that.
         """
         from ray.exceptions import RayError
 
         try:
-            status: ShardStatus = await self.actor.exchange_quota.remote(quota, order)
+            status: ShardStatus = await self.actor.exchange.remote(orders)
         except RayError:
             await asyncio.get_running_loop().create_future()
             raise
@@ -176,12 +153,6 @@ def _send_modules_by_value() -> None:
             and getattr(module, "__file__", None)
         ):
             register(module)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(
-        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-    )
 
 
 @contextmanager

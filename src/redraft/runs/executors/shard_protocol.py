@@ -1,11 +1,15 @@
-"""What the coordinator of a sharded run and its workers send each other, and how quotas are
+"""What the coordinator of a run with several workers and these send each other, and how quotas are
 computed.
 
-A worker receives one `ShardJob`, and then a new `Quota` at every exchange, with a `StopOrder` at
-the end; it answers with a `ShardStatus`. `QuotaSplitter` divides the calls in flight, the rates and
-the budget of the run among the shards. No quota is granted twice: what one shard must give back is
-granted to another only after the first has confirmed its smaller quota. So all shards together
-never use more than the total, whatever messages are delayed and whichever workers die.
+A worker receives one `ShardJob`, and then `Orders` after `Orders`: more rows, a new `Quota`, and a
+`StopOrder` at the end. It answers each with a `ShardStatus`, which has the results of its rows, as
+soon as it has something to say. Orders may arrive twice, or at a process that has taken the place
+of another: they have a number, and rows are for one process only.
+
+`QuotaSplitter` divides the calls in flight, the rates and the budget of the run among the workers.
+No quota is granted twice: what one worker must give back is granted to another only after the first
+has confirmed its smaller quota. So all workers together never use more than the total, whatever
+messages are delayed and whichever workers die.
 
 The budget is divided twice in this way. `Quota.amounts` limit the calls, which reserve upper
 bounds. `Quota.share` limits what the rows of a shard may plan to spend: all of them must fit, those
@@ -24,14 +28,16 @@ from ...errors import BudgetExhaustedError
 from ...loop.trace import Trace
 from ...middleware.budget import Budget, BudgetTracker
 from ...middleware.call_costs import LIMITS
+from ...plans.quality.lineage import Observations
+from ...plans.quality.priors import Priors
+from ...plans.quality.result_facts import ResultFacts
 from ...usage import NO_USAGE, Usage
 from ..config import BatchConfig
 from ..dataset import BatchDataset, PendingRow
 from ..online_priors import RefitSchedule
-from ..progress import Mean
 
 # of the progress, in a status
-COUNTED = ("done", "failed", "unfinished", "not_started", "under_way", "in_flight", "calls_made")
+COUNTED = ("done", "under_way", "in_flight", "calls_made")
 MIN_WEIGHT = 0.1  # of a shard that uses none of its quota, where one that could use more has 1
 MIN_RATE_SHARE = 1e-6  # a rate cannot be 0
 
@@ -46,10 +52,6 @@ class AssignedRow(NamedTuple):
     trace: Trace | None
 
 
-Chunk = Callable[[], Sequence[AssignedRow]]
-"""Loads rows from where the coordinator has stored them."""
-
-
 @dataclass(frozen=True)
 class ShardJob:
     """The whole description of a shard, in values that can be sent to another process.
@@ -60,14 +62,12 @@ class ShardJob:
         model: The writer.
         graders: The graders, as the user gave them.
         judge: The judge.
-        journal: The path of the shard's own journal; of that of the run if its process commits what
-            shards write.
+        journal: The path of the shard's own journal.
         run_journal: The path of the journal of the run, if that has cached replies.
-        chunks: The rows.
         attempt: Identifies this start of the run.
         folder: The working directory of the run.
         ends_at: The deadline of the run as a time since the epoch; None: there is none.
-        rows: The number of rows in all chunks.
+        rows: About how many rows the shard will have.
         capabilities: What is known about the endpoints.
         schedule: The priors of the rows, if they are learned online.
     """
@@ -79,12 +79,11 @@ class ShardJob:
     judge: Any
     journal: Path
     run_journal: Path | None
-    chunks: Sequence[Chunk]
     attempt: str
     folder: str
     ends_at: float | None
-    rows: int = 0
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    rows: int
+    capabilities: Mapping[str, Any]
     schedule: RefitSchedule | None = None
 
 
@@ -150,15 +149,48 @@ class QuotaUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Orders:
+    """What a worker receives at an exchange.
+
+    Attributes:
+        number: Rises by one from exchange to exchange.
+        process: The process for which the rows are; another one ignores them.
+        quota: What the worker may use.
+        stop: The order to end, if the run ends.
+        rows: More rows, pickled `AssignedRow` objects; b"": none.
+        is_last: There are no more rows.
+        refits: The refits of the priors so far.
+        pauses: Until when endpoints have asked for no call, by their addresses, as times since the
+            epoch.
+    """
+
+    number: int
+    process: str
+    quota: Quota
+    stop: StopOrder | None = None
+    rows: bytes = b""
+    is_last: bool = False
+    refits: Mapping[int, Priors | None] = field(default_factory=dict)
+    pauses: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ShardStatus:
     """The state of a shard.
 
-    `use` is None until the worker has opened its journal: before that, it does not know what an
-    earlier process has spent. `process` identifies the worker's process, so it changes when the
-    worker has died and was started again; `counts`, `usage` and `cache_savings` are those of this
-    process. `messages` are those since the last status. `reason` and `message` say why the shard
-    has ended early. `pauses` are the times until which endpoints have asked for no call, by their
-    addresses and the worker's own `monotonic` clock.
+    Attributes:
+        process: Identifies the worker's process, so it changes when the worker has died and was
+            started again. `counts`, `usage`, `cache_savings` and `second_looks` are those of this
+            process.
+        use: None until the worker has opened its journal: before that, it does not know what an
+            earlier process has spent.
+        needs_rows: Whether the worker can take more rows.
+        results: The results of rows by their numbers, which the shard's journal has. They are sent
+            again until the next orders arrive.
+        observations: What refits learn from rows, by their IDs.
+        messages: What there is to say since the last status.
+        reason: Why the shard has ended early; "" if it has not. `message` explains it.
+        pauses: See `Orders`.
     """
 
     process: str
@@ -166,10 +198,12 @@ class ShardStatus:
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     usage: Usage = NO_USAGE
     cache_savings: float | None = 0.0
-    first: Mean = field(default_factory=Mean)
-    best: Mean = field(default_factory=Mean)
+    second_looks: int = 0
     limit: int = 0
     state: str = ""
+    needs_rows: bool = False
+    results: Mapping[int, ResultFacts] = field(default_factory=dict)
+    observations: Mapping[str, Observations] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
     reason: str = ""
     message: str = ""
@@ -177,30 +211,34 @@ class ShardStatus:
 
 
 class Worker(Protocol):
-    """The worker of a shard in another process. A call waits while the process is being started, or
-    started again.
+    """A worker as the coordinator sees it: in a process of this machine, or in an actor on Ray.
+
+    If its process dies, both methods go on with another one, which gets the same shard and the same
+    orders.
     """
 
     async def run(self, shard: ShardJob) -> ShardStatus:
-        """Process all rows of a shard; return the final status."""
+        """Process a shard to its end, and return the final status."""
         ...
 
-    async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
-        """Set the quota, obey an order, and return the present status."""
+    async def exchange(self, orders: Orders) -> ShardStatus:
+        """Send orders, and return the status."""
         ...
 
 
 class WorkerPool(Protocol):
-    """Starts workers, at most `shards` of them."""
+    """Starts workers, as an asynchronous context manager that ends them.
+
+    `size` is the number of workers that it should have.
+    """
 
     @property
-    def shards(self) -> int: ...
+    def size(self) -> int: ...
 
-    def check(self, **values: Any) -> None:
-        """Raise ConfigError for a value that cannot be sent to workers."""
-
-    async def store(self, rows: Sequence[AssignedRow]) -> Chunk:
-        """Store rows where workers can load them."""
+    def dumps(self, value: object) -> bytes:
+        """Return a value, with functions and objects of the user, as `pickle.loads` of a worker
+        reads it. Raises what pickling raises.
+        """
         ...
 
     def start_worker(self) -> Worker: ...

@@ -1,36 +1,39 @@
-"""A run in several processes: `ShardedExecutor` assigns the rows to shards, follows their workers,
-and merges their results.
+"""A run with several workers: `ShardedExecutor` hands out the rows, follows the workers, and merges
+what they have done.
 
-Row n belongs to shard n % shards. Every shard writes a journal of its own beside that of the run.
-At the end, or when the run is started again, these are merged into the journal of the run and
-removed, and the output is written from it, as if one process had done all the work. A `WorkerPool`,
-such as that on Ray, starts the workers. When a worker dies, its pool starts it again and it
-continues from its journal; when the coordinator dies, so do the workers, and the next run merges
-their journals.
+Each worker has a shard: the rows that it receives, a few at a time (`RowFeed`), and a journal of
+its own beside that of the run. It sends the results of its rows, from which this process writes
+the output as a run in one process does. At the end, or when the run is started again, the journals
+of the shards are merged into that of the run and removed. A `WorkerPool` starts the workers, in
+processes of this machine or on Ray. When a worker dies, another process takes its place, and
+continues from the journal of the shard; when the coordinator dies, so do the workers, and the next
+run merges their journals.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
 from uuid import uuid4
 
+from ...errors import ConfigError, StoreError
 from ...loop.engine import cancel_and_wait
-from ...middleware import BudgetTracker, EndpointCapabilities
+from ...middleware import Budget, BudgetTracker, EndpointCapabilities
 from ...middleware.call_costs import LIMITS
 from ...storage.journal import Journal
 from ...storage.shard_merge import (
-    checkpoint,
     merge_shard,
+    reading_snapshot,
     remove_shard,
     shard_journal_path,
     shard_journals,
@@ -40,13 +43,13 @@ from ...usage import NO_USAGE, Usage, add_optional
 from ..config import BatchConfig
 from ..dataset import PendingRow
 from ..endpoints import CallGate
-from ..job import BatchJob, RowProcessor
-from ..progress import BatchProgress, Mean
+from ..job import BatchJob
+from ..progress import BatchProgress
 from ..scheduler import SOFT_ENDS, Scheduler
+from .row_feed import RowFeed
 from .shard_protocol import (
-    COUNTED,
     AssignedRow,
-    Chunk,
+    Orders,
     QuotaSplitter,
     ShardJob,
     ShardStatus,
@@ -55,8 +58,7 @@ from .shard_protocol import (
     WorkerPool,
 )
 
-CHUNK = 256  # rows that are stored together
-TICK = 0.25  # seconds between two exchanges with a worker
+ROW_WAIT = 0.05  # seconds that orders wait for rows that a worker needs
 # seconds without an answer from a worker after which the coordinator checks whether the run has
 # ended
 CHECK_INTERVAL = 1.0
@@ -104,8 +106,8 @@ def _merge_capabilities(journal: Journal, name: str, data: dict[str, Any]) -> No
 
 @dataclass
 class ShardedExecutor:
-    """Has shards process the rows, then writes the output. This process calls a model only for rows
-    that a shard has not finished.
+    """Has workers process the rows. This process calls a model only for rows that no worker has
+    finished.
 
     `models`: the writer, the graders and the judge that workers receive.
     """
@@ -115,189 +117,193 @@ class ShardedExecutor:
     pool: AbstractAsyncContextManager[WorkerPool]
     models: tuple[Any, Any, Any]
     say: Callable[[str], object]
-    _assigned: bytearray = field(default_factory=bytearray)
-    _usage: Usage = NO_USAGE
-    _cache_savings: float | None = 0.0
 
     async def work(self, job: BatchJob) -> None:
-        """Have shards process all rows, then merge their journals and write the output."""
+        """Process all rows."""
         await job.scan_stopped_rows()
-        await self._run_shards(job)
-        # do not reopen rows again while writing
-        was_raised, job.budget.was_raised = (job.budget.was_raised, False)
-        await asyncio.to_thread(merge_shards, job.journal)
-        await self._write_results(job)
-        job.budget.was_raised = was_raised
+        async with aclosing(job.rows.read()) as rows:
+            feed = RowFeed(job, rows)
+            if online := job.online_priors:
+                online.wait_until = feed.wait_until
+            filling = asyncio.ensure_future(feed.fill())
+            try:
+                if await feed.has_rows():
+                    async with self.pool as pool:
+                        await self._run_workers(job, feed, pool)
+                await filling
+            except BaseException:
+                with suppress(StoreError):  # it is done by the next start
+                    await asyncio.to_thread(merge_shards, job.journal)
+                raise
+            finally:
+                await cancel_and_wait([filling])
+            await asyncio.to_thread(merge_shards, job.journal)
+            spent = job.journal.metadata(job.config.name).get("spent", {})
+            job.session.models.budget_tracker.spent.update(spent)
+            feed.end()
+            await self._process_others(job, feed)
 
-    async def _run_shards(self, job: BatchJob) -> None:
-        """Assign the rows that are not finished to shards, and follow these to their end. Without
-        such rows none is started.
-        """
-        self._assigned = bytearray(job.summary.total)
-        async with AsyncExitStack() as stack:
-            unfinished = await stack.enter_async_context(aclosing(self._unfinished_rows(job)))
-            first = await anext(unfinished, None)
-            if first is None:
-                return
-            pool = await stack.enter_async_context(self.pool)
-            writer, graders, judge = self.models
-            pool.check(model=writer, graders=graders, judge=judge, settings=shard_config(job))
-            chunks = await self._assign(job, pool, first, unfinished)
-            if not job.scheduler.reason:
-                await asyncio.to_thread(checkpoint, job.journal)
-                await self._follow(job, pool, chunks)
-
-    async def _unfinished_rows(self, job: BatchJob) -> AsyncGenerator[PendingRow, None]:
-        """Yield the rows that shards must process; count the others."""
-        processor = RowProcessor(job)
-        async with aclosing(job.rows.read(reject=False)) as rows:
-            async for row in rows:
-                if job.scheduler.reason:
-                    return
-                if result := processor.reusable_result(row):
-                    job.progress.count(result, reused=True)
-                else:
-                    yield row.as_unfinished
-
-    async def _assign(
-        self, job: BatchJob, pool: WorkerPool, first: PendingRow, others: AsyncIterator[PendingRow]
-    ) -> list[list[Chunk]]:
-        """Store the rows in chunks; return the chunks of each shard."""
-        shards = max(1, min(pool.shards, job.summary.total, job.config.options.max_in_flight))
-        chunks: list[list[Chunk]] = [[] for _ in range(shards)]
-        waiting: dict[int, list[AssignedRow]] = defaultdict(list)
-
-        async def assign(row: PendingRow) -> None:
-            k = row.n % shards
-            self._assigned[row.n] = True
-            trace = job.journal.trace(job.config.name, row.id) if row.is_current else None
-            waiting[k].append(AssignedRow(row._replace(entry=replace(row.entry, values={})), trace))
-            if len(waiting[k]) >= CHUNK:
-                chunks[k].append(await pool.store(waiting.pop(k)))
-
-        await assign(first)
-        async for row in others:
-            await assign(row)
-        for k, rows in waiting.items():
-            if rows:
-                chunks[k].append(await pool.store(rows))
-        return chunks
-
-    async def _follow(self, job: BatchJob, pool: WorkerPool, chunks: list[list[Chunk]]) -> None:
-        """Start a worker for each shard, and follow them to their end. The job's endpoints are
-        those of all shards meanwhile.
-        """
-        config, budget = job.config, job.session.options.budget
-        shards = self._shard_jobs(job, chunks)
+    async def _run_workers(self, job: BatchJob, feed: RowFeed, pool: WorkerPool) -> None:
+        """Run the workers to their end. The job's endpoints are those of all workers meanwhile."""
+        limits, most = job.config.limits, job.config.options.max_in_flight
+        feed.workers = max(1, min(pool.size, job.summary.total, most))
+        shards = self._shard_jobs(job, feed.workers)
+        check_sendable(pool, shards[0])
         quotas = QuotaSplitter(
             [shard.rows for shard in shards],
-            config.options.max_in_flight,
-            config.limits.rpm,
-            config.limits.tpm,
-            budget,
-            dict(job.session.models.budget_tracker.spent) if budget else {},
+            most,
+            limits.rpm,
+            limits.tpm,
+            job.session.options.budget,
+            dict(job.session.models.budget_tracker.spent),
         )
-        remote, own = RemoteEndpoints(len(shards)), job.scheduler.endpoints
-        coordinator = Coordinator(job.scheduler, quotas, remote, job.progress, self.say)
+        remote, own = RemoteEndpoints(feed.workers), job.scheduler.endpoints
+        coordinator = Coordinator(
+            job.scheduler, quotas, remote, job.progress, feed, pool.dumps, self.say
+        )
+        job.note_spent()  # what the shards spend is added when they are merged
         job.scheduler.endpoints = remote
         try:
-            await coordinator.follow([(pool.start_worker(), shard) for shard in shards])
+            has_cache = shards[0].run_journal is not None
+            async with reading_snapshot(job.journal) if has_cache else nullcontext():
+                await coordinator.follow([(pool.start_worker(), shard) for shard in shards])
         finally:
             job.scheduler.endpoints = own
-            self._usage, self._cache_savings = coordinator.usage, coordinator.cache_savings
+            if online := job.online_priors:
+                online.second_looks += coordinator.second_looks
 
-    def _shard_jobs(self, job: BatchJob, chunks: list[list[Chunk]]) -> list[ShardJob]:
+    def _shard_jobs(self, job: BatchJob, size: int) -> list[ShardJob]:
         writer, graders, judge = self.models
         journal, attempt = job.journal.path.absolute(), uuid4().hex
-        # workers receive rows in chunks
-        dataset = replace(job.dataset, source=Source(job.dataset.source.name, _no_rows))
+        schedule = job.online_priors.schedule if job.online_priors else None
         return [
             ShardJob(
-                config=shard_config(job, len(chunks)),
-                dataset=dataset,
+                config=shard_config(job, size),
+                # rows come with orders
+                dataset=replace(job.dataset, source=Source(job.dataset.source.name, _no_rows)),
                 model=writer,
                 graders=graders,
                 judge=judge,
-                journal=shard_journal_path(journal, k, len(chunks)),
+                journal=shard_journal_path(journal, k, size),
                 run_journal=journal if len(job.journal.response_cache) else None,
-                chunks=own_chunks,
                 attempt=attempt,
                 folder=str(Path.cwd()),
                 ends_at=None if job.ends_at is None else time.time() + job.ends_at - monotonic(),
-                rows=sum(self._assigned[k :: len(chunks)]),
+                rows=-(-job.share.rows_left() // size),
                 capabilities=job.session.models.capabilities.as_data(),
+                schedule=schedule and schedule.without_rows(),
             )
-            for k, own_chunks in enumerate(chunks)
+            for k in range(size)
         ]
 
-    async def _write_results(self, job: BatchJob) -> None:
-        """Write the results of all rows, and process those that no shard has finished."""
-        before = job.progress
-        job.progress = job.scheduler.progress = BatchProgress(
-            before.total,
-            before.read,
-            bad=before.bad,
-            usage=self._usage,
-            cache_savings=self._cache_savings,
-            started_at=before.started_at,
-        )
-        job.config = replace(job.config, retry=())
-        if run := job.journal.run(job.config.name):
-            job.session.models.budget_tracker.spent.update(run.metadata.get("spent", {}))
-        processor = RowProcessor(job, finished_now=_AssignedNumbers(self._assigned))
-        if not job.scheduler.reason:
-            await job.scheduler.process(job.rows.read(), processor)
-            return
-        async with aclosing(job.rows.read()) as rows:
-            async for row in rows:
-                if result := processor.reusable_result(row):
-                    processor.save(row, result, reused=True)
-                elif job.scheduler.reason in SOFT_ENDS:
-                    await processor.skip(row)
+    async def _process_others(self, job: BatchJob, feed: RowFeed) -> None:
+        """Process the rows that no worker has finished; if the run has ended softly, save their
+        best answers so far.
+        """
+        reason = job.scheduler.reason
+        if not reason:
+            await job.scheduler.process(feed.unfinished_rows(), feed.processor)
+        elif reason in SOFT_ENDS:
+            async with aclosing(feed.unfinished_rows()) as rows:
+                async for row in rows:
+                    if await feed.processor.visit(row):
+                        await feed.processor.skip(row)
 
 
-@dataclass(frozen=True)
-class _AssignedNumbers:
-    """The numbers of the rows that were assigned to shards in this run."""
-
-    flags: bytearray
-
-    def __contains__(self, n: object) -> bool:
-        return isinstance(n, int) and n < len(self.flags) and bool(self.flags[n])
-
-
-def shard_config(job: BatchJob, shards: int = 1) -> BatchConfig:
-    """Return the configuration for a shard: the settings of the run with its priors, and its share
-    of the limits.
+def shard_config(job: BatchJob, shards: int) -> BatchConfig:
+    """Return the configuration for a shard: the settings of the run, with its share of the limits,
+    and with a budget, which also counts what is spent if it has no limit.
     """
     limits, options = job.config.limits, job.config.options
-    if job.online_priors:
-        options = replace(options, priors=job.online_priors.schedule.start)
     initial, minimum = (
         max(1, n // shards) for n in (limits.initial_in_flight, limits.min_in_flight)
     )
-    limits = replace(limits, initial_in_flight=initial, min_in_flight=minimum)
-    local: dict[str, Any] = {
-        "engine": "local",
-        "shards": None,
-        "ray_address": None,
-        "processes": 1,
-        "learn": False,
-    }
-    return replace(job.config, source=None, output=None, limits=limits, options=options, **local)
+    if job.online_priors:
+        options = replace(options, priors=job.online_priors.schedule.start)
+    return replace(
+        job.config,
+        source=None,
+        output=None,
+        workers=None,
+        ray=None,
+        learn=False,
+        limits=replace(limits, initial_in_flight=initial, min_in_flight=minimum),
+        options=replace(options, budget=options.budget or Budget()),
+    )
 
 
 def _no_rows(_: Any) -> Any:
     return iter(())
 
 
+def check_sendable(pool: WorkerPool, shard: ShardJob) -> None:
+    """Raise ConfigError for a model, grader or setting that cannot be sent to another process."""
+    try:
+        pool.dumps(shard)
+    except Exception:  # an object may raise anything when it is pickled
+        for name in ("model", "graders", "judge", "config"):
+            _check_value(pool.dumps, name, getattr(shard, name))
+        raise
+
+
+def _dump_rows(dumps: Callable[[object], bytes], rows: Sequence[AssignedRow]) -> bytes:
+    """Return rows as bytes. Raises ConfigError for one that cannot be sent to another process."""
+    try:
+        return dumps(rows)
+    except Exception as error:  # an object may raise anything when it is pickled
+        for row, _ in rows:
+            for name, value in row.entry.task.metadata.items():
+                _check_value(dumps, f"{name} of row {row.id}", value)
+        raise ConfigError(
+            f"rows cannot be sent to other processes: {error}; leave out workers"
+        ) from error
+
+
+def _check_value(dumps: Callable[[object], bytes], name: str, value: Any) -> None:
+    try:
+        dumps(value)
+    except Exception as error:  # an object may raise anything when it is pickled
+        what = type(value[0] if isinstance(value, (list, tuple)) and value else value).__name__
+        why = first_line(error)
+        raise ConfigError(
+            f"{name}: a {what} cannot be sent to other processes ({why}); define it at the top "
+            "level of a file, give it by its name, or leave out workers"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that is not blank; its type if there is none."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
+
+
+class Pauses:
+    """Until when (since the epoch) endpoints have asked for no call, by their addresses: what one
+    worker was told, others learn.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def add(self, pauses: Mapping[str, float]) -> None:
+        """Add pauses. The longest counts."""
+        for address, until in pauses.items():
+            self._until[address] = max(until, self._until.get(address, 0.0))
+
+    @property
+    def present(self) -> dict[str, float]:
+        """The pauses that are not over."""
+        now = time.time()
+        return {address: until for address, until in self._until.items() if until > now}
+
+
 @dataclass
 class RemoteEndpoints:
-    """The endpoints of all shards together, by their latest statuses. This process makes no
+    """The endpoints of all workers together, by their latest statuses. This process makes no
     call.
     """
 
-    shards: int
+    workers: int
     statuses: dict[int, ShardStatus] = field(default_factory=dict)
     in_flight: int = 0
     calls_made: int = 0
@@ -306,7 +312,7 @@ class RemoteEndpoints:
     free_slots = 1  # (no row starts in this process)
 
     def close(self, *, now: bool = False) -> None:
-        """Remember `now` for the orders to the shards, which close their own endpoints."""
+        """Remember `now` for the orders to the workers, which close their own endpoints."""
         self.now = self.now or now
         self.gate.close(now=now)
 
@@ -325,8 +331,8 @@ class RemoteEndpoints:
 
     @property
     def state(self) -> str:
-        missing = self.shards - len(self.statuses)
-        starting = f"{missing} of {self.shards} shards are being started" if missing else ""
+        missing = self.workers - len(self.statuses)
+        starting = f"{missing} of {self.workers} workers are being started" if missing else ""
         states = dict.fromkeys(
             state
             for status in self.statuses.values()
@@ -338,36 +344,47 @@ class RemoteEndpoints:
 
 @dataclass
 class Coordinator:
-    """Follows the workers: exchanges quotas for statuses, sums up the statuses, and ends the run
-    when a shard ends early.
+    """Follows the workers: sends them orders, saves the results in their statuses, sums up the
+    rest, and ends the run when a worker ends early.
     """
 
     scheduler: Scheduler[PendingRow]
     quotas: QuotaSplitter
     remote: RemoteEndpoints
     progress: BatchProgress
+    feed: RowFeed
+    dumps: Callable[[object], bytes]
     say: Callable[[str], object]
     _before: BatchProgress = field(init=False)
-    _usages: dict[tuple[int, str], Usage] = field(default_factory=dict)
-    _savings: dict[tuple[int, str], float | None] = field(default_factory=dict)
+    # the latest status of each process, by worker and process: its usage counts when it has died
+    _statuses: dict[tuple[int, str], ShardStatus] = field(default_factory=dict)
     _deaths: Counter[int] = field(default_factory=Counter)
+    _replaced: set[int] = field(default_factory=set)  # workers whose process has no rows yet
+    _numbers: count[int] = field(default_factory=lambda: count(1))
+    _pauses: Pauses = field(default_factory=Pauses)
 
     def __post_init__(self) -> None:
         self._before = copy(self.progress)
 
     @property
     def usage(self) -> Usage:
-        """What all shards have paid, including processes that have died."""
-        return sum(self._usages.values(), NO_USAGE)
+        """What all workers have paid, including processes that have died."""
+        return sum((status.usage for status in self._statuses.values()), NO_USAGE)
 
     @property
     def cache_savings(self) -> float | None:
-        """What the cached answers of all shards cost when they were made."""
-        savings: float | None = reduce(add_optional, self._savings.values(), 0.0)
+        """What the cached answers of all workers cost when they were made."""
+        parts = (status.cache_savings for status in self._statuses.values())
+        savings: float | None = reduce(add_optional, parts, 0.0)
         return savings
 
+    @property
+    def second_looks(self) -> int:
+        """The number of grades for second looks."""
+        return sum(status.second_looks for status in self._statuses.values())
+
     async def follow(self, shards: Sequence[tuple[Worker, ShardJob]]) -> None:
-        """Follow all shards until they have ended."""
+        """Follow all workers until they have ended."""
         tasks = [
             asyncio.ensure_future(self._follow_one(k, worker, shard))
             for k, (worker, shard) in enumerate(shards)
@@ -378,16 +395,14 @@ class Coordinator:
             await cancel_and_wait(tasks)
 
     async def _follow_one(self, k: int, worker: Worker, shard: ShardJob) -> None:
-        """Run a shard to its end, and exchange quotas meanwhile. If it must end at once and does
+        """Run a worker to its end, and send it orders meanwhile. If it must end at once and does
         not answer, abandon it.
         """
         running = asyncio.ensure_future(worker.run(shard))
         exchange: asyncio.Future[ShardStatus] | None = None
         try:
             while not running.done():
-                exchange = exchange or asyncio.ensure_future(
-                    worker.exchange_quota(self.quotas.next(k), self._order)
-                )
+                exchange = exchange or asyncio.ensure_future(self._exchange(k, worker))
                 timeout = STOP_TIMEOUT if self.remote.now else CHECK_INTERVAL
                 done, _ = await asyncio.wait(
                     (running, exchange), return_when=asyncio.FIRST_COMPLETED, timeout=timeout
@@ -397,15 +412,44 @@ class Coordinator:
                 if exchange.done():
                     self._update(k, await exchange)
                     exchange = None
-                    await asyncio.wait((running,), timeout=TICK)
             self._update(k, await running, finished=True)
         finally:
-            for call in (running, exchange):
-                if call is not None:
-                    call.cancel()
+            await cancel_and_wait([call for call in (running, exchange) if call is not None])
+
+    async def _exchange(self, k: int, worker: Worker) -> ShardStatus:
+        """Send orders with the rows that the worker needs, and return its status."""
+        last, rows, is_last = self.remote.statuses.get(k), b"", False
+        if last and last.needs_rows:
+            rows, is_last = await self._next_rows(k)
+        orders = Orders(
+            next(self._numbers),
+            last.process if last else "",
+            self.quotas.next(k),
+            self._stop_order,
+            rows,
+            is_last,
+            dict(self.feed.refits),
+            self._pauses.present,
+        )
+        return await worker.exchange(orders)
+
+    async def _next_rows(self, k: int) -> tuple[bytes, bool]:
+        """Return rows for a worker, and whether they are the last. If they cannot be sent, end the
+        run.
+        """
+        if k in self._replaced:
+            self._replaced.discard(k)
+            rows = self.feed.take_again(k)
+        else:
+            rows = await self.feed.take(k, ROW_WAIT)
+        try:
+            return _dump_rows(self.dumps, rows) if rows else b"", self.feed.is_empty
+        except ConfigError as error:
+            self.scheduler.end("fatal", str(error), now=True)
+            return b"", True
 
     @property
-    def _order(self) -> StopOrder | None:
+    def _stop_order(self) -> StopOrder | None:
         scheduler = self.scheduler
         return (
             StopOrder(scheduler.reason, scheduler.message, now=self.remote.now)
@@ -414,19 +458,19 @@ class Coordinator:
         )
 
     def _update(self, k: int, status: ShardStatus, *, finished: bool = False) -> None:
-        """Process the status of a shard."""
+        """Process the status of a worker."""
         self._count_deaths(k, status)
-        self.remote.statuses[k] = status
-        self._usages[k, status.process], self._savings[k, status.process] = (
-            status.usage,
-            status.cache_savings,
-        )
+        self.remote.statuses[k] = self._statuses[k, status.process] = status
+        self.feed.finish(k, status.results, status.observations)
+        self._pauses.add(status.pauses)
         if status.use:
             self.quotas.update(k, status.use, finished=finished)
         for line in status.messages:
-            self.say(f"shard {k + 1} of {self.remote.shards}: {line}")
+            self.say(f"worker {k + 1} of {self.remote.workers}: {line}")
         if status.reason and not self.scheduler.reason:
             self.scheduler.end(status.reason, status.message)
+        if self.quotas.exhaustion and not self.scheduler.reason:
+            self.scheduler.end("budget", self.quotas.exhaustion)
         self._sum_up()
 
     def _count_deaths(self, k: int, now: ShardStatus) -> None:
@@ -434,30 +478,26 @@ class Coordinator:
         after MAX_DEATHS times.
         """
         before = self.remote.statuses.get(k)
-        if before is None or before.process == now.process:
+        if before is None or before.process == now.process or not now.process:
             if before and now.counts["done"] > before.counts["done"]:
                 self._deaths[k] = 0
             return
+        self._replaced.add(k)
         self._deaths[k] += 1
-        self.say(f"shard {k + 1} of {self.remote.shards} died, and is started again")
+        worker = f"worker {k + 1} of {self.remote.workers}"
+        self.say(f"{worker} died, and is started again")
         if self._deaths[k] >= MAX_DEATHS and not self.scheduler.reason:
             self.scheduler.end(
-                "fatal",
-                f"shard {k + 1} of {self.remote.shards} has died {MAX_DEATHS} times without "
-                "finishing a row",
+                "fatal", f"{worker} has died {MAX_DEATHS} times without finishing a row"
             )
 
     def _sum_up(self) -> None:
-        """Set the progress of the run from the statuses of all shards."""
-        statuses = self.remote.statuses.values()
-        counts = {name: sum(status.counts[name] for status in statuses) for name in COUNTED}
-        for name in ("done", "failed"):
-            counts[name] += getattr(self._before, name)
-        means: dict[str, Mean] = {}
-        for name in ("first", "best"):
-            parts: list[Mean] = [getattr(part, name) for part in (self._before, *statuses)]
-            means[name] = Mean(sum(mean.n for mean in parts), sum(mean.sum for mean in parts))
-        self.progress.set_counts(
-            **counts, **means, usage=self.usage, cache_savings=self.cache_savings
-        )
-        self.remote.in_flight, self.remote.calls_made = counts["in_flight"], counts["calls_made"]
+        """Set what the progress has besides the results of rows from the statuses of all
+        workers.
+        """
+        counts = [status.counts for status in self.remote.statuses.values()]
+        self.progress.usage = self._before.usage + self.usage
+        self.progress.cache_savings = add_optional(self._before.cache_savings, self.cache_savings)
+        self.progress.under_way = sum(each["under_way"] for each in counts)
+        self.remote.in_flight = sum(each["in_flight"] for each in counts)
+        self.remote.calls_made = sum(each["calls_made"] for each in counts)
