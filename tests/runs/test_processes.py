@@ -19,7 +19,7 @@ from threading import Lock
 import pytest
 
 from redraft.base.sync import run_on_uvloop, uvloop_factory
-from redraft.cli.grader_code import load_grader
+from redraft.cli.user_code import load_grader
 from redraft.errors import ConfigError
 from redraft.middleware import EndpointLimiter
 from redraft.runs import BatchRun, EndpointLimits
@@ -68,7 +68,7 @@ def test_graders_of_the_user_are_found_by_name(tmp_path):
         report = go(
             graded(20), tmp_path / f"{n}.jsonl", False, [brevity, polite], mode="grade", workers=n
         )
-        assert report.done == 20
+        assert report.rows.done == 20
     assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
 
 
@@ -87,7 +87,7 @@ def brevity(text):
 def main():
     rows = [{"id": n, "prompt": "Say it.", "response": "Well." * (n + 1)} for n in range(8)]
     report = redraft.batch_sync(rows, "out.jsonl", False, brevity, mode="grade", workers=2)
-    print(report.done, report.message)
+    print(report.rows.done, report.stop_note)
 
 """
 
@@ -166,7 +166,7 @@ def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
 def test_rows_have_objects_of_the_user(tmp_path):
     """Their classes are found as those of graders are."""
     rows = [row | {"extra": Extra(n)} for n, row in enumerate(graded(4))]
-    assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", workers=2).done == 4
+    assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", workers=2).rows.done == 4
 
 
 class Kept:
@@ -192,12 +192,12 @@ def test_a_row_that_cannot_be_sent_ends_the_run(tmp_path, extra, what):
     rows = graded(4)
     rows[2]["extra"] = extra
     report = go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", workers=2)
-    assert (report.end_reason, report.message.partition(what)[0]) == (
+    assert (report.stop, report.stop_note.partition(what)[0]) == (
         "fatal",
         "extra of row r2: ",
     )
-    assert "leave out workers" in report.message
-    assert report.done < 4
+    assert "leave out workers" in report.stop_note
+    assert report.rows.done < 4
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_what_a_grader_starts_can_be_terminated(tmp_path):
         mode="grade",
         workers=2,
     )
-    assert (report.done, report.mean_best) == (2, 1.0)
+    assert (report.rows.done, report.scores.best) == (2, 1.0)
 
 
 def test_a_process_that_cannot_be_started_ends_the_run(tmp_path, monkeypatch):
@@ -224,7 +224,7 @@ def test_a_process_that_cannot_be_started_ends_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", fail)
     report = go(graded(4), tmp_path / "a.jsonl", False, brevity, mode="grade", workers=2)
-    assert (report.end_reason, report.message) == (
+    assert (report.stop, report.stop_note) == (
         "fatal",
         "a worker process cannot be started: too many processes",
     )
@@ -357,7 +357,7 @@ def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch)
     monkeypatch.setattr(RowFeed, "take_again", note_taken_again)
     monkeypatch.setenv("CRASH_MARK", str(tmp_path / "mark"))
     report = go(graded(40), tmp_path / "a.jsonl", False, crash_once, mode="grade", workers=2)
-    assert (report.done, report.end_reason) == (40, "")
+    assert (report.rows.done, report.stop) == (40, "")
     assert (tmp_path / "mark").exists()
     ((unfinished, rows),) = again
     assert rows == unfinished
@@ -368,8 +368,8 @@ def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch)
 def test_a_row_that_kills_every_process_ends_the_run(tmp_path):
     """It is not tried for ever."""
     report = go(graded(4), tmp_path / "a.jsonl", False, crash_always, mode="grade", workers=2)
-    assert report.end_reason == "fatal"
-    assert "died" in report.message or "ended at its start" in report.message
+    assert report.stop == "fatal"
+    assert "died" in report.stop_note or "ended at its start" in report.stop_note
 
 
 @pytest.mark.slow
@@ -382,7 +382,7 @@ async def test_a_stopped_worker_is_replaced(tmp_path, serve, monkeypatch):
     await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
     os.kill(workers_of(os.getpid())[0], signal.SIGSTOP)
     report = await going
-    assert (report.done, report.end_reason) == (30, "")
+    assert (report.rows.done, report.stop) == (30, "")
 
 
 def test_a_stopped_process_is_noticed(monkeypatch):
@@ -426,9 +426,9 @@ def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypa
         ProcessPool, "start", lambda self, count: (counts.append(count), start(self, count))
     )
     with nullcontext() if started else pytest.raises(ConfigError, match="no response to grade"):
-        assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", workers=2).done == len(
-            rows
-        )
+        assert go(
+            rows, tmp_path / "a.jsonl", False, brevity, mode="grade", workers=2
+        ).rows.done == len(rows)
     assert counts == started
 
 
@@ -441,7 +441,7 @@ def test_what_graders_print_goes_to_stderr(tmp_path):
         .replace("mode=", "journal='j', mode=")
     )
     (tmp_path / "script.py").write_text(
-        script.replace("print(report.done, report.message)", "assert report.done")
+        script.replace("print(report.rows.done, report.stop_note)", "assert report.rows.done")
         + 'if __name__ == "__main__":\n    main()'
     )
     done = subprocess.run(
@@ -481,12 +481,12 @@ def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, workers):
 
     with asyncio.Runner(loop_factory=factory) as runner:
         report = runner.run(cancel())
-        assert (report.end_reason, report.resumable) == ("interrupted", True)
+        assert (report.stop, report.resumable) == ("interrupted", True)
         assert shard_journals(tmp_path / "a.jsonl.journal") == []
         run = BatchRun.from_arguments(
             rows, tmp_path / "a.jsonl", server.model, workers=workers, **PLAIN
         )
-        assert runner.run(run.go()).done == 30
+        assert runner.run(run.go()).rows.done == 30
 
 
 def test_without_uvloop_the_event_loop_is_that_of_asyncio(monkeypatch):
@@ -553,7 +553,7 @@ def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
     monkeypatch.setattr(processes, "start_process", start_noted)
     monkeypatch.setattr(processes, "receive", receive_some)
     report = go(rows, tmp_path / "a.jsonl", server.model, workers=2, **PLAIN)
-    assert (report.done, report.failed, len(lost)) == (12, 0, 1)
+    assert (report.rows.done, report.rows.failed, len(lost)) == (12, 0, 1)
     assert capfd.readouterr().err == ""
 
 
@@ -571,4 +571,4 @@ def test_a_worker_waits_while_no_process_can_be_started(tmp_path, serve, monkeyp
 
     monkeypatch.setattr(processes, "start_process", start_later)
     monkeypatch.setattr(processes, "SHORTAGE_PAUSE", 0.0)
-    assert go(rows, tmp_path / "a.jsonl", server.model, workers=2, **PLAIN).done == 3
+    assert go(rows, tmp_path / "a.jsonl", server.model, workers=2, **PLAIN).rows.done == 3

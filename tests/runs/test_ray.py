@@ -109,8 +109,8 @@ async def test_a_worker_that_ray_gives_up_ends_the_run(tmp_path, rows, serve, cl
 
     ray.kill(started[0].actor, no_restart=True)
     report = await going
-    assert (report.end_reason, report.resumable) == ("fatal", True)
-    assert report.message.startswith("a worker cannot be run by Ray: ")
+    assert (report.stop, report.resumable) == ("fatal", True)
+    assert report.stop_note.startswith("a worker cannot be run by Ray: ")
 
 
 async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluster):
@@ -136,7 +136,7 @@ async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluste
     await asyncio.to_thread(until, lambda: server.lines() > 20 or going.done())
     run.stop()
     report = await going
-    assert (report.end_reason, report.resumable) == ("interrupted", True)
+    assert (report.stop, report.resumable) == ("interrupted", True)
     done = [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert done == sorted(done, key=lambda id: int(id.removeprefix("row-")))
     assert [kind for kind, *_ in server.entries()].count("X") == 0

@@ -193,21 +193,14 @@ def assert_progress_is_final(progress, report):
     """Whoever shows the progress shows the figures of the report once the run has ended, however it
     ended.
     """
-    names = (
-        "done",
-        "failed",
-        "reused",
-        "unfinished",
-        "not_started",
-        "bad",
-        "usage",
-        "cache_savings",
-    )
+    names = ("done", "failed", "reused", "unfinished", "not_started", "bad")
     assert {name: getattr(progress, name) for name in names} == {
-        name: getattr(report, name) for name in names
+        name: getattr(report.rows, name) for name in names
     }
+    paid = report.spending
+    assert (progress.usage, progress.cache_savings) == (paid.usage, paid.cache_savings)
     assert (progress.state, progress.in_flight, progress.ended_at is None) == (
-        report.end_reason or "finished",
+        report.stop or "finished",
         0,
         False,
     )
@@ -230,11 +223,11 @@ def test_shards_give_the_result_of_one_process(tmp_path, rows, local_shards):
     assert [row for row, _ in journal_content(tmp_path / "b.jsonl.journal", "b-jsonl")] == [
         row for row, _ in journal_content(tmp_path / "a.jsonl.journal", "a-jsonl")
     ]
-    assert (many.done, many.reused, many.usage, many.uplift) == (
-        one.done,
+    assert (many.rows.done, many.rows.reused, many.spending.usage, many.scores.uplift) == (
+        one.rows.done,
         0,
-        one.usage,
-        pytest.approx(one.uplift),
+        one.spending.usage,
+        pytest.approx(one.scores.uplift),
     )
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
 
@@ -246,7 +239,7 @@ def test_a_finished_run_makes_no_call(tmp_path, rows, local_shards):
     written, asked = (tmp_path / "a.jsonl").read_bytes(), len(model.asked)
     for how in [dict(), dict(workers=5), dict(ray=None, workers=None)]:
         report = go(rows, tmp_path / "a.jsonl", model, **how)
-        assert (report.reused, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (
+        assert (report.rows.reused, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (
             ROWS,
             asked,
             written,
@@ -273,10 +266,10 @@ def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, lo
         return report
 
     report = asyncio.run(stop_and_wait())
-    assert (report.end_reason, report.resumable) == ("interrupted", True), report.message
+    assert (report.stop, report.resumable) == ("interrupted", True), report.stop_note
     written = len((tmp_path / "a.jsonl").read_text().splitlines())
-    assert 0 < report.done <= written == report.done + report.unfinished < ROWS
-    assert go(rows, tmp_path / "a.jsonl", model, **after).end_reason == ""
+    assert 0 < report.rows.done <= written == report.rows.done + report.rows.unfinished < ROWS
+    assert go(rows, tmp_path / "a.jsonl", model, **after).stop == ""
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert sorted(model.asked) == sorted(whole.asked)
 
@@ -344,10 +337,10 @@ def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards)
         budget=Budget(**{limit: 20_000}),
         max_in_flight=24,
     )
-    assert report.end_reason == "budget"
+    assert report.stop == "budget"
     assert 10_000 < model.written + model.read * (limit == "tokens") <= 20_000
-    assert report.usage.tokens == model.written + model.read
-    assert not report.excess
+    assert report.spending.usage.tokens == model.written + model.read
+    assert not report.spending.excess
 
 
 def test_shards_share_one_budget(tmp_path, rows, local_shards):
@@ -358,20 +351,20 @@ def test_shards_share_one_budget(tmp_path, rows, local_shards):
     go(rows, tmp_path / "whole.jsonl", whole, ray=None, workers=None)
     most = len(whole.asked) // 2
     report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=most), max_in_flight=6)
-    assert (report.end_reason, len(model.asked)) == ("budget", most)
-    assert report.message.startswith(f"the budget of {most} calls is used up")
+    assert (report.stop, len(model.asked)) == ("budget", most)
+    assert report.stop_note.startswith(f"the budget of {most} calls is used up")
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
-    assert report.done > 0
-    assert report.not_started > 0
+    assert report.rows.done > 0
+    assert report.rows.not_started > 0
     report = go(rows, tmp_path / "a.jsonl", model, budget=Budget(calls=len(whole.asked)))
-    assert (report.end_reason, len(model.asked)) == ("", len(whole.asked))
+    assert (report.stop, len(model.asked)) == ("", len(whole.asked))
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_shards_share_one_deadline(tmp_path, rows, local_shards):
     """Every row is in the output when the time is up."""
     report = go(rows, tmp_path / "a.jsonl", RecordingModel(0.4), deadline=1.0, max_in_flight=6)
-    assert report.end_reason == "deadline"
+    assert report.stop == "deadline"
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == ROWS
 
 
@@ -388,8 +381,11 @@ def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypat
     monkeypatch.setattr(api, "RayPool", RemotePool)
     model = RecordingModel()
     report = go(rows, tmp_path / "a.jsonl", model)
-    assert (report.end_reason, model.asked) == ("disk", [])
-    assert "nowhere" in report.message and "a file system that all machines share" in report.message
+    assert (report.stop, model.asked) == ("disk", [])
+    assert (
+        "nowhere" in report.stop_note
+        and "a file system that all machines share" in report.stop_note
+    )
 
 
 async def test_a_limiter_is_resized_while_calls_wait():
@@ -436,9 +432,16 @@ def test_all_shards_use_cached_answers_of_earlier_runs(tmp_path, rows, local_sha
     paid = go(rows, tmp_path / "a.jsonl", model, max_iterations=1)
     before = len(model.asked)
     report = go(rows, tmp_path / "a.jsonl", model, max_iterations=1, min_delta=0.02)
-    assert (len(model.asked), report.reused, report.usage.cached_calls) == (before, 0, before)
-    assert (paid.cache_savings, report.cache_savings) == (0, paid.usage.cost)
-    assert paid.usage.cost > 0 == report.usage.cost
+    assert (len(model.asked), report.rows.reused, report.spending.usage.cached_calls) == (
+        before,
+        0,
+        before,
+    )
+    assert (paid.spending.cache_savings, report.spending.cache_savings) == (
+        0,
+        paid.spending.usage.cost,
+    )
+    assert paid.spending.usage.cost > 0 == report.spending.usage.cost
 
 
 def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
@@ -452,9 +455,9 @@ def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
             return await working.complete(request)
 
     report = go(rows, tmp_path / "a.jsonl", FailingModel())
-    assert (report.failed, report.end_reason) == (3, "")
+    assert (report.rows.failed, report.stop) == (3, "")
     report = go(rows, tmp_path / "a.jsonl", working, retry=["failed"])
-    assert (report.failed, report.done, report.reused) == (0, ROWS, ROWS - 3)
+    assert (report.rows.failed, report.rows.done, report.rows.reused) == (0, ROWS, ROWS - 3)
 
 
 @pytest.mark.parametrize("first", [dict(ray=None, workers=None), dict(workers=1), dict(workers=4)])
@@ -474,18 +477,18 @@ def test_shards_know_what_endpoints_have_refused(tmp_path, local_shards, first):
     ]
     model, output = RefusingModel(), tmp_path / "a.jsonl"
     given = dict(temperature=0.5, max_iterations=0)
-    assert go(rows[:6], output, model, **first, **given).done == 6
+    assert go(rows[:6], output, model, **first, **given).rows.done == 6
     assert {words[:11] for words in model.refused} == {"System role", "Unsupported"}
     model.refused.clear()
     report = go(rows, output, model, workers=3, **given)
-    assert (report.done, report.reused, model.refused) == (12, 6, [])
+    assert (report.rows.done, report.rows.reused, model.refused) == (12, 6, [])
 
 
 def test_unreadable_rows_are_reported_once(tmp_path, rows, local_shards):
     """They are in the errors file, and the shards continue."""
     rows.write_text(rows.read_text() + "{broken\n")
     report = go(rows, tmp_path / "a.jsonl", RecordingModel())
-    assert (report.bad, report.done) == (1, ROWS)
+    assert (report.rows.bad, report.rows.done) == (1, ROWS)
     assert len((tmp_path / "a.jsonl.errors.jsonl").read_text().splitlines()) == 1
 
 
@@ -493,8 +496,8 @@ def test_a_shard_that_keeps_dying_ends_the_run(tmp_path, rows, monkeypatch):
     """A row or a machine that kills every worker is not retried for ever."""
     monkeypatch.setattr(api, "RayPool", DyingPool)
     report = go(rows, tmp_path / "a.jsonl", RecordingModel())
-    assert report.end_reason == "fatal"
-    assert "has died" in report.message
+    assert report.stop == "fatal"
+    assert "has died" in report.stop_note
 
 
 def test_the_results_of_a_shard_are_merged_once(tmp_path, rows, local_shards):
@@ -973,5 +976,5 @@ def test_a_journal_of_a_shard_that_fails_ends_the_run(tmp_path, rows, local_shar
 
     monkeypatch.setattr("redraft.storage.transaction._write_rows", fail)
     report = go(rows, tmp_path / "a.jsonl", RecordingModel())
-    assert (report.end_reason, report.done) == ("disk", 0)
-    assert "disk is full" in report.message
+    assert (report.stop, report.rows.done) == ("disk", 0)
+    assert "disk is full" in report.stop_note

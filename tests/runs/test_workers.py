@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from redraft import Budget
-from redraft.cli.grader_code import load_grader
+from redraft.cli.user_code import load_grader
 from redraft.errors import ConfigError
 from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
@@ -99,11 +99,11 @@ def test_workers_give_the_result_of_one_process(tmp_path, rows, serve, kind):
     assert journal_content(tmp_path / "b.jsonl.journal", "b-jsonl") == journal_content(
         tmp_path / "a.jsonl.journal", "a-jsonl"
     )
-    assert (many.done, many.reused, many.usage, many.uplift) == (
-        one.done,
+    assert (many.rows.done, many.rows.reused, many.spending.usage, many.scores.uplift) == (
+        one.rows.done,
         0,
-        one.usage,
-        pytest.approx(one.uplift),
+        one.spending.usage,
+        pytest.approx(one.scores.uplift),
     )
     assert shards_of(output) == []
     assert (
@@ -112,15 +112,20 @@ def test_workers_give_the_result_of_one_process(tmp_path, rows, serve, kind):
     )
     begun = server.lines()
     again = go(rows, output, server.model, workers=2, **kind, **given)
-    assert (again.reused, server.lines()) == (30, begun)
+    assert (again.rows.reused, server.lines()) == (30, begun)
     # the rows are redone
     cached = go(rows, output, server.model, workers=2, min_delta=0.02, **kind, **given)
-    assert (cached.reused, cached.usage.calls, cached.cache_savings) == (
+    assert (cached.rows.reused, cached.spending.usage.calls, cached.spending.cache_savings) == (
         0,
         0,
-        cached.usage.answer_cost,
+        cached.spending.usage.answer_cost,
     )
-    assert cached.cache_savings > 0 == many.cache_savings == again.cache_savings
+    assert (
+        cached.spending.cache_savings
+        > 0
+        == many.spending.cache_savings
+        == again.spending.cache_savings
+    )
 
 
 @pytest.mark.slow
@@ -130,8 +135,11 @@ def test_later_rows_learn_from_earlier_ones_of_other_workers(tmp_path, serve, ki
     one = go(rows, tmp_path / "1.jsonl", server.model, max_iterations=1)
     many = go(rows, tmp_path / "2.jsonl", server.model, max_iterations=1, workers=2, **kind)
     assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
-    assert [refit["from"] for refit in one.prior_refits] == [32, 64, 128]
-    assert (many.prior_refits, many.second_looks) == (one.prior_refits, one.second_looks)
+    assert [refit["from"] for refit in one.priors.refits] == [32, 64, 128]
+    assert (many.priors.refits, many.priors.second_looks) == (
+        one.priors.refits,
+        one.priors.second_looks,
+    )
     assert journal_content(tmp_path / "2.jsonl.journal", "2-jsonl") == journal_content(
         tmp_path / "1.jsonl.journal", "1-jsonl"
     )
@@ -168,7 +176,7 @@ async def test_killed_workers_are_replaced(tmp_path, serve, kind):
     ]
     kills = await kill_worker(going, output, 1, reached)
     report = await going
-    assert (report.done, report.reused, report.end_reason, run.progress.done) == (60, 0, "", 60)
+    assert (report.rows.done, report.rows.reused, report.stop, run.progress.done) == (60, 0, "", 60)
     assert sum("worker 1 of 2 died" in line for line in said) == 2, said
     assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
     check_asked_once(server.entries(since), kills)
@@ -200,12 +208,12 @@ def test_a_run_resumes_after_its_process_was_killed(tmp_path, rows, serve, kind)
         max([killed, *(at for kind, _, at in entries[: begun - since + 40] if kind == "X")])
         for killed, begun in stops
     ]
-    assert (report.done, report.end_reason) == (30, "")
+    assert (report.rows.done, report.stop) == (30, "")
     assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
     check_asked_once(entries, kills)
     assert [path.name for path in tmp_path.glob("out.jsonl.journal*")] == ["out.jsonl.journal"]
     begun = server.lines()
-    assert go(rows, output, server.model, **PLAIN).reused == 30
+    assert go(rows, output, server.model, **PLAIN).rows.reused == 30
     assert server.lines() == begun
 
 
@@ -229,7 +237,7 @@ async def test_a_budget_holds_across_kills(tmp_path, serve, kind):
     reached = [lambda number=number: server.lines() > number for number in (60, 120)]
     await kill_worker(going, output, 2, reached)
     report = await going
-    assert report.end_reason == "budget", report.message
+    assert report.stop == "budget", report.stop_note
     assert len(output.read_text().splitlines()) == 60
     # what was in flight may not have reached the server
     assert 200 - 2 * 8 <= [event for event, *_ in server.entries()].count("B") <= 200
@@ -259,12 +267,12 @@ def test_workers_share_one_budget(tmp_path, rows, serve, kind):
     server, output = serve("--latency", 0.02), tmp_path / "a.jsonl"
     given = {"workers": 2, **kind, **PLAIN}
     report = go(rows, output, server.model, budget=Budget(calls=60), max_in_flight=6, **given)
-    assert (report.end_reason, report.usage.calls) == ("budget", 60), report.message
+    assert (report.stop, report.spending.usage.calls) == ("budget", 60), report.stop_note
     entries = server.entries()
     assert [event for event, *_ in entries].count("B") == 60
     assert most_in_flight(entries) <= 6
     assert len(output.read_text().splitlines()) == 30
-    assert go(rows, output, server.model, budget=Budget(calls=1000), **given).done == 30
+    assert go(rows, output, server.model, budget=Budget(calls=1000), **given).rows.done == 30
     go(rows, tmp_path / "whole.jsonl", server.model, **PLAIN)
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
@@ -275,7 +283,7 @@ def test_workers_share_one_deadline(tmp_path, serve, kind):
     rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.3)
     given = {"workers": 2, "deadline": 3, "max_in_flight": 4, **kind, **PLAIN}
     report = go(rows, tmp_path / "a.jsonl", server.model, **given)
-    assert report.end_reason == "deadline"
+    assert report.stop == "deadline"
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 60
 
 
@@ -284,7 +292,7 @@ def test_an_error_of_an_endpoint_is_reported_once(tmp_path, rows, serve, kind):
     server, ends = serve("--refuse", 401), []
     for n, given in enumerate(({}, {"workers": 2, **kind})):
         report = go(rows, tmp_path / f"{n}.jsonl", server.model, **given, **PLAIN)
-        ends.append((report.end_reason, report.message, report.done))
+        ends.append((report.stop, report.stop_note, report.rows.done))
     assert ends[0] == ends[1]
     assert ends[0][0] == "fatal"
 
@@ -299,11 +307,11 @@ async def test_a_run_that_is_stopped_waits_for_the_calls_in_flight(tmp_path, row
     await asyncio.to_thread(until, lambda: server.lines() > 20 or going.done())
     run.stop()
     report = await going
-    assert (report.end_reason, report.resumable) == ("interrupted", True)
+    assert (report.stop, report.resumable) == ("interrupted", True)
     assert [event for event, *_ in server.entries()].count("X") == 0
     numbers = [int(json.loads(line)["id"][4:]) for line in output.read_text().splitlines()]
     assert numbers == sorted(numbers)
-    assert (await made(rows, output, server.model, **given).go()).done == 30
+    assert (await made(rows, output, server.model, **given).go()).rows.done == 30
     assert max(len(times) for times in calls_by_hash(server.entries()).values()) == 1
 
 
@@ -321,7 +329,10 @@ def test_workers_receive_a_grader_from_a_file(tmp_path, kind):
     data = [{"id": str(n), "prompt": "q", "response": text} for n, text in enumerate(texts)]
     report = go(data, tmp_path / "out.jsonl", False, grader, mode="grade", workers=2, **kind)
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert (report.done, [json.loads(line)["best_score"] for line in lines]) == (3, [1.0, 0.0, 1.0])
+    assert (report.rows.done, [json.loads(line)["best_score"] for line in lines]) == (
+        3,
+        [1.0, 0.0, 1.0],
+    )
 
 
 class Unsendable:

@@ -186,9 +186,7 @@ def batch(
     rows to OUT.
     """
     out.hide_waits()
-    settings, note = with_present_names(use_plan(ctx, settings), _option_with_value)
-    if note:
-        out.warning(note)
+    settings = _with_present_names(use_plan(ctx, settings))
     preview_only = dry_run or explain
     _check(ctx, output, settings, preview_only=preview_only)
     # Ray reports the death of a worker on stdout, where the rows may go
@@ -233,8 +231,14 @@ def batch(
     return _exit_code(report)
 
 
-def _option_with_value(name: str, value: object) -> str:
-    return f"--{name.replace('_', '-')} {value}"
+def _with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with their present names; a warning says which had former ones."""
+    settings, note = with_present_names(
+        settings, lambda name, value: f"--{name.replace('_', '-')} {value}"
+    )
+    if note:
+        out.warning(note)
+    return settings
 
 
 def _check(
