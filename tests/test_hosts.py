@@ -278,7 +278,7 @@ def over_http_in_a_loop():
 
 def batch_in_a_loop():
     import redraft
-    return asyncio.run(redraft.batch([{"prompt": "q"}], entries.own_path("out.jsonl"), entries.model(), graders=["words:2-9"])).done
+    return asyncio.run(redraft.batch([{"prompt": "q"}], entries.own_path("out.jsonl"), entries.model(), graders=["words:2-9"])).rows.done
 
 def checked():  # in a thread of its own
     import redraft
