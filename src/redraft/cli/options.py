@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import partial, reduce
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -45,6 +45,10 @@ from ..settings import (
 from ..tables.text_format import ENCODING, check_encoding
 from .output import note_options
 
+OptionValues: TypeAlias = Mapping[str, Any]
+"""The values of the options of a command by the names of their settings, as they were parsed and
+checked.
+"""
 F = TypeVar("F", bound=Callable[..., Any])
 READABLE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -36,6 +36,7 @@ from ..storage.priors_store import PriorsStore
 from ..usage import NO_USAGE
 from .errors import error_event, exit_code, report_error
 from .exit_codes import IMPERFECT, INTERRUPTED, handle_sigterm
+from .options import OptionValues
 from .output import messages_are_json, notice, print_answer, redirect_messages, warning
 from .progress import (
     candidate_rows,
@@ -70,7 +71,7 @@ class RefineRequest:
     options: Options
 
 
-def build_request(settings: Mapping[str, Any], trace: Trace, **more: Any) -> RefineRequest:
+def build_request(settings: OptionValues, trace: Trace, **more: Any) -> RefineRequest:
     """Build the request from the settings of a command; `more` are settings without an option.
     Raises ConfigError.
     """

@@ -53,7 +53,7 @@ from .consent import (
     require_consent,
     sensitive_settings_of_trace,
 )
-from .options import SettingOption, parse_price
+from .options import OptionValues, SettingOption, parse_price
 from .output import check_single_stdin, notice, read_text, warning
 from .user_code import canonical_schema, load_answer, load_grader
 
@@ -80,7 +80,7 @@ UNSET_IN_TRACE = (
 """Settings that stay unset if a trace does not have them."""
 
 
-def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def values_of(declaration: type, values: OptionValues) -> dict[str, Any]:
     """Return those values that are settings of a declaration."""
     return {name: values[name] for name in settings_of(declaration) if name in values}
 
@@ -156,7 +156,7 @@ def _parse_requirement(spec: str) -> Requirement:
         ) from error
 
 
-def build_settings(settings: Mapping[str, Any]) -> Settings:
+def build_settings(settings: OptionValues) -> Settings:
     """Build the settings of `Options` from those of a command, except the budget and the form of
     the answer.
 
@@ -175,7 +175,7 @@ def build_settings(settings: Mapping[str, Any]) -> Settings:
     return cast("Settings", built)
 
 
-def parameter_settings(settings: Mapping[str, Any]) -> Settings:
+def parameter_settings(settings: OptionValues) -> Settings:
     """Return the parameters of the models that a command names; a judge that is not named is the
     model that writes, and has its own.
     """
@@ -187,14 +187,14 @@ def parameter_settings(settings: Mapping[str, Any]) -> Settings:
     }
 
 
-def answer_of(settings: Mapping[str, Any]) -> Any:
+def answer_of(settings: OptionValues) -> Any:
     """Return the form of the answer that the settings of a command choose; None without one.
     Raises ConfigError.
     """
     return load_answer(settings["answer"], settings["schema"])
 
 
-def graders_of(settings: Mapping[str, Any]) -> list[Any] | None:
+def graders_of(settings: OptionValues) -> list[Any] | None:
     """Return the graders that the settings of a command name; see `load_graders`."""
     return load_graders(settings["grader"], settings["rubric"], settings["template"])
 
@@ -337,7 +337,7 @@ def parse_prices(prices: Iterable[str]) -> dict[str, tuple[float, float]] | None
     return dict(map(parse_price, prices)) or None
 
 
-def budget_of(settings: Mapping[str, Any], used: Usage = NO_USAGE) -> Budget | None:
+def budget_of(settings: OptionValues, used: Usage = NO_USAGE) -> Budget | None:
     """Return what may still be spent after `used`; None without a limit. A budget covers a whole
     trace, however often it is resumed.
 
@@ -358,7 +358,7 @@ def budget_of(settings: Mapping[str, Any], used: Usage = NO_USAGE) -> Budget | N
     return Budget(**left) if left else None
 
 
-def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -> dict[str, Any]:
+def settings_for_trace(values: OptionValues, params: list[SettingOption]) -> dict[str, Any]:
     """Return the settings of a run that the header of its trace saves, by their keys in
     configuration files.
     """
@@ -390,7 +390,7 @@ def _canonical_grader(spec: str) -> str:
 
 def settings_from_trace(
     ctx: click.Context,
-    values: Mapping[str, Any],
+    values: OptionValues,
     params: list[SettingOption],
     trace: Trace,
     where: str,

@@ -51,7 +51,7 @@ from ..command_classes import GroupedCommand
 from ..config import use_plan
 from ..errors import HINTS, error_event
 from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, handle_sigterm
-from ..options import setting_options
+from ..options import OptionValues, setting_options
 from ..progress import LINE_INTERVAL, TEXT_INTERVAL
 from ..request import (
     announce_sources,
@@ -231,7 +231,7 @@ def batch(
     return _exit_code(report)
 
 
-def _with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _with_present_names(settings: OptionValues) -> dict[str, Any]:
     """Return the settings with their present names; a warning says which had former ones."""
     settings, note = with_present_names(
         settings, lambda name, value: f"--{name.replace('_', '-')} {value}"
@@ -242,7 +242,7 @@ def _with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(
-    ctx: click.Context, output: str | None, settings: Mapping[str, Any], *, preview_only: bool
+    ctx: click.Context, output: str | None, settings: OptionValues, *, preview_only: bool
 ) -> None:
     """Raise UsageError for arguments that exclude each other, and for a missing output."""
     if output is None and not preview_only:
@@ -265,7 +265,7 @@ def _make_run(
     inputs: tuple[str, ...],
     output: str | None,
     column: tuple[str, ...],
-    settings: Mapping[str, Any],
+    settings: OptionValues,
 ) -> BatchRun:
     """Return the run without its models and graders. Raises ConfigError."""
     _make_graders(settings)  # a mistake in them is reported before any row is read
@@ -283,7 +283,7 @@ def _make_run(
 
 
 async def _process(
-    run: BatchRun, settings: Mapping[str, Any], metrics: int | None, view: ProgressView
+    run: BatchRun, settings: OptionValues, metrics: int | None, view: ProgressView
 ) -> BatchReport:
     """Process the rows."""
 
@@ -302,9 +302,7 @@ async def _process(
         return await run.go()
 
 
-async def _preview(
-    run: BatchRun, settings: Mapping[str, Any], *, explain: bool, as_json: bool
-) -> None:
+async def _preview(run: BatchRun, settings: OptionValues, *, explain: bool, as_json: bool) -> None:
     """Show what would be read and asked, and the likely cost."""
     run.say = out.notice
     await run.check_rows(list_errors=False)
@@ -314,7 +312,7 @@ async def _preview(
     show_preview(preview, as_json=as_json)
 
 
-async def _set_models(run: BatchRun, settings: Mapping[str, Any]) -> None:
+async def _set_models(run: BatchRun, settings: OptionValues) -> None:
     """Set the models and graders of the run. Raises ConfigError."""
     model = await find_model(settings["model"])
     if model is None and settings["model"] is None and settings["mode"] != "grade":
@@ -329,7 +327,7 @@ async def _set_models(run: BatchRun, settings: Mapping[str, Any]) -> None:
     report_unused_prices(run.config.options.prices, run.model, run.judge)
 
 
-def _make_graders(settings: Mapping[str, Any]) -> list[Any] | None:
+def _make_graders(settings: OptionValues) -> list[Any] | None:
     """Return the requirements as musts, and the named graders; None if there are none."""
     musts = [must(spec) for spec in canonical_requirements(settings["require"])]
     return [*musts, *(graders_of(settings) or [])] or None
@@ -394,7 +392,7 @@ def _warn_of_shortage(rows: int, *, keeps_journal: bool) -> None:
     )
 
 
-def _resume_advice(report: BatchReport, settings: Mapping[str, Any], *, keeps_journal: bool) -> str:
+def _resume_advice(report: BatchReport, settings: OptionValues, *, keeps_journal: bool) -> str:
     """Return how to resume a run that ended early, unless its message says so."""
     message = "" if report.stop_note == report.stop else report.stop_note
     if RESUMES in message:

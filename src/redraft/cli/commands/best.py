@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from ...session.panel import graders_for_tasks, needs_judge
 from .. import options
 from ..command_classes import GroupedCommand
 from ..errors import warn_if_ungraded
+from ..options import OptionValues
 from ..output import check_output, notice, read_text
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
 from ..refinement import RefinementDisplay, build_request, conclude, make_display, run_request
@@ -178,7 +179,7 @@ def _read_answers(names: Sequence[str]) -> list[str]:
     return texts
 
 
-def _make_plan(settings: Mapping[str, Any], texts: Sequence[str], n: int, keep: int) -> BestOfN:
+def _make_plan(settings: OptionValues, texts: Sequence[str], n: int, keep: int) -> BestOfN:
     """Return the plan that chooses among the given answers, or among `n` drafts. Raises
     ConfigError.
     """
@@ -191,7 +192,7 @@ async def _choose(
     task: Task,
     texts: Sequence[str],
     plan: BestOfN,
-    settings: Mapping[str, Any],
+    settings: OptionValues,
     display: RefinementDisplay,
 ) -> Result:
     """Choose the best of the given answers, or of new drafts. With requirements alone, no model is

@@ -32,6 +32,7 @@ from ...usage import NO_USAGE
 from .. import options
 from ..command_classes import GroupedCommand
 from ..exit_codes import FAILED, IMPERFECT, OK
+from ..options import OptionValues
 from ..output import notice, read_text, warning
 from ..progress import format_usage
 from ..request import (
@@ -228,7 +229,7 @@ def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
     return replace(task, requirements=tuple(dict.fromkeys([*task.requirements, *require])))
 
 
-async def _grade(answers: Sequence[_Answer], settings: Mapping[str, Any]) -> list[GradeReport]:
+async def _grade(answers: Sequence[_Answer], settings: OptionValues) -> list[GradeReport]:
     """Return a report for each answer; errors name its location. A model is looked for only if a
     grader asks one.
     """

@@ -30,6 +30,7 @@ from ...validation.rubric_proposal import proposal_to_toml, propose_rubric
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import FAILED, IMPERFECT, OK
+from ..options import OptionValues
 from ..output import check_output, notice, print_answer, print_json, read_text, warning
 from ..request import announce_sources, find_model, parameter_settings, parse_model
 from .validate import judging_settings, read_labelled
@@ -206,21 +207,21 @@ def _write(text: str, data: Mapping[str, Any], output: str | None, *, as_json: b
         print_answer(text)
 
 
-async def _find_writer(settings: Mapping[str, Any]) -> Any:
+async def _find_writer(settings: OptionValues) -> Any:
     """Return the model that proposes criteria. Raises ConfigError if there is none."""
     if (model := await find_model(settings["model"])) is None:
         raise ConfigError(NO_MODEL)
     return model
 
 
-def _session_settings(settings: Mapping[str, Any]) -> Settings:
+def _session_settings(settings: OptionValues) -> Settings:
     """Return the settings of a session whose model writes proposals."""
     judging = judging_settings({**settings, "grader": ()})
     return cast("Settings", {**judging, **parameter_settings(settings)})
 
 
 async def _propose(
-    description: str, name: str, settings: Mapping[str, Any], *, output: str | None, as_json: bool
+    description: str, name: str, settings: OptionValues, *, output: str | None, as_json: bool
 ) -> int:
     """Propose a rubric for tasks of the kind described, write it, and return the exit code."""
     rubrics.DEFAULT_RUBRIC.to_toml()  # as above
@@ -237,7 +238,7 @@ async def _propose(
 
 
 async def _induce(
-    cases: list[Any], start: rubrics.Rubric, rounds: int, settings: Mapping[str, Any]
+    cases: list[Any], start: rubrics.Rubric, rounds: int, settings: OptionValues
 ) -> InducedRubric:
     """Return the rubric by which a judge agrees best with people."""
     writer = await _find_writer(settings)

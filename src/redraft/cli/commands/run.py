@@ -22,6 +22,7 @@ from ..command_classes import GroupedCommand
 from ..config import use_plan
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
 from ..errors import warn_if_ungraded
+from ..options import OptionValues
 from ..output import check_output, notice, warning
 from ..progress import describe_comparison, format_usage, summary_line
 from ..refinement import RefinementDisplay, build_request, conclude, make_display, run_request
@@ -204,7 +205,7 @@ def _open_store(path: str | None, *, resume: bool) -> Iterator[JsonlStore | None
 
 
 def _read_trace(
-    ctx: click.Context, path: str, settings: Mapping[str, Any]
+    ctx: click.Context, path: str, settings: OptionValues
 ) -> tuple[Trace, dict[str, Any]]:
     """Return the trace to resume, and the settings with those that it saves. Raises StoreError,
     ConfigError.
@@ -214,9 +215,7 @@ def _read_trace(
     return with_requirements(trace, completed["require"]), completed
 
 
-def _new_trace(
-    ctx: click.Context, task: Task, settings: Mapping[str, Any], path: str | None
-) -> Trace:
+def _new_trace(ctx: click.Context, task: Task, settings: OptionValues, path: str | None) -> Trace:
     """Return the trace of a new task. If it is saved in a file, save consent to its settings."""
     trace = Trace(task, settings=settings_for_trace(settings, options.settings_of_command(ctx)))
     if path:

@@ -33,6 +33,7 @@ from ...validation.run import JudgedCase, LabelledData, ValidationResult, valida
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK
+from ..options import OptionValues
 from ..output import messages_are_json, notice, warning, write_event
 from ..request import (
     announce_sources,
@@ -277,7 +278,7 @@ def read_labelled(
     return labelled
 
 
-def judging_settings(settings: Mapping[str, Any]) -> ValidationSettings:
+def judging_settings(settings: OptionValues) -> ValidationSettings:
     """Return the settings of a session that judges, with the budget, the prices and the parameters
     of the judge.
     """
@@ -290,7 +291,7 @@ async def _measure_live(
     grader: Any,
     attacks: str | None,
     how: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    settings: OptionValues,
 ) -> ValidationResult:
     """Call the grader on each case; `how` are the arguments of `validate`."""
     model = await find_judge(settings["judge"], settings["model"])
