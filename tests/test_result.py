@@ -306,6 +306,13 @@ async def test_a_result_is_plain_data(end):
     for name in names:
         assert data[name] == json.loads(json.dumps(getattr(result, name))), name
     assert [*result.to_dict()] == [*data][:-1]
+    metadata = json.loads(json.dumps(result.metadata))
+    former = {"note": "stop_note", "broken": "broken", "best": "best_candidate"}
+    for name, value in metadata.items():
+        if name != "diagnosis":
+            assert value == data[former.get(name, name)], name
+    assert ((metadata["diagnosis"] or {}).get("kind") or "") == data["diagnosis"]
+    assert {"iterations", "converged", "score_history", "usage_by"} <= metadata.keys()
     assert Trace.from_json(json.dumps(data["trace"])).records == result.trace.records
     if result.error:
         kind = type(result.error).__name__

@@ -66,6 +66,19 @@ class Forecast:
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
 SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
 # the ends by a limit, with the name of the limit
+FACTS = (  # attributes of a result that are plain data
+    "iterations",
+    "converged",
+    "score_history",
+    "selection_reason",
+    "p_target",
+    "priors",
+    "repairs",
+    "changed_fields",
+    "truncated",
+    "validation",
+    "failures",
+)
 LIMITS = {StopReason.BUDGET: "budget", StopReason.DEADLINE: "deadline"}
 NO_FAULTS = (ModelError, ComputeLimitError)  # what a grader may raise though its code is right
 STOP_PHRASES = {
@@ -322,6 +335,23 @@ class Result(Generic[T_co]):
         """What failed, in words: the step and the message."""
         return [f"{failure.role}: {failure.message}" for failure in sorted_failures(self.trace)]
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The facts above by their names, as plain data that `json.dumps` accepts. Four have names
+        of their own: `note` (`stop_note`), `broken` (`broken_musts`), `best` (the ID of the best
+        candidate) and `diagnosis` (its kind and message, or None).
+        """
+        diagnosis = self.diagnosis
+        return {
+            **{name: getattr(self, name) for name in FACTS},
+            "usage_by": {name: asdict(used) for name, used in self.usage_by.items()},
+            "note": self.stop_note,
+            "broken": self.broken_musts,
+            "best": self.trace.best.id if self.trace.best else None,
+            "diagnosis": diagnosis and {"kind": str(diagnosis.kind), "message": diagnosis.message},
+            "callback_errors": list(self.callback_errors),
+        }
+
     def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
         """Return the result as plain data that `json.dumps` accepts, with the whole trace if asked
         for.
@@ -337,18 +367,10 @@ class Result(Generic[T_co]):
             **({"forecast_interval": forecast.interval} if forecast else {}),
             "artifact": asdict(self.artifact) if self.artifact else None,
             "reason": self.reason,
-            "converged": self.converged,
-            "score_history": self.score_history,
-            "selection_reason": self.selection_reason,
-            "p_target": self.p_target,
-            "priors": self.priors,
+            **{name: getattr(self, name) for name in FACTS},
             "best_candidate": self.trace.best.id if self.trace.best else None,
-            "repairs": self.repairs,
-            "changed_fields": self.changed_fields,
             "usage": asdict(self.usage),
             "usage_by": {name: asdict(used) for name, used in self.usage_by.items()},
-            "validation": self.validation,
-            "failures": self.failures,
             "callback_errors": list(self.callback_errors),
         }
         return data | {"trace": json.loads(self.trace.to_json())} if trace else data
