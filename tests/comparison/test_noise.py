@@ -2,13 +2,16 @@
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from redraft.comparison import anchor_drift_sync, noise_floor_sync
-from redraft.comparison.noise import smallest_loss
+from redraft.comparison.noise import smallest_loss, stale_graders
 from redraft.errors import ConfigError
-from redraft.validation import paired_difference
+from redraft.graders import Judge, Rubric
+from redraft.models import ScriptedModel
+from redraft.validation import paired_difference, validate
 
 
 def verdicts(seed, flips, n=200):
@@ -153,3 +156,27 @@ def test_anchors_without_scores_are_refused():
     rows = [{**row, "score": None} for row in anchors()]
     with pytest.raises(ConfigError, match="no row has a task, an answer and a score"):
         anchor_drift_sync(rows, len)
+
+
+VERDICT = json.dumps(
+    {
+        "reason": "It is so.",
+        "criteria": {"truth": {"evidence": "e", "change": "", "score": 5}},
+        "done": True,
+    }
+)
+
+
+async def test_graders_that_have_changed_since_they_were_validated(tmp_path):
+    """What has changed is named; a grader without a card is not among them."""
+    judge = Judge(Rubric.from_data({"criteria": {"truth": "It is true."}}, "r", "r"), "truthful")
+    rows = [
+        {"id": n, "prompt": f"T{n}", "response": "x" * (n + 1), "label": n % 5} for n in range(12)
+    ]
+    model = ScriptedModel([lambda _: VERDICT] * 12)
+    (await validate(rows, judge, model, kind="score", cards_dir=tmp_path)).save_card()
+    assert await stale_graders(judge, model, cards_dir=tmp_path) == []
+    other = ScriptedModel([], name="another")
+    (status,) = await stale_graders([judge, "words:1-5"], other, cards_dir=tmp_path)
+    assert status.grader == "truthful" and "its model has changed since" in status.explanation
+    assert await stale_graders(replace(judge, name="unknown"), other, cards_dir=tmp_path) == []

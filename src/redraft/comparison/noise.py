@@ -16,14 +16,20 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Unpack
 
 from ..base.sync import async_to_sync
 from ..base.text import pluralize
 from ..errors import ConfigError, GradingError
+from ..graders.cards import CardStore, TrustStatus
 from ..grading import GradeSettings, grade_many
 from ..runs import BatchSettings
+from ..session.models import Models
+from ..session.options import Options
+from ..session.panel import needs_judge
+from ..session.session import Session
 from ..usage import NO_USAGE, Usage
 from ..validation.differences import PairedDifference, paired_difference
 from ..validation.grader_comparison import JudgeDrift, judge_drift
@@ -287,6 +293,31 @@ async def anchor_drift(
         raise GradingError(f"{recorded.name!r}: no anchor could be graded: {now[0].error}")
     before, after, groups = zip(*graded, strict=True)
     return judge_drift(before, after, margin=margin, clusters=groups, confidence=level)
+
+
+async def stale_graders(
+    graders: Any, judge: Any = None, *, cards_dir: str | Path | None = None
+) -> list[TrustStatus]:
+    """Return which graders have changed since they were validated, and what of them: the rubric,
+    the prompt or a setting, or the model. Graders that were never validated are not among them.
+
+    Args:
+        graders: The graders, as in `refine`.
+        judge: The model that graders ask.
+        cards_dir: The folder of validation cards; None: the usual one.
+
+    Raises ConfigError for graders or a model that are wrong.
+    """
+    options = Options.from_settings({})
+    models = Models(options, judge=judge if needs_judge(graders) else False)
+    async with Session(options, models, graders) as session:
+        panel, roles = session.resolve_panel(())
+        store = CardStore.in_folder(cards_dir)
+        found = [
+            store.trust_status(roles.traits[grader.name].name, *roles.identify(grader.name))
+            for grader in panel
+        ]
+    return [status for status in found if status.status == "stale"]
 
 
 anchor_drift_sync = async_to_sync(anchor_drift)
