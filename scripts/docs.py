@@ -6,6 +6,7 @@ the typed dictionaries at the end of a file.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -17,8 +18,11 @@ import click
 import layers
 
 from redraft.cli import COMMANDS, program
+from redraft.cli.command_classes import HELP_ALL
 from redraft.cli.commands.batch import batch
 from redraft.cli.commands.run import run
+from redraft.cli.exit_codes import EXIT_CODES
+from redraft.cli.options import PLAN_KEYS, PLAN_SETTINGS
 from redraft.graders import entries
 from redraft.graders.aliases import ALIASES, LIBRARIES
 from redraft.requirements import KINDS
@@ -29,6 +33,7 @@ from redraft.settings import (
     EndpointLimits,
     Keyword,
     OptionFields,
+    PlanSettings,
     info_of,
     settings_of,
 )
@@ -79,6 +84,36 @@ def endpoint_limits() -> Iterator[str]:
     yield from table(EndpointLimits)
 
 
+def plan_file() -> Iterator[str]:
+    """The settings that a plan file may have."""
+    yield "| key | default | allowed | meaning |\n|---|---|---|---|"
+    defaults = {f.name: f.default for f in fields(PlanSettings)}
+    for setting in PLAN_SETTINGS:
+        if setting.key in PLAN_KEYS:
+            name = str(setting.name)
+            info, default = settings_of(PlanSettings)[name], defaults[name]
+            shown = "" if default is None else f"`{json.dumps(default)}`"
+            yield f"| `{setting.key}` | {shown} | {allowed(setting)} | {cell(info.help)} |"
+
+
+def allowed(setting: click.Option) -> str:
+    """Return which values a setting may have."""
+    match setting.type:
+        case click.IntRange() | click.FloatRange() as limits:
+            bounds = limits._describe_range()  # noqa: SLF001  (as in the help of an option)
+            what = "whole number" if isinstance(limits, click.IntRange) else "number"
+            return f"a {what}, `{bounds}`"
+        case click.Choice(choices=choices):
+            return ", ".join(f'`"{choice}"`' for choice in choices)
+    return "`true`, `false`" if setting.is_flag else "a text"
+
+
+def exit_codes() -> Iterator[str]:
+    """What a command's exit code says."""
+    yield "| exit code | meaning |\n|---|---|"
+    yield from (f"| {code} | {cell(meaning)} |" for code, meaning in EXIT_CODES.items())
+
+
 def table(declaration: type) -> Iterator[str]:
     yield "| setting | type | default | command line | meaning |\n|---|---|---|---|---|"
     yield from rows(declaration)
@@ -86,17 +121,16 @@ def table(declaration: type) -> Iterator[str]:
 
 def rows(declaration: type) -> Iterator[str]:
     for f in fields(declaration):
-        info, option = info_of(f), OPTIONS.get(f.name, "")
+        info = info_of(f)
+        option = f"`{OPTIONS[f.name]}`" if f.name in OPTIONS else ""
+        option = "in a plan file" if info.in_plan_file else option
         meaning = f"{info.help} {info.detail}".strip()
         kind = (
             " | ".join(map(repr, info.kind.choices))
             if isinstance(info.kind, Keyword)
             else str(f.type)
         )
-        yield (
-            f"| `{f.name}` | `{cell(kind)}` | `{f.default!r}` | {option and f'`{option}`'} | "
-            f"{cell(meaning)} |"
-        )
+        yield (f"| `{f.name}` | `{cell(kind)}` | `{f.default!r}` | {option} | {cell(meaning)} |")
 
 
 def option_names() -> dict[str, str]:
@@ -185,6 +219,7 @@ def commands() -> Iterator[str]:
 
 def command_help(name: str, command: click.Command, level: str) -> str:
     context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    context.meta[HELP_ALL] = True
     return f"{level} {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
@@ -198,6 +233,8 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "batch settings": batch_settings,
     "endpoint limits": endpoint_limits,
     "packages": layers.table,
+    "plan file": plan_file,
+    "exit codes": exit_codes,
 }
 PICTURES = {DOCS / "layers.svg": layers.picture}
 

@@ -41,7 +41,7 @@ from redraft.answers import (
 )
 from redraft.answers.json_text import read_json, repaired_json
 from redraft.base.json_repair import double_backslashes
-from redraft.cli.answer_option import canonical_schema
+from redraft.cli.user_code import canonical_schema
 from redraft.errors import ConfigError, GradingError, ValidatorError
 from redraft.grading import grade_many
 from redraft.loop.prompts import SCHEMA_HEADING

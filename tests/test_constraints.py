@@ -18,7 +18,8 @@ from redraft import (
     refine,
     with_weight,
 )
-from redraft.cli.errors import BROKEN, OK, exit_code
+from redraft.cli.errors import exit_code
+from redraft.cli.exit_codes import IMPERFECT, OK
 from redraft.loop.stopping import done, max_iterations, patience, target
 from redraft.loop.trace import Trace
 from redraft.plans.self_refine import BestOfN, SelfRefine
@@ -97,7 +98,7 @@ async def test_a_must_that_is_never_kept_ends_by_patience_without_convergence(se
     assert (result.metadata["broken"], result.metadata["converged"], exit_code(result)) == (
         [WORDS],
         False,
-        BROKEN,
+        IMPERFECT,
     )
 
 

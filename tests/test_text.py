@@ -102,7 +102,7 @@ def payment_of_a_batch(usd):
 
 
 def preview_of_a_batch(usd):
-    from redraft.cli.operations.batch_view import _span
+    from redraft.cli.commands.batch import _span
 
     return _span((usd, 2 * usd), usd, usd_amount)
 
@@ -115,7 +115,7 @@ def forecast_of_a_batch(usd):
 
 
 def iterations_of_a_batch(usd):
-    from redraft.cli.operations.batch_view import _iterations
+    from redraft.cli.commands.batch import _iterations
 
     row = {
         "iteration": 1,
@@ -151,7 +151,7 @@ def usage_line(usd):
 
 
 def facts_of_a_request(usd):
-    from redraft.cli.operations.show import _fact_lines
+    from redraft.cli.commands.show import _fact_lines
     from redraft.gateway.request_table import RequestFacts
 
     return _fact_lines(RequestFacts("t", cost=usd))["cost"]

@@ -231,9 +231,11 @@ class SettingInfo:
         group: One of `GROUPS`.
         used_by: The functions that have this setting of `refine`, besides those that refine.
         on_command_line: Whether there is an option.
+        common: Whether `--help` shows that option; `--help-all` shows the others, too.
         in_files: Whether that option can also be set in configuration files and the environment.
         in_profiles: Whether a profile of the gateway has it. Others take objects, the gateway
             chooses them, or they have another name there.
+        in_plan_file: Whether the plan file of `--plan` has it, and no option.
         has_own_parameter: Whether the functions have a parameter of that name, so that types can
             depend on it; it is in none of the typed dictionaries.
         in_batch: The default of `batch`, if it differs.
@@ -249,8 +251,10 @@ class SettingInfo:
     optional: bool = False
     metavar: str | None = None
     on_command_line: bool = True
+    common: bool = False
     in_files: bool = True
     in_profiles: bool = True
+    in_plan_file: bool = False
     has_own_parameter: bool = False
     in_batch: Any = None
     engine: ExecutionEngine | None = None
@@ -319,6 +323,7 @@ def check_names(function: Function, given: Iterable[str], own: Iterable[str]) ->
 
 EVERYWHERE: tuple[Function, ...] = get_args(Function)
 PYTHON_ONLY: Any = {"on_command_line": False}
+PLAN_FILE: Any = {"on_command_line": False, "in_plan_file": True}
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)  # a subclass has them
@@ -333,6 +338,7 @@ class PlanSettings:
         "Stop when an answer scores at least this much.",
         metavar="SCORE",
         group="stopping",
+        common=True,
     )
     max_iterations: int = setting(
         3,
@@ -340,6 +346,7 @@ class PlanSettings:
         "Maximum number of refinements.",
         metavar="N",
         group="stopping",
+        common=True,
     )
     patience: int = setting(
         2,
@@ -347,6 +354,7 @@ class PlanSettings:
         "Stop after this many refinements in a row without an improvement.",
         metavar="N",
         group="stopping",
+        **PLAN_FILE,
     )
     min_delta: float = setting(
         0.01,
@@ -354,6 +362,7 @@ class PlanSettings:
         "Smallest increase of the score that counts as an improvement.",
         metavar="D",
         group="stopping",
+        **PLAN_FILE,
     )
     drafts: int = setting(
         1,
@@ -361,6 +370,7 @@ class PlanSettings:
         "Number of first drafts, written at the same time.",
         metavar="N",
         group="stopping",
+        common=True,
     )
     min_expected_gain: float = setting(
         0.01,
@@ -370,6 +380,7 @@ class PlanSettings:
         detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
         group="noise-aware",
+        **PLAN_FILE,
     )
     confidence: float = setting(
         0.6,
@@ -378,12 +389,14 @@ class PlanSettings:
         detail="See [when the target is reached](adaptive.md#when-the-target-is-reached).",
         metavar="P",
         group="noise-aware",
+        **PLAN_FILE,
     )
     cost_unit: CostUnit = setting(
         "calls",
         Keyword(("calls", "tokens", "usd")),
         "Unit of cost: one call, 1,000 tokens, or 1 USD (noise-aware only).",
         group="noise-aware",
+        **PLAN_FILE,
     )
     priors: Priors | str | Path | None = setting(
         None,
@@ -397,6 +410,7 @@ class PlanSettings:
         "ones if no run with this model and these graders has been learned from.",
         metavar="shipped|learned|FILE",
         group="noise-aware",
+        **PLAN_FILE,
     )
     noise_aware: bool | None = setting(
         None,
@@ -405,6 +419,7 @@ class PlanSettings:
         "grades.",
         detail="`False` takes scores as exact. See [the default plan](adaptive.md).",
         group="stopping",
+        **PLAN_FILE,
     )
     tie_break: bool = setting(
         False,
@@ -413,6 +428,7 @@ class PlanSettings:
         "no.",
         detail="The judge compares in both orders: two more calls. Needs the noise-aware plan.",
         group="noise-aware",
+        **PYTHON_ONLY,
     )
     width: int | None = setting(
         None,
@@ -424,6 +440,7 @@ class PlanSettings:
         "budget](how-to/budgets.md#take-fewer-rounds).",
         metavar="N",
         group="noise-aware",
+        **PYTHON_ONLY,
     )
     unseen_last: bool = setting(
         False,
@@ -435,6 +452,7 @@ class PlanSettings:
             "the noise-aware plan."
         ),
         group="noise-aware",
+        **PYTHON_ONLY,
     )
     draft_prompt: DraftPrompt | Path | None = setting(
         None,
@@ -513,6 +531,7 @@ class OptionFields(PlanSettings):
         metavar="SECONDS",
         group="budget",
         used_by=EVERYWHERE,
+        common=True,
     )
     strict_budget: bool = setting(
         False,
@@ -573,6 +592,7 @@ class OptionFields(PlanSettings):
         metavar="N",
         group="sampling",
         used_by=("calibrate",),
+        common=True,
     )
     seed: int | None = setting(
         None,
@@ -722,7 +742,11 @@ class EndpointLimits:
         1, WholeNumber(1), "Lower bound of the limit, which adapts to the endpoint.", metavar="N"
     )
     rpm: float | None = setting(
-        None, Number(0, exclusive=True), "Maximum number of requests per minute.", metavar="N"
+        None,
+        Number(0, exclusive=True),
+        "Maximum number of requests per minute.",
+        metavar="N",
+        common=True,
     )
     tpm: float | None = setting(
         None, Number(0, exclusive=True), "Maximum number of tokens per minute.", metavar="N"
@@ -750,7 +774,8 @@ class BatchFields:
         Keyword(get_args(Mode)),
         "Refine each answer, only grade the given ones, or keep the best of several drafts.",
         **NOT_IN_FILES,
-        group="rows",
+        group="work",
+        common=True,
     )
     n: int = setting(
         4,
@@ -758,7 +783,8 @@ class BatchFields:
         "Number of drafts (mode best only).",
         metavar="N",
         **NOT_IN_FILES,
-        group="rows",
+        group="work",
+        common=True,
     )
     keep: int = setting(
         1,
@@ -767,7 +793,7 @@ class BatchFields:
         "column kept.",
         metavar="K",
         **NOT_IN_FILES,
-        group="rows",
+        group="work",
     )
     limit: int | None = setting(
         None,
@@ -776,6 +802,7 @@ class BatchFields:
         metavar="N",
         **NOT_IN_FILES,
         group="rows",
+        common=True,
     )
     pilot: int | None = setting(
         None,
@@ -915,7 +942,7 @@ class BatchFields:
     learn: bool = setting(
         True,
         Flag(),
-        "Learn priors from finished rows, for later rows; with `--priors learned` also for other "
+        "Learn priors from finished rows, for later rows; with learned priors also for other "
         "runs. Default: yes.",
         detail='Later rows of the same run use them only with `engine="local"`.',
         **NOT_IN_FILES,

@@ -1,5 +1,6 @@
 """Run the command line in this process or in one of its own, and start the server that it calls."""
 
+import json
 import os
 import pty
 import signal
@@ -59,6 +60,14 @@ class Redraft:
             timeout=60,
         )
         return CommandResult(done.args, done.returncode, done.stdout, done.stderr)
+
+    def plan(self, **settings):
+        """Write a plan file, and return the option that names it."""
+        lines = [
+            f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in settings.items()
+        ]
+        (self.folder / "plan.toml").write_text("\n".join(lines) + "\n")
+        return "--plan", "plan.toml"
 
     def start(self, *args):
         return subprocess.Popen(

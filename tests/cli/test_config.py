@@ -19,15 +19,15 @@ def settings(redraft, *more, env=None, cwd=None):
 def test_option_before_environment_before_file(redraft):
     """An option overrides the environment, and the environment overrides a file."""
     (redraft.folder / "redraft.toml").write_text(
-        'max-iterations = 5\npatience = 4\ntarget-score = 0.5\nrequire = ["contains:One"]\n'
+        'max-iterations = 5\ndrafts = 4\ntarget-score = 0.5\nrequire = ["contains:One"]\n'
     )
     found = settings(
         redraft,
         "--max-iterations",
         "0",
-        env={"REDRAFT_MAX_ITERATIONS": "1", "REDRAFT_PATIENCE": "2"},
+        env={"REDRAFT_MAX_ITERATIONS": "1", "REDRAFT_DRAFTS": "2"},
     )
-    assert (found["max-iterations"], found["patience"], found["target-score"]) == (0, 2, 0.5)
+    assert (found["max-iterations"], found["drafts"], found["target-score"]) == (0, 2, 0.5)
     assert found["require"] == ["contains:One"]
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from redraft.cli.consent import find_sensitive_settings, rebase_paths
-from redraft.cli.grader_code import find_code, load_grader
+from redraft.cli.user_code import find_code, load_grader
 from redraft.errors import ConfigError
 from redraft.graders import as_grader
 from redraft.graders.fingerprint import grader_fingerprint

@@ -19,7 +19,7 @@ import pytest
 import trustme
 
 from redraft.cli import main
-from redraft.cli.errors import exit_code_of
+from redraft.cli.exit_codes import exit_code_of
 
 FILES = {
     "ok.txt": b"hello there",
@@ -70,20 +70,13 @@ TYPED = {
         2,
         ["--target-score", "'high' is not a number in the range 0<=x<=1"],
     ),
-    "run hi --patience 0": (2, ["--patience", "0", "x>=1"]),
     "run hi --drafts many": (2, ["--drafts", "'many'"]),
     "run hi --price tiny=0.15": (2, ["--price", "'tiny=0.15'", "MODEL=IN,OUT"]),
     "run hi --price 0.1,0.2": (2, ["--price", "'0.1,0.2'", "MODEL=IN,OUT"]),
     "run hi --price tiny=a,b": (2, ["--price", "'tiny=a,b'", "MODEL=IN,OUT"]),
-    "run hi --cost-unit dollars": (2, ["--cost-unit", "'dollars'", "'usd'"]),
     "run hi --require-validated yes": (2, ["--require-validated", "'yes'", "'warn'"]),
-    "run hi --priors taught": (2, ["taught"]),
     "best x --response ok.txt": (2, ["--response at least twice"]),
     "best x -n 3 --response ok.txt --response ok.txt": (2, ["-n", "--response", "leave out one"]),
-    "run hi --no-noise-aware --min-expected-gain 0.1": (
-        2,
-        ["--no-noise-aware", "--min-expected-gain", "leave out one"],
-    ),
     "rnu hi": (2, ["command 'rnu'", "did you mean 'run'?"]),
     "run hi --debgu": (2, ["--debgu", "--debug"]),
     "run hi --config unknown_key.toml": (2, ["'targte-score'", "did you mean 'target-score'?"]),

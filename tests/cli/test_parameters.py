@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from redraft.cli.operations.serve import ServeOptions, read_config
+from redraft.cli.commands.serve import read_config
 from redraft.errors import ConfigError
 from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import parse_config
@@ -259,12 +259,13 @@ async def test_a_profile_of_the_gateway_has_them(server, way, tmp_path):
     """What the request chooses is nearer; a judge has nothing of a request."""
     if way == "the command":
         config = read_config(
-            ServeOptions(
-                model=server.model,
-                model_param={"top_p": 0.5, "max_tokens": 50, **NO_THINKING},
-                judge_param=LOW,
-                folder=str(tmp_path),
-            )
+            None,
+            {
+                "model": server.model,
+                "model_param": {"top_p": 0.5, "max_tokens": 50, **NO_THINKING},
+                "judge_param": LOW,
+                "folder": str(tmp_path),
+            },
         )
     else:
         profile = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from redraft import Task, Trace
 from redraft.plans.quality.priors import Priors
 from redraft.storage.journal import Journal
 from redraft.storage.priors_store import PriorsKey, PriorsStore
@@ -102,21 +103,23 @@ def test_a_run_says_which_priors_it_uses(folder_with_trace):
     shipped priors it says nothing.
     """
     plain = ("run", "Count", "--model", folder_with_trace.server.model)
-    run = (*plain, "--priors", "learned")
+    run = (*plain, *folder_with_trace.plan(priors="learned"))
     assert "nothing has been learned yet" in folder_with_trace(*run).err
     folder_with_trace(*LEARN)
     [one] = priors_file()
     assert "learned from 8 tasks" in folder_with_trace(*run, "--trace", "u.jsonl").err
     assert header(folder_with_trace, "u.jsonl")["settings"]["priors"] == one.priors.to_dict()
-    assert (
-        "learned"
-        not in folder_with_trace(*plain).err + folder_with_trace(*plain, "--no-noise-aware").err
-    )
+    exact = ("--config", "exact.toml")
+    (folder_with_trace.folder / "exact.toml").write_text('plan = "plain.toml"\n')
+    (folder_with_trace.folder / "plain.toml").write_text("noise-aware = false\n")
+    assert "learned" not in folder_with_trace(*plain).err + folder_with_trace(*plain, *exact).err
     events = [json.loads(row) for row in folder_with_trace(*run, "--json").out.splitlines()]
     assert {"event": "priors", "tasks": 8, "key": one.priors_key.key} in events
     assert events[-1]["metadata"]["priors"] == one.priors.to_dict()
     (folder_with_trace.folder / "mine.json").write_text('{"draft_mean": 0.3}')
-    assert "priors given by --priors" in folder_with_trace(*plain, "--priors", "mine.json").err
+    own = folder_with_trace(*plain, *folder_with_trace.plan(priors="mine.json"))
+    assert "priors given by the plan file" in own.err
+    folder_with_trace.plan(priors="learned")
     PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
     told = folder_with_trace(*run)
     assert (
@@ -137,38 +140,6 @@ def test_forgetting_shipped_or_damaged_priors_is_refused(folder_with_trace):
     assert told.returncode == 2 and f"{one.priors_key.key} (cannot be read)" in told.err
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        ("--min-expected-gain", "0.1"),
-        ("--confidence", "0.9"),
-        ("--cost-unit", "tokens"),
-        ("--priors", "shipped"),
-        ("--tie-break",),
-        ("--width", "2"),
-        ("--unseen-last",),
-    ],
-)
-def test_plain_refuses_options_of_the_adaptive_plan(redraft, option):
-    """An option without effect is refused by its name; a default from a file is not."""
-    model = ("--model", "http://127.0.0.1:9/v1#tiny")
-    for command in (("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")):
-        done = redraft(*command, *model, "--no-noise-aware", *option)
-        assert done.returncode == 2 and option[0] in done.err and "--no-noise-aware" in done.err
-    (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
-    assert (
-        redraft(
-            "batch",
-            "in.jsonl",
-            "--dry-run",
-            *model,
-            "--no-noise-aware",
-            env={"REDRAFT_MIN_EXPECTED_GAIN": "0.1"},
-        ).returncode
-        == 0
-    )
-
-
 def test_a_gain_per_usd_needs_a_price(redraft):
     """Without a price no step would be worth its unknown cost; with one the run works."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
@@ -177,8 +148,7 @@ def test_a_gain_per_usd_needs_a_price(redraft):
             *command,
             "--model",
             "openai:nobody-knows",
-            "--cost-unit",
-            "usd",
+            *redraft.plan(cost_unit="usd"),
             env={"OPENAI_API_KEY": "k"},
         )
         assert (
@@ -351,32 +321,24 @@ def test_no_invalid_priors_file_hides_the_others(folder_with_trace):
     assert "\x1b" not in folder_with_trace("priors", "show", "nobody").err
 
 
-def test_a_round_of_two_and_a_last_answer_unseen(redraft, serve):
+def test_a_trace_resumes_with_settings_that_are_in_no_plan_file(redraft, serve):
     """Two drafts are written at once; the last call of the budget buys an answer that no judge
-    sees, with a forecast.
+    sees, with a forecast, since the trace says so.
     """
     server = serve(writer_and_judge(["one", "two", "three"], [2]))
     (redraft.folder / "mine.json").write_text(
         json.dumps(Priors(gain=0.3, gain_sd=0.02, noise_sd=0.3).to_dict())
     )
-    plan = (
-        "--width",
-        "2",
-        "--unseen-last",
-        "--confidence",
-        "0.95",
-        "--priors",
-        "mine.json",
-        "--budget-calls",
-        "5",
+    plan = (*redraft.plan(confidence=0.95, priors="mine.json"), "--budget-calls", "5")
+    settings = {"width": 2, "unseen-last": True}
+    (redraft.folder / "w.jsonl").write_text(
+        json.dumps(Trace(Task("Count"), settings=settings).header()) + "\n"
     )
-    done = redraft("run", "Count", "--model", server.model, *plan, "--trace", "w.jsonl", "--json")
+    done = redraft("run", "--resume", "w.jsonl", "--model", server.model, *plan, "--json")
     assert done.returncode in {0, 3}, done.err
     result = json.loads(done.out.splitlines()[-1])
     assert (result["score"], result["stop"], result["usage"]["calls"]) == (None, "budget", 5)
     assert 0.5 < result["forecast"]["mean"] < 1
-    settings = header(redraft, "w.jsonl")["settings"]
-    assert (settings["width"], settings["unseen-last"], settings["confidence"]) == (2, True, 0.95)
 
 
 def test_a_dry_run_counts_second_looks(redraft):
@@ -408,14 +370,9 @@ def test_options_set_the_plan_of_a_trace(folder_with_trace):
         "Count",
         "--model",
         folder_with_trace.server.model,
-        "--min-expected-gain",
-        "0.02",
-        "--cost-unit",
-        "tokens",
+        *folder_with_trace.plan(min_expected_gain=0.02, cost_unit="tokens", priors="mine.json"),
     )
-    done = folder_with_trace(
-        *run, "--priors", "mine.json", "--max-iterations", "1", "--trace", "u.jsonl"
-    )
+    done = folder_with_trace(*run, "--max-iterations", "1", "--trace", "u.jsonl")
     assert done.returncode == 0, done.err
     held = header(folder_with_trace, "u.jsonl")["settings"]
     assert (held["min-expected-gain"], held["cost-unit"], held["priors"]) == (
@@ -425,13 +382,19 @@ def test_options_set_the_plan_of_a_trace(folder_with_trace):
     )
     assert "noise-aware" not in held
     (folder_with_trace.folder / "mine.json").unlink()
+    (folder_with_trace.folder / "plan.toml").unlink()
     assert folder_with_trace("run", "--resume", "u.jsonl", "--max-iterations", "2").returncode == 0
 
 
 def test_plain_reports_observed_scores(folder_with_trace):
     """The result has the score that was given, and no step is weighed."""
     plain = folder_with_trace(
-        "run", "Count", "--model", folder_with_trace.server.model, "--no-noise-aware", "--json"
+        "run",
+        "Count",
+        "--model",
+        folder_with_trace.server.model,
+        *folder_with_trace.plan(noise_aware=False),
+        "--json",
     )
     last = json.loads(plain.out.splitlines()[-1])
     assert last["score"] in {0.4, 0.6, 0.8}
@@ -440,20 +403,20 @@ def test_plain_reports_observed_scores(folder_with_trace):
         "Count",
         "--model",
         folder_with_trace.server.model,
-        "--noise-aware",
-        "--priors",
-        "shipped",
+        *folder_with_trace.plan(noise_aware=True, priors="shipped"),
         "--json",
     )
     assert json.loads(weighed.out.splitlines()[-1])["score"] not in {0.4, 0.6, 0.8}
 
 
 def test_redraft_toml_can_set_priors(folder_with_trace):
-    """A path to a priors file is relative to redraft.toml."""
+    """It names a plan file relative to itself, which names priors relative to itself."""
     (folder_with_trace.folder / ".git").mkdir()
-    (folder_with_trace.folder / "mine.json").write_text('{"draft_mean": 0.2}')
-    (folder_with_trace.folder / "redraft.toml").write_text(
-        'priors = "mine.json"\nmin-expected-gain = 0.05\nnoise-aware = true\n'
+    (folder_with_trace.folder / "plans").mkdir()
+    (folder_with_trace.folder / "plans" / "mine.json").write_text('{"draft_mean": 0.2}')
+    (folder_with_trace.folder / "redraft.toml").write_text('plan = "plans/plan.toml"\n')
+    (folder_with_trace.folder / "plans" / "plan.toml").write_text(
+        'priors = "mine.json"\nmin-expected-gain = 0.05\nnoise_aware = true\n'
     )
     below = folder_with_trace.folder / "below"
     below.mkdir()
@@ -475,8 +438,10 @@ def test_invalid_priors_are_refused(redraft, command):
     (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
     (redraft.folder / "mine.json").write_text('{"draft_mean": 7}')
     for file, said in (("mine.json", "draft_mean"), ("absent.json", "absent.json")):
-        done = redraft(*command, "--model", "http://127.0.0.1:9/v1#tiny", "--priors", file)
-        assert done.returncode == 2 and said in done.err
+        done = redraft(
+            *command, "--model", "http://127.0.0.1:9/v1#tiny", *redraft.plan(priors=file)
+        )
+        assert done.returncode == 2 and "plan.toml: " in done.err and said in done.err
     assert not (redraft.folder / "out.jsonl").exists()
 
 

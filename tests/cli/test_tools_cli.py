@@ -75,7 +75,7 @@ def test_a_grader_can_grade_tool_calls(redraft, serve, tmp_path):
         tools_in(tmp_path),
         "--reference",
         expected,
-        "--no-noise-aware",
+        *redraft.plan(noise_aware=False),
     )
     done = redraft(
         "run",

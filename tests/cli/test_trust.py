@@ -46,7 +46,10 @@ HOSTILE = {  # settings, with {url} for a server and {outside} for another folde
     "rubric behind a link": {"rubric": "folder/rubric.toml"},
     "prompt elsewhere": {"refine-prompt": "{outside}/rubric.toml"},
     "prompt above": {"draft-prompt": "../outside/rubric.toml"},
-    "priors elsewhere": {"priors": "{outside}/priors.json"},
+    "plan elsewhere": {"plan": "{outside}/plan.toml"},
+    "plan behind a link": {"plan": "folder/plan.toml"},
+    "priors of a plan elsewhere": {"plan": "plan.toml"},
+    "priors of a plan above": {"plan": "plans/above.toml"},
     "type of the answer in a file": {"answer": "evil.py:Answer"},
     "type of the answer in a module": {"answer": "evil:Answer"},
     "schema of the answer elsewhere": {"schema": "{outside}/schema.json"},
@@ -63,9 +66,9 @@ HOSTILE = {  # settings, with {url} for a server and {outside} for another folde
 IN_TRACES = [
     name
     for name, table in HOSTILE.items()
-    if not {"rubric", "refine-prompt", "draft-prompt"} & table.keys()
+    if not {"rubric", "refine-prompt", "draft-prompt", "plan"} & table.keys()
 ]
-"""Without rubrics and prompts: a trace has their texts."""
+"""Without rubrics, prompts and plans: a trace has their texts and settings."""
 
 
 def toml(table):
@@ -94,6 +97,12 @@ class World:
         (self.outside / "schema.json").write_text('{"type": "string", "const": "CANARY"}')
         (self.outside / "rubric.toml").write_text('[criteria]\nc = "CANARY"\n')
         (self.outside / "priors.json").write_text("CANARY")
+        (self.outside / "plan.toml").write_text('CANARY = "CANARY"\n')
+        (self.stranger / "plan.toml").write_text(f"priors = '{self.outside}/priors.json'\n")
+        (self.stranger / "plans").mkdir()
+        above = 'priors = "../../outside/priors.json"\n'
+        (self.stranger / "plans" / "above.toml").write_text(above)
+        (self.stranger / "plans" / "own.toml").write_text('priors = "learned"\n')
         (self.outside / "evil.py").write_text("open('CANARY', 'w')\n")
         (self.stranger / "evil.py").write_text("open('CANARY', 'w')\n")
         (self.stranger / "link.json").symlink_to("../outside/schema.json")
@@ -218,7 +227,7 @@ def test_consent_covers_the_sensitive_settings_until_one_changes(world):
     assert code == 0 and world.server.model in out and str(world.outside / "schema.json") in out
     assert world.run()[0] == 3 and world.server.calls > 0  # it is not CANARY
     assert "CANARY" in str(world.server.asked)
-    world.write({**hostile, "target-score": 0.6, "patience": 7})
+    world.write({**hostile, "target-score": 0.6, "drafts": 2})
     assert world.run()[0] == 3
     code, out, _ = world("trust", "--list")
     assert code == 0 and str(world.stranger) in out and world.server.model in out
@@ -347,7 +356,7 @@ def test_settings_chosen_by_the_user_need_no_consent(world, monkeypatch, tmp_pat
                 'json_schema:{"type":"object"}',
             ]
         },
-        {"rubric": "rubric.toml", "cards": "cards", "priors": "learned"},
+        {"rubric": "rubric.toml", "cards": "cards", "plan": "plans/own.toml"},
         {"grader": ["judge:rubric.toml", "checklist:./rubric.toml"]},
         {"target-score": 0.5, "price": ["http://x=1,2"]},
         {"answer": "code:python", "sandbox": "bubblewrap", "trust-in-process": False},
@@ -374,7 +383,7 @@ def test_every_setting_and_every_kind_of_model_is_classified():
     from redraft.graders.execution import EXECUTION_FIELDS
 
     execution = {name.replace("_", "-") for name in EXECUTION_FIELDS}
-    harmless = {"require-validated", "cost-unit", "column", "price", "durability", "on-duplicate"}
+    harmless = {"require-validated", "column", "price", "durability", "on-duplicate"}
     named = {"openai:", "ollama:", "lmstudio:", "llamacpp:", "vllm:", *(f"{v}:" for v in VENDORS)}
     for name in ("run", "best", "grade", "batch", "validate", "rubric"):
         for p in program.get_command(None, name).params:

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from redraft.cli.operations.label import _amount
+from redraft.cli.commands.label import _amount
 
 ROWS = [{"id": f"r{i}", "prompt": "Say it", "response": f"One, two, {i}"} for i in range(3)]
 

@@ -137,7 +137,7 @@ def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     async def echo_model(_name):
         return lambda messages: messages[-1]["content"]
 
-    monkeypatch.setattr("redraft.cli.operations.compare.find_model", echo_model)
+    monkeypatch.setattr("redraft.cli.commands.compare.find_model", echo_model)
     assert main([*command, "--model", "none"]) == 0, capsys.readouterr().err
     data = json.loads(capsys.readouterr().out)
     assert (data["a"], data["b"], data["verdict"], data["usage"]["calls"]) == (

@@ -139,8 +139,15 @@ def write_rows(path, n):
     return path
 
 
-def batch(source, output, model, *options):
-    """Return the command that refines a file of rows, with shipped priors. Model None: that of the
+PLANS = {
+    "shipped": 'priors = "shipped"',
+    "learned": 'priors = "learned"',
+    "plain": "noise-aware = false",
+}
+
+
+def batch(source, output, model, *options, plan="shipped"):
+    """Return the command that refines a file of rows by one of the plans. Model None: that of the
     environment.
     """
     given = [
@@ -152,7 +159,10 @@ def batch(source, output, model, *options):
         *(["--model", model] if model else []),
         *options,
     ]
-    given += [] if "--no-noise-aware" in options else ["--priors", "shipped"]
+    if plan:
+        file = Path(f"{output}.plan.toml")
+        file.write_text(PLANS[plan])
+        given += ["--plan", file]
     return [sys.executable, "-m", "redraft", "batch", *map(str, given)]
 
 
@@ -430,10 +440,10 @@ def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _:
 
     Calls are identified by their content, so the run is one that never makes the same call twice.
     """
-    source, options = write_rows(folder / "rows.jsonl", rows), (*options, "--no-noise-aware")
+    source = write_rows(folder / "rows.jsonl", rows)
     plain, disturbed = folder / "plain.jsonl", folder / "killed.jsonl"
     begun, began = server.lines(), time.monotonic()
-    first = run(batch(source, plain, server.model, *options), within=3600)
+    first = run(batch(source, plain, server.model, *options, plan="plain"), within=3600)
     assert first.code == 0, first.err[-3000:]
     lines, seconds = server.lines() - begun, time.monotonic() - began
     say(f"undisturbed: {lines // 2 or '?'} calls in {seconds:.1f} s; now with {kills} kills")
@@ -441,7 +451,7 @@ def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _:
     whole, progress = lines, lambda: server.lines() - since
     if not lines:  # a server whose log is not ours to read: by the clock
         whole, progress = seconds + kills, lambda: time.monotonic() - began
-    command, journaled = batch(source, disturbed, server.model, *options), []
+    command, journaled = batch(source, disturbed, server.model, *options, plan="plain"), []
     save = lambda: journaled.append(journaled_marks(f"{disturbed}.journal"))
     last, at = kill_at(moments(whole, kills, dice), command, progress, dice, after_kill=save)
     assert last.code == 0, last.err[-3000:]

@@ -322,11 +322,12 @@ async def test_priors_of_fewer_rows_do_not_replace_those_of_more(tmp_path, rows)
         table(tmp_path / "more.jsonl", 32), tmp_path / "more-out.jsonl", Writer(), priors="learned"
     ).go()
     assert (
-        "priors fitted to 32 rows are saved for --priors learned: redraft priors" in more.summary()
+        "priors fitted to 32 rows are saved for runs with learned priors: redraft priors"
+        in more.summary()
     )
     ((_, before),) = PriorsStore.in_folder().entries()
     less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
-    told = "priors fitted to 32 tasks stay saved for --priors learned, not those of 24 rows now: redraft priors"
+    told = "priors fitted to 32 tasks stay saved for runs with learned priors, not those of 24 rows now: redraft priors"
     assert told in less.summary()
     assert [kept for _, kept in PriorsStore.in_folder().entries()] == [before]
     (tmp_path / "b").mkdir()
@@ -449,20 +450,19 @@ def test_rows_to_learn_from_are_evenly_chosen(nth, first):
 
 @pytest.mark.slow
 def test_only_learned_priors_are_saved_by_a_command(tmp_path, rows, serve):
-    """With --priors learned a batch saves what it learned, unless --no-learn says otherwise;
+    """With learned priors a batch saves what it learned, unless --no-learn says otherwise;
     without it, it saves nothing.
     """
     server = serve("--latency", 0.001)
 
-    def run(name, *more):
-        command = killing.batch(rows, tmp_path / name, server.model)
-        command = [part for part in command if part not in {"--priors", "shipped"}]
-        assert killing.run_here([*command, *more]).code == 0
+    def run(name, *more, plan=None):
+        command = killing.batch(rows, tmp_path / name, server.model, *more, plan=plan)
+        assert killing.run_here(command).code == 0
         return len(list(PriorsStore.in_folder().entries()))
 
     assert run("a.jsonl") == 0
-    assert run("b.jsonl", "--priors", "learned", "--no-learn") == 0
-    assert run("c.jsonl", "--priors", "learned") == 1
+    assert run("b.jsonl", "--no-learn", plan="learned") == 0
+    assert run("c.jsonl", plan="learned") == 1
 
 
 @pytest.mark.slow

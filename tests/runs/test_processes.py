@@ -21,7 +21,7 @@ import pytest
 
 from redraft import Budget
 from redraft.base.sync import run_on_uvloop, uvloop_factory
-from redraft.cli.grader_code import load_grader
+from redraft.cli.user_code import load_grader
 from redraft.errors import ConfigError
 from redraft.middleware import BudgetTracker, EndpointLimiter
 from redraft.middleware.call_costs import ZERO_AMOUNTS
@@ -490,7 +490,7 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
     rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.05)
     output, kills = tmp_path / "out.jsonl", []
     for count, number in ((2, 60), (3, 240)):
-        process = start(batch(rows, output, server.model, "--processes", count, "--no-noise-aware"))
+        process = start(batch(rows, output, server.model, "--processes", count, plan="plain"))
         until(lambda: server.lines() > number, process)
         workers = workers_of(process.pid)
         kills.append(time.monotonic())
@@ -498,12 +498,9 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
         ending(process)
         until(lambda: not any(map(is_alive, workers)), within=60)
     for count in (1, 2):
-        assert (
-            run(batch(rows, output, server.model, "--processes", count, "--no-noise-aware")).code
-            == 0
-        )
+        assert run(batch(rows, output, server.model, "--processes", count, plan="plain")).code == 0
     check_asked_once(server.entries(), kills)
-    assert run(batch(rows, tmp_path / "plain.jsonl", server.model, "--no-noise-aware")).code == 0
+    assert run(batch(rows, tmp_path / "plain.jsonl", server.model, plan="plain")).code == 0
     assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
     assert [path.name for path in tmp_path.glob("out.jsonl.journal*")] == ["out.jsonl.journal"]
 
@@ -515,9 +512,7 @@ def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, serve, w
     none.
     """
     rows, server = write_rows(tmp_path / "rows.jsonl", 40), serve("--latency", 0.1)
-    command = batch(
-        rows, tmp_path / "out.jsonl", server.model, "--processes", 2, "--no-noise-aware"
-    )
+    command = batch(rows, tmp_path / "out.jsonl", server.model, "--processes", 2, plan="plain")
     process = start(["setsid", *command])
     until(lambda: server.lines() > 60, process)
     (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)

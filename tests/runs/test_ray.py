@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import pytest
 
 from redraft import Budget, Feedback
-from redraft.cli.grader_code import load_grader
+from redraft.cli.user_code import load_grader
 from redraft.errors import ConfigError
 from redraft.runs import BatchRun, api
 from redraft.runs.executors.ray import RayPool

@@ -10,7 +10,7 @@ from statistics import NormalDist, mean, stdev
 import pytest
 
 from redraft import Feedback, Task, batch_sync
-from redraft.cli.operations.batch_view import show_report
+from redraft.cli.commands.batch import show_report
 from redraft.errors import BadResponseError, ContextLengthError
 from redraft.loop.records import Candidate, Comparison, Failure, Outcome
 from redraft.loop.trace import PanelGrader, Trace
@@ -537,7 +537,7 @@ SUMMARIES = {
             "price 0.015 a call; 1 row ended because nothing more was worth its price",
             "started with priors fitted to 1,500 tasks; rows from 300 on use priors fitted to 250 earlier rows",
             "50 first answers were graded twice, to learn how noisy the judge is (5.0% of the calls)",
-            "priors fitted to 250 rows are saved for --priors learned: redraft priors",
+            "priors fitted to 250 rows are saved for runs with learned priors: redraft priors",
             "paid: 1,000 calls, tokens unknown, cost unknown; 20 calls from the cache, 0.50 USD saved; 1.2 s",
         ],
     ),
@@ -566,7 +566,7 @@ SUMMARIES = {
             "stopped: gain 2",
             "price 250 for 1,000 tokens; 2 rows ended because nothing more was worth its price",
             "started with the given priors",
-            "priors fitted to 9 tasks stay saved for --priors learned, not those of 5 rows now: redraft priors",
+            "priors fitted to 9 tasks stay saved for runs with learned priors, not those of 5 rows now: redraft priors",
             "paid: 2 calls, 345 tokens, 0.25 USD; 1 calls from the cache; 1.2 s",
         ],
     ),

@@ -1,26 +1,25 @@
-"""The command line: a module for each command.
+"""The command line: a file for each command.
 
-`commands` declares each command in a module of its own: its arguments, options and help. These
-modules are imported one at a time, when a command runs or shows its help, and import nothing slow.
-A command with little to do does it itself; the others import their module of `operations`, which
-imports all that it needs at its top. `redraft.session` and `redraft.runs` do the work.
+`commands/NAME.py` has all of one command: its options and help, a typed function, what it does and
+how it shows it. It is imported when that command runs or shows its help. Beside `commands` is what
+they share: the options (`options`, generated from `redraft.settings`), the conversion of their
+values to arguments of the library (`request`, `refinement`), files with defaults (`config`) and the
+consent to them (`consent`), code of users (`user_code`), and the output (`output`, `progress`,
+`terminal`).
 """
 
 from __future__ import annotations
 
-import gc
-import os
-import sys
-from importlib import import_module
-from io import TextIOWrapper
-from itertools import pairwise, takewhile
-from typing import Any
+from typing import TYPE_CHECKING
 
-import click
+from ..base.lazy_imports import attribute_loader
 
-from .. import __version__
-from ..base.checks import unknown_name_message
-from ..base.descriptors import prepare_process
+if TYPE_CHECKING:
+    from .entry_point import main, program
+else:
+    __getattr__ = attribute_loader(__name__, {"main": "entry_point", "program": "entry_point"})
+
+__all__ = ["COMMANDS", "main", "program"]
 
 COMMANDS = {  # with their short help, so that `redraft --help` lists them without importing them
     "run": "Refine one answer.",
@@ -45,108 +44,3 @@ COMMANDS = {  # with their short help, so that `redraft --help` lists them witho
     "mcp": "Serve Redraft's tools to coding agents (MCP).",
     "trust": "Consent to the settings of a folder or a trace.",
 }
-
-EPILOG = """\b
-Examples:
-  redraft demo
-  redraft run "Explain quantum computing to a ten-year-old" --require words:80-200
-  redraft grade --response answer.md --require bullets:3
-  redraft batch questions.jsonl -o answers.jsonl --model ollama:llama3.2
-  redraft run --help
-"""
-
-
-class LazyGroup(click.Group):
-    """Imports the module of a command when the command is needed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Choose the format of messages before any argument is parsed, since that may fail."""
-        options = list(takewhile(lambda arg: arg != "--", args))
-        if "--log-format=json" in options or ("--log-format", "json") in pairwise(options):
-            from .output import use_json_messages
-
-            use_json_messages()
-        return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name. Raises UsageError naming the nearest command
-        for an unknown name.
-        """
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise click.UsageError(
-                unknown_name_message("command", args[0], COMMANDS, "redraft --help")
-            )
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. If messages are JSON, Ctrl-C writes no blank line, as click does for
-        people.
-        """
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            from .output import messages_are_json
-
-            if messages_are_json():
-                raise click.Abort from error
-            raise
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f".commands.{cmd_name}", __name__), cmd_name)
-        return command
-
-
-TELEMETRY_SWITCHES = (
-    "OTEL_EXPORTER_OTLP_",
-    "OTEL_TRACES_EXPORTER",
-    "OTEL_METRICS_EXPORTER",
-    "OTEL_LOGS_EXPORTER",
-)
-WORKING_COMMANDS = frozenset(
-    {"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"}
-)
-
-
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="redraft", message="%(prog)s %(version)s")
-@click.pass_context
-def program(ctx: click.Context) -> None:
-    """Improve LLM answers: draft, grade, give feedback, redraft, and keep the best answer, with the
-    scores as evidence.
-    """
-    if ctx.invoked_subcommand in WORKING_COMMANDS and any(
-        name.startswith(TELEMETRY_SWITCHES) for name in os.environ
-    ):
-        from ..telemetry.environment import telemetry_from_environment
-        from .output import warning
-
-        ctx.with_resource(telemetry_from_environment(warning))
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Run a command and return the exit code. Without `argv` the process is that of the command
-    line.
-    """
-    from .errors import exit_code_of
-
-    if argv is None:
-        prepare_process()
-        if sys.argv[1:2] == ["batch"]:  # its rows leave no cycles behind: look for some rarely
-            gc.set_threshold(50_000, 20, 100)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # write escapes instead of failing half-way
-            stream.reconfigure(errors="backslashreplace")
-    return exit_code_of(lambda: program.main(args=argv, prog_name="redraft", standalone_mode=False))

@@ -7,14 +7,14 @@ files: each model reads its key from the environment. The command line and the e
 precedence over files. `consent` decides what a file that was found in a folder may not choose
 without consent.
 
-`command_classes` imports this module when a command runs, so that help is shown without it.
+`command_classes` calls it when a command runs.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,15 +33,26 @@ from ..base.parameters import check_parameters, merge_parameters
 from ..errors import ConfigError
 from ..models.endpoint_url import redacted_model_name
 from ..models.model_names import canonical_name, split_names
-from ..settings import Validation
+from ..plans.quality.priors import Priors
+from ..settings import PlanSettings, Validation, names_of
+from ..storage.priors_store import read_priors
 from .consent import (
+    PRIORS_KEYWORDS,
     could_be_planted,
     find_sensitive_settings,
     rebase_paths,
     require_consent,
     trusted_folders,
 )
-from .options import ParameterType, SettingOption, setting_keys
+from .options import (
+    PLAN,
+    PLAN_KEYS,
+    PLAN_SETTINGS,
+    ParameterType,
+    SettingOption,
+    setting_keys,
+    where_it_went,
+)
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
 FILES = ("redraft.toml", "pyproject.toml")
@@ -278,10 +289,7 @@ def _settings_in(path: Path, data: bytes) -> Any:
     """Parse the table with settings from the contents of a file; None for a pyproject.toml without
     one. Raises ConfigError.
     """
-    try:
-        table: Any = parse_toml(data.decode("utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
+    table = _parse(path, data)
     if path.name != "pyproject.toml":
         return table
     tools = table.get("tool")
@@ -289,6 +297,14 @@ def _settings_in(path: Path, data: bytes) -> Any:
     if ours is not None and not isinstance(ours, dict):
         raise ConfigError(f"{path}: [tool.redraft] must be a table, got {format_value(ours)}")
     return ours
+
+
+def _parse(path: Path, data: bytes) -> dict[str, Any]:
+    """Parse TOML. Raises ConfigError."""
+    try:
+        return parse_toml(data.decode("utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def check_table(
@@ -312,7 +328,67 @@ def check_table(
     return values
 
 
+def use_plan(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a command, with those in the plan file that --plan names in place of
+    its name, and the defaults of the others. Raises ConfigError.
+    """
+    for each in PLAN_SETTINGS:
+        if each.envvar in os.environ:
+            raise ConfigError(f"{each.envvar} in the environment: {where_it_went(each.key)}")
+    defaults = {info.name: info.default for info in fields(PlanSettings)}
+    named = {each.name: defaults[str(each.name)] for each in PLAN_SETTINGS if each.key in PLAN_KEYS}
+    given = read_plan(settings[PLAN]) if settings[PLAN] else {}
+    source = ctx.get_parameter_source(PLAN) or ParameterSource.DEFAULT
+    for name in given:
+        ctx.set_parameter_source(name, source)
+    return {**{n: v for n, v in settings.items() if n != PLAN}, **named, **given}
+
+
+def read_plan(file: str) -> dict[str, Any]:
+    """Return the settings in a plan file, by the names of parameters; the priors that it names, as
+    they are in their file. Raises ConfigError naming the file, the key, the value and what is
+    allowed.
+    """
+    path = Path(file)
+    table = _parse(path, _contents(path, "--plan: "))
+    options = {each.key: each for each in PLAN_SETTINGS if each.key in PLAN_KEYS}
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        key = name.replace("_", "-")
+        if key not in options:
+            said = where_it_went(key) or unknown_name_message("key", name, PLAN_KEYS)
+            raise ConfigError(f"{file}: {said}")
+        beside = _relative(key, value, str(path.parent))
+        values[str(options[key].name)] = _convert(options[key], beside, f"{file}: {name}")
+    if values.get("priors") is not None:
+        try:
+            values["priors"] = load_priors(values["priors"])
+        except ConfigError as error:
+            raise ConfigError(f"{file}: {error}") from error
+    without_effect = [n for n in names_of(PlanSettings, group="noise-aware") if values.get(n)]
+    if values.get("noise_aware") is False and without_effect:
+        keys = ", ".join(name.replace("_", "-") for name in without_effect)
+        raise ConfigError(
+            f"{file}: noise-aware = false takes scores as exact, so {keys} would have no effect: "
+            "leave out one or the other"
+        )
+    return values
+
+
+def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
+    """Return priors as they are, load them from a file, or return the name of a kind of priors.
+    Raises ConfigError.
+    """
+    if priors is None or isinstance(priors, Priors):
+        return priors
+    if str(priors) in PRIORS_KEYWORDS:
+        return str(priors)
+    return read_priors(str(priors))
+
+
 def _unknown_key_error(where: str, key: str, known: list[str]) -> ConfigError:
+    if said := where_it_went(key.replace("_", "-")):
+        return ConfigError(f"{where}: {said}")
     if any(word in key.lower() for word in SECRETS):
         return ConfigError(
             f"{where}: {key!r} is not allowed in a file: keys are read from the environment only"

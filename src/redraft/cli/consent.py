@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..answers.forms import CODE_PREFIX
-from ..base.documents import read_small_bytes
+from ..base.documents import parse_toml, read_small_bytes
 from ..base.text import strip_control_sequences
 from ..errors import ConfigError, StoreError
 from ..graders import entries
@@ -39,11 +39,11 @@ from ..models.model_names import LOCAL_SERVERS, PREFIXES, VENDORS, split_names
 from ..requirements import kinds, reads_file
 from ..settings import OptionFields, Validation, settings_of
 from ..storage.secure_files import data_dir, make_folder, write_atomic
-from .grader_code import find_code
-from .user_code import parse_code_name
+from .user_code import find_code, parse_code_name
 
 Kind: TypeAlias = Literal["address", "model file", "code", "path", "sandbox", "package", "trust"]
 Visit: TypeAlias = Callable[[Kind, str], str]
+Visitor: TypeAlias = Callable[[str, Visit], str]
 
 MODEL_SETTINGS = ("model", "judge")
 # code unless it begins with "code:"; a path unless it is JSON
@@ -52,6 +52,7 @@ PATH_SETTINGS = (
     "rubric",
     "template",
     "priors",
+    "plan",
     *(
         name.replace("_", "-")
         for name, info in settings_of(OptionFields).items()
@@ -127,9 +128,24 @@ def find_sensitive_settings(
         for text in values:
             if isinstance(text, str):  # values of other types are rejected where settings are read
                 visit_setting(name, text, add)
+                if name == "plan" and (priors := _priors_of_plan(text, folder, base)):
+                    add("path", priors)
             elif name == "trust-in-process" and text is True:
                 add("trust", "true")
     return tuple(settings)
+
+
+def _priors_of_plan(text: str, folder: Path, base: Path) -> str:
+    """Return the file of priors that a plan file in the folder names; "" without one. What is wrong
+    with the plan file is said where it is used.
+    """
+    with suppress(OSError, ValueError, RuntimeError):
+        path = (base / text).resolve()
+        if path.is_relative_to(folder.resolve()):
+            named = parse_toml(read_small_bytes(path).decode()).get("priors")
+            if isinstance(named, str) and named not in PRIORS_KEYWORDS:
+                return str(path.parent / named)
+    return ""
 
 
 def sensitive_settings_of_trace(trace: Trace, path: Path) -> tuple[SensitiveSetting, ...]:
@@ -152,31 +168,97 @@ def settings_digest(settings: tuple[SensitiveSetting, ...]) -> str:
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
 
+def _visit_model(name: str, visit: Visit) -> str:
+    prefix, colon, rest = name.strip().partition(":")
+    if "//" in name:
+        return visit("address", name)
+    if not colon or prefix in {"openai", *LOCAL_SERVERS, *VENDORS} or f"{prefix}:" not in PREFIXES:
+        return name  # an unknown prefix loads and sends nothing
+    return f"{prefix}:{visit('model file', rest)}"
+
+
+def _visit_models(value: str, visit: Visit) -> str:
+    return ",".join(_visit_model(name, visit) for name in split_names(value))
+
+
+def _visit_grader(value: str, visit: Visit) -> str:
+    if value.count("jury:") + value.count(",") > MAX_JURY_SIZE:
+        raise ConfigError(f"grader: {value[:40]!r}... names more than {MAX_JURY_SIZE} graders")
+    return _visit_spec(value, visit)
+
+
+def _visit_spec(spec: str, visit: Visit) -> str:
+    name, _, argument = spec.partition(":")
+    if (name := name.strip()) in kinds():
+        return _visit_requirement(spec, visit)
+    entry = next((entry for entry in entries() if entry.name == name), None)
+    if entry is None:
+        kind = _kind_of_unknown(spec, name, argument)
+        return visit(kind, spec) if kind else spec
+    if entry.origin != "redraft":
+        return visit("code", spec)
+    if not argument:
+        return spec
+    if name in {"judge", "checklist", "ranker", "pairwise"}:
+        is_named = is_gallery_rubric(argument) or find_alias(argument)
+        return spec if is_named else f"{name}:{visit('path', argument)}"
+    if name == "jury":
+        return f"jury:{','.join(_visit_spec(part.strip(), visit) for part in argument.split(','))}"
+    if name == "embedding":
+        return f"embedding:{_visit_model(argument, visit)}"
+    if entry.mode == "code" and EXECUTION_OPTION.search(argument):
+        return visit("sandbox", spec)
+    return visit("address", spec) if "//" in argument else spec
+
+
+def _visit_requirement(spec: str, visit: Visit) -> str:
+    name, _, argument = spec.partition(":")
+    return f"{name}:{visit('path', argument.strip())}" if reads_file(spec) else spec
+
+
+def _kind_of_unknown(spec: str, name: str, argument: str) -> Kind | None:
+    """Return what a spec is that names no known grader: code, or an address, if it looks like one;
+    others are rejected later.
+    """
+    if find_code(spec):
+        return "code"
+    if "//" in spec:
+        return "address"
+    is_path = name.endswith(".py") or {"/", os.sep} & set(name)
+    is_dotted = argument.replace(".", "_").isidentifier()
+    return "code" if argument and (is_path or is_dotted) else None
+
+
+def _visit_unless(is_safe: Callable[[str], bool], kind: Kind) -> Visitor:
+    """Return what visits a value as a whole, unless it needs no consent."""
+    return lambda value, visit: value if is_safe(value) else visit(kind, value)
+
+
+def _never(value: str) -> bool:
+    return False
+
+
+VISITORS: Mapping[str, Visitor] = {
+    **dict.fromkeys(MODEL_SETTINGS, _visit_models),
+    **dict.fromkeys(PATH_SETTINGS, _visit_unless(_never, "path")),
+    "priors": _visit_unless(lambda value: value in PRIORS_KEYWORDS, "path"),
+    "require": _visit_requirement,
+    "grader": _visit_grader,
+    "answer": _visit_unless(lambda value: value.startswith(CODE_PREFIX), "code"),
+    "schema": _visit_unless(lambda value: value.lstrip().startswith("{"), "path"),
+    "sandbox": _visit_unless(lambda value: value in SAFE_TIERS, "sandbox"),
+    "packages": _visit_unless(_never, "package"),
+}
+"""What in the value of each setting needs consent; no other setting has anything that does."""
+
+
 def visit_setting(key: str, value: str, visit: Visit) -> str:
     """Return the value of a setting with each address, model file, path and piece of code replaced
     by the result of `visit`.
 
     Raises ConfigError for a jury of more than 200 graders.
     """
-    if key in MODEL_SETTINGS:
-        return ",".join(_visit_model(name, visit) for name in split_names(value))
-    if key == "require":
-        return _visit_requirement(value, visit)
-    if key == "grader":
-        if value.count("jury:") + value.count(",") > MAX_JURY_SIZE:
-            raise ConfigError(f"{key}: {value[:40]!r}... names more than {MAX_JURY_SIZE} graders")
-        return _visit_spec(value, visit)
-    if key == "answer":
-        return value if value.startswith(CODE_PREFIX) else visit("code", value)
-    if key == "schema":
-        return value if value.lstrip().startswith("{") else visit("path", value)
-    if key == "sandbox":
-        return value if value in SAFE_TIERS else visit("sandbox", value)
-    if key == "packages":
-        return visit("package", value)
-    if key in PATH_SETTINGS and not (key == "priors" and value in PRIORS_KEYWORDS):
-        return visit("path", value)
-    return value
+    return VISITORS[key](value, visit) if key in VISITORS else value
 
 
 def rebase_paths(key: str, value: str, base: str) -> str:
@@ -192,72 +274,6 @@ def rebase_paths(key: str, value: str, base: str) -> str:
         return text
 
     return visit_setting(key, value, rebase)
-
-
-def _visit_model(name: str, visit: Visit) -> str:
-    prefix, colon, rest = name.strip().partition(":")
-    if "//" in name:
-        return visit("address", name)
-    if not colon or prefix in {"openai", *LOCAL_SERVERS, *VENDORS} or f"{prefix}:" not in PREFIXES:
-        return name  # an unknown prefix loads and sends nothing
-    return f"{prefix}:{visit('model file', rest)}"
-
-
-def _visit_spec(spec: str, visit: Visit) -> str:
-    name, _, argument = spec.partition(":")
-    is_requirement = name.strip() in kinds()
-    return (
-        _visit_requirement(spec, visit)
-        if is_requirement
-        else _visit_grader(spec, name.strip(), argument, visit)
-    )
-
-
-def _visit_requirement(spec: str, visit: Visit) -> str:
-    name, _, argument = spec.partition(":")
-    return f"{name}:{visit('path', argument.strip())}" if reads_file(spec) else spec
-
-
-def _visit_grader(spec: str, name: str, argument: str, visit: Visit) -> str:
-    entry = next((entry for entry in entries() if entry.name == name), None)
-    if entry is None:
-        return _visit_unknown(spec, name, argument, visit)
-    if entry.origin != "redraft":
-        return visit("code", spec)
-    if not argument:
-        return spec
-    if name in {"judge", "checklist", "ranker", "pairwise"}:
-        return (
-            spec
-            if is_gallery_rubric(argument) or find_alias(argument)
-            else f"{name}:{visit('path', argument)}"
-        )
-    if name == "jury":
-        return (
-            f"{name}:{','.join(_visit_spec(part.strip(), visit) for part in argument.split(','))}"
-        )
-    if name == "embedding":
-        return f"{name}:{_visit_model(argument, visit)}"
-    if entry.mode == "code" and EXECUTION_OPTION.search(argument):
-        return visit("sandbox", spec)
-    return visit("address", spec) if "//" in argument else spec
-
-
-def _visit_unknown(spec: str, name: str, argument: str, visit: Visit) -> str:
-    """Visit a spec that names no known grader: an address, or code, if it looks like one; others
-    are rejected later.
-    """
-    if find_code(spec):
-        return visit("code", spec)
-    if "//" in spec:
-        return visit("address", spec)
-    if argument and (
-        name.endswith(".py")
-        or {"/", os.sep} & set(name)
-        or argument.replace(".", "_").isidentifier()
-    ):
-        return visit("code", spec)
-    return spec
 
 
 def _target_outside(text: str, folder: Path, base: Path, key: str) -> str | None:
@@ -288,9 +304,21 @@ class Consent:
     descriptions: tuple[str, ...]
 
     @property
-    def file_name(self) -> str:
+    def file(self) -> Path:
+        """Where it is saved."""
         key = f"trace\0{self.digest}" if self.is_trace else f"folder\0{self.place}"
-        return f"{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return data_dir() / "trust" / f"{name}.json"
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether it was given, for these settings and this place."""
+        saved = _read_consent(self.file)
+        return (
+            saved is not None
+            and saved.digest == self.digest
+            and (self.is_trace or saved.place == self.place)
+        )
 
 
 def consent_for(place: Path, settings: tuple[SensitiveSetting, ...], *, is_trace: bool) -> Consent:
@@ -324,7 +352,7 @@ def require_consent(
     if any(folder.is_relative_to(trusted) for trusted in trusted_folders()):
         return
     check_store_location(folder)
-    if not _is_saved(data_dir() / "trust", consent_for(place, settings, is_trace=is_trace)):
+    if not consent_for(place, settings, is_trace=is_trace).is_saved:
         descriptions = "; ".join(s.description for s in chosen)
         command = f"redraft trust {shlex.quote(str(place.resolve()))}"
         raise ConfigError(
@@ -360,7 +388,7 @@ def trusted_folders() -> list[Path]:
 
 def save_consent(consent: Consent) -> None:
     """Save a consent. Raises StoreError if it cannot be written."""
-    path = data_dir() / "trust" / consent.file_name
+    path = consent.file
     data = {
         "redraft_trust": SCHEMA,
         "trace" if consent.is_trace else "folder": consent.place,
@@ -383,38 +411,26 @@ def save_consent_for_trace(path: str, settings: tuple[SensitiveSetting, ...]) ->
     if settings:
         consent = consent_for(Path(path), settings, is_trace=True)
         with suppress(StoreError):
-            if not _is_saved(data_dir() / "trust", consent):
+            if not consent.is_saved:
                 save_consent(consent)
 
 
-def saved_consents() -> Iterator[tuple[Path, Consent]]:
-    """Yield every consent with its file, by name; a file that cannot be read is no consent."""
-    for path in sorted((data_dir() / "trust").glob("*.json")):
-        if consent := _read_consent(path):
-            yield path, consent
+def saved_consents() -> Iterator[Consent]:
+    """Yield every consent, by the names of their files; one that cannot be read is none."""
+    return filter(None, map(_read_consent, sorted((data_dir() / "trust").glob("*.json"))))
 
 
 def revoke_consent(consent: Consent) -> bool:
     """Remove a consent and return whether there was one. Raises StoreError if its file cannot be
     removed.
     """
-    path = data_dir() / "trust" / consent.file_name
     try:
-        path.unlink()
+        consent.file.unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise StoreError(f"{path} cannot be removed: {error.strerror}") from error
+        raise StoreError(f"{consent.file} cannot be removed: {error.strerror}") from error
     return True
-
-
-def _is_saved(folder: Path, consent: Consent) -> bool:
-    saved = _read_consent(folder / consent.file_name)
-    return (
-        saved is not None
-        and saved.digest == consent.digest
-        and (consent.is_trace or saved.place == consent.place)
-    )
 
 
 def _read_consent(path: Path) -> Consent | None:
@@ -428,7 +444,7 @@ def _read_consent(path: Path) -> Consent | None:
             tuple(data["settings"]),
         )
         return (
-            consent if data["redraft_trust"] == SCHEMA and consent.file_name == path.name else None
+            consent if data["redraft_trust"] == SCHEMA and consent.file.name == path.name else None
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -1,24 +1,18 @@
-"""How a command ends: its exit code, and each error as one clear line that says what to do next.
-
-This is the only place that catches what commands raise.
+"""What a result and an error mean for the user: the exit code, and each error as one clear line
+that says what to do next.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from traceback import format_exc
-from typing import TYPE_CHECKING, Any
-
-import click
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 from ..base.descriptors import is_shortage
-from ..base.text import format_duration, format_time_in, strip_control_sequences
+from ..base.text import format_duration, format_time_in
 from ..errors import (
     NOTHING_LEFT,
     AuthenticationError,
@@ -30,18 +24,13 @@ from ..errors import (
     StoreError,
     WrongFileError,
 )
+from ..graders import entries
+from ..loop.records import StopReason
+from ..models.server_errors import is_out_of_credit
+from ..result import Result, conclusion_error, error_data, is_graded
+from ..storage.secure_files import data_dir
 from . import output
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
-    from ..result import Result
-
-OK, FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
-WORSE, UNDECIDED = 4, 5  # of `gate`
-# of `validate` and `rubric`: the work was done, but nothing is better than chance, or than the
-# starting point
-UNPROVEN = 3
+from .exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, USAGE
 
 HINTS = {
     "AuthenticationError": (
@@ -77,105 +66,22 @@ def exit_code(result: Result) -> int:
     """Return the exit code for a result, which has an answer: whether that was graded, and is not
     known to break a requirement.
     """
-    from ..loop.records import StopReason
-    from ..result import is_graded
-
     if result.stop is StopReason.CANCELLED:
         return INTERRUPTED
-    return OK if is_graded(result.trace) and not result.facts.broken else BROKEN
+    return OK if is_graded(result.trace) and not result.facts.broken else IMPERFECT
 
 
 def warn_if_ungraded(result: Result) -> None:
     """Say that the answer is not verified, if nothing has graded it, and unless the user has
     interrupted the work, what to do.
     """
-    from ..loop.records import StopReason
-    from ..result import conclusion_error, is_graded
-
     if not is_graded(result.trace):
         hint = "" if result.stop is StopReason.CANCELLED else _hint(conclusion_error(result))
         output.warning("the answer is not verified: it has no grade", hint)
 
 
-def exit_code_of(invoke: Callable[[], Any]) -> int:
-    """Run a command and return its exit code, whatever it raises; `--debug` or REDRAFT_DEBUG adds
-    the traceback.
-    """
-    with output.message_scope():
-        try:
-            with warnings.catch_warnings(), _sigterm_as_interrupt():
-                warnings.showwarning = _show_warning
-                code = invoke()
-            sys.stdout.flush()
-        except BrokenPipeError:
-            return _discard_output()
-        except (KeyboardInterrupt, click.Abort):
-            output.error("interrupted")
-            return INTERRUPTED
-        except click.exceptions.NoArgsIsHelpError as error:
-            error.show()
-            return USAGE
-        except click.ClickException as error:
-            ctx = getattr(error, "ctx", None)
-            output.error(
-                error.format_message(),
-                f"`{ctx.command_path} --help` lists its options" if ctx else "",
-            )
-            return USAGE
-        except Exception as error:  # noqa: BLE001  (every error is shown as one line)
-            if os.environ.get("REDRAFT_DEBUG"):
-                traceback = strip_control_sequences(format_exc())
-                if output.messages_are_json():
-                    output.write_event("traceback", text=traceback)
-                else:
-                    click.echo(traceback, err=True)
-            return report_error(error)
-        return code if isinstance(code, int) else OK
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C: finished work is kept, and a message says so."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # in a thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def handle_sigterm(loop: AbstractEventLoop, handler: Callable[[], object]) -> Iterator[None]:
-    """Call `handler` on SIGTERM while a loop runs, then restore the previous handler, which the
-    loop does not do itself.
-    """
-    before = signal.getsignal(signal.SIGTERM)
-    with suppress(NotImplementedError):  # Windows has no such signal
-        loop.add_signal_handler(signal.SIGTERM, handler)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError):
-            loop.remove_signal_handler(signal.SIGTERM)
-            signal.signal(signal.SIGTERM, before)
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Show a Python warning, of ours or of another library, as a message."""
-    output.warning(output.in_options(output.without_secrets(str(message))))
-
-
 def error_event(error: RedraftError) -> dict[str, Any]:
     """Return an error as plain data, in the words of the command line."""
-    from ..result import error_data
-
     return {**error_data(error), "message": output.in_options(str(error))}
 
 
@@ -214,8 +120,6 @@ def _report_os_error(error: OSError) -> int:
 
 def _file_hint(error: OSError) -> str:
     """Return what to do about a file that cannot be used."""
-    from ..storage.secure_files import data_dir
-
     data_folder = ""
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         with suppress(StoreError):
@@ -234,50 +138,67 @@ def _file_hint(error: OSError) -> str:
 
 
 def _hint(error: RedraftError) -> str:
-    """Return what to do about an error."""
-    if is_shortage(error):
-        return HINTS["ShortageError"]
-    if wait := getattr(error, "retry_after", None):
-        return f"try again in {format_duration(wait)}, at {format_time_in(wait)}"
-    if isinstance(error, AuthenticationError) and _is_out_of_credit(error):
-        return HINTS[NOTHING_LEFT]
-    if isinstance(error, BudgetExhaustedError):
-        return LIMIT_HINTS.get(error.limit, HINTS["BudgetExhaustedError"])
-    if isinstance(error, GradingError) and (grader := _failed_code_grader(error)):
+    """Return what to do about an error: by the first rule that applies, else by its class."""
+    for rule in HINT_RULES:
+        if (hint := rule(error)) is not None:
+            return hint
+    return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
+
+
+def _hint_of_shortage(error: RedraftError) -> str | None:
+    return HINTS["ShortageError"] if is_shortage(error) else None
+
+
+def _hint_of_wait(error: RedraftError) -> str | None:
+    wait = getattr(error, "retry_after", None)
+    return f"try again in {format_duration(wait)}, at {format_time_in(wait)}" if wait else None
+
+
+def _hint_of_quota(error: RedraftError) -> str | None:
+    is_out = isinstance(error, AuthenticationError) and is_out_of_credit(error)
+    return HINTS[NOTHING_LEFT] if is_out else None
+
+
+def _hint_of_limit(error: RedraftError) -> str | None:
+    return LIMIT_HINTS.get(error.limit) if isinstance(error, BudgetExhaustedError) else None
+
+
+def _hint_of_grading(error: RedraftError) -> str | None:
+    if not isinstance(error, GradingError):
+        return None
+    if grader := _failed_code_grader(error):
         return (
             f"`redraft graders {grader}` shows what it needs of a task and of an answer"
             if _is_named_grader(grader)
             else ""
         )
-    if (
-        isinstance(error, GradingError)
-        and "its score is None (" in str(error)
-        and "never scores" not in str(error)
-    ):
+    if "its score is None (" in str(error) and "never scores" not in str(error):
         return ""  # the grader says what is missing
-    if (
-        isinstance(error, GradingError)
-        and error.result
-        and any(grader.model_free for grader in error.result.trace.panel)
-    ):
+    if error.result and any(grader.model_free for grader in error.result.trace.panel):
         return "try another --judge"  # something that is computed grades already
-    if isinstance(error, ModelUnavailableError) and (
-        "the proxy " in str(error) or not (error.retryable or error.status)
-    ):
-        return ""  # (such as a certificate that is not trusted) the message says what to do
-    return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
+    return None
 
 
-def _is_out_of_credit(error: AuthenticationError) -> bool:
-    from ..models.server_errors import is_out_of_credit
+def _hint_of_endpoint(error: RedraftError) -> str | None:
+    if not isinstance(error, ModelUnavailableError):
+        return None
+    # (such as a certificate that is not trusted) the message says what to do
+    is_said = "the proxy " in str(error) or not (error.retryable or error.status)
+    return "" if is_said else None
 
-    return is_out_of_credit(error)
+
+HINT_RULES: tuple[Callable[[RedraftError], str | None], ...] = (
+    _hint_of_shortage,
+    _hint_of_wait,
+    _hint_of_quota,
+    _hint_of_limit,
+    _hint_of_grading,
+    _hint_of_endpoint,
+)
 
 
 def _is_named_grader(name: str) -> bool:
     """Return whether `redraft graders` knows the name; that of a function in a file it does not."""
-    from ..graders import entries
-
     return any(entry.name == name for entry in entries())
 
 
@@ -291,16 +212,3 @@ def _failed_code_grader(error: RedraftError) -> str:
     )
     computed = {grader.name for grader in trace.panel if grader.model_free} if trace else set()
     return min(failed).partition(":")[0] if failed and failed <= computed else ""
-
-
-def _discard_output() -> int:
-    """End quietly after the reader of our output has closed the pipe: the interpreter's last flush
-    goes to the null device.
-    """
-    null_device = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(null_device, stream.fileno())
-    return FAILED

@@ -1,13 +1,14 @@
 """The options that commands share. The options of settings are generated from the declarations in
 `redraft.settings`.
 
-Every module in `commands` imports this one, also to show help, so it imports nothing slow.
+Every module in `commands` imports this one.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial, reduce
 from math import isfinite
@@ -16,7 +17,9 @@ from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from ..base.parameters import check_parameters, merge_parameters, parse_parameter
 from ..settings import (
     MAX_ROWS,
     BatchFields,
@@ -31,11 +34,13 @@ from ..settings import (
     PlanSettings,
     PromptSource,
     SettingInfo,
+    ValueKind,
     WholeNumber,
     info_of,
     names_of,
     settings_of,
 )
+from ..tables.text_format import ENCODING, check_encoding
 from .output import note_options
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,11 +75,66 @@ class NumberRange(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
+class FileName(click.types.StringParamType):
+    """A text that may be the path of a file: the shell completes it as one."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+FILE = FileName()
 WHOLE, COUNT = WholeRange(0), WholeRange(1)
 POSITIVE = NumberRange(0)
 
 
-class SettingOption(click.Option):
+ROWS = "Rows to read"
+WRITING = "What to write"
+GRADING = "How to grade"
+STOPPING = "When to stop"
+SPENDING = "Money and time"
+OUTPUT = "Output"
+RUNNING = "Where to run"
+GENERAL = "Configuration and help"
+HEADINGS = (ROWS, WRITING, GRADING, STOPPING, SPENDING, OUTPUT, RUNNING, GENERAL)
+"""The headings of options in help, in order; `command_classes` shows them."""
+
+GROUP_HEADINGS = {
+    "": SPENDING,
+    "budget": SPENDING,
+    "calls": SPENDING,
+    "cards": GRADING,
+    "code": GRADING,
+    "editor": WRITING,
+    "noise-aware": STOPPING,
+    "output": OUTPUT,
+    "prompts": WRITING,
+    "rates": SPENDING,
+    "rows": ROWS,
+    "running": RUNNING,
+    "sampling": WRITING,
+    "stopping": STOPPING,
+    "work": WRITING,
+}
+"""The heading of each group of settings."""
+
+
+class Option(click.Option):
+    """An option with its heading in help. `--help` of commands with many options shows the common
+    ones, `--help-all` the others, too.
+    """
+
+    def __init__(self, *args: Any, heading: str = "", common: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heading = heading
+        self.common = common
+
+
+option = partial(click.option, cls=Option)
+
+
+class SettingOption(Option):
     """An option with a default in the environment (REDRAFT_NAME, for those given once) and in
     configuration files.
     """
@@ -113,6 +173,20 @@ def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     )
 
 
+def under(heading: str, *decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Combine decorators, and put the options that they add under a heading of help."""
+
+    def decorate(command: F) -> F:
+        before = len(vars(command).get("__click_params__", ()))
+        decorated = combine(*decorators)(command)
+        for added in vars(decorated)["__click_params__"][before:]:
+            if isinstance(added, Option):
+                added.heading = heading
+        return decorated
+
+    return decorate
+
+
 def setting_options(
     declaration: type,
     *names: str,
@@ -134,36 +208,51 @@ def setting_options(
 
 def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable[[F], F]:
     """Generate the option of one setting; `more` are further attributes of it."""
-    flag = f"--{name.replace('_', '-')}"
-    flags = [f"-{name}", name] if len(name) == 1 else [flag]
-    attributes: dict[str, Any] = {"help": info.help, "metavar": info.metavar, "default": default}
-    match info.kind:
-        case Flag():
-            flags = [f"{flag}/--no-{flag[2:]}"]
+    is_switch = isinstance(info.kind, Flag) or isinstance(default, bool)
+    attributes: dict[str, Any] = {
+        "help": info.help,
+        "metavar": info.metavar,
+        "default": default,
+        "heading": GROUP_HEADINGS[info.group],
+        "common": info.common,
+        "show_default": default not in (None, ()) and not isinstance(default, bool),
+        **_values_of(info.kind),
+        **more,
+    }
+    declare = setting if info.in_files else option
+    return declare(*_flags(name, is_switch=is_switch), **attributes)
+
+
+def _flags(name: str, *, is_switch: bool) -> list[str]:
+    """Return how the option of a setting is typed."""
+    words = name.replace("_", "-")
+    if is_switch:
+        return [f"--{words}/--no-{words}"]
+    return [f"-{name}", name] if len(name) == 1 else [f"--{words}"]
+
+
+def _values_of(kind: ValueKind) -> dict[str, Any]:
+    """Return which values the option of a setting takes."""
+    match kind:
+        case WholeNumber(minimum=None):
+            return {"type": int}
         case WholeNumber(least, most):
             # help does not mention a limit that no file reaches
-            limit = None if most == MAX_ROWS else most
-            attributes["type"] = WholeRange(least, limit) if least is not None else int
+            return {"type": WholeRange(least, None if most == MAX_ROWS else most)}
         case Number(least, most, exclusive):
-            attributes["type"] = NumberRange(
-                least, most if isfinite(most) else None, min_open=exclusive
-            )
+            limit = most if isfinite(most) else None
+            return {"type": NumberRange(least, limit, min_open=exclusive)}
         case Keyword(choices):
-            attributes["type"] = click.Choice(choices)
+            return {"type": click.Choice(choices)}
         case Keywords(choices):
-            attributes |= {"type": click.Choice(choices), "multiple": True}
+            return {"type": click.Choice(choices), "multiple": True}
         case Names():
-            attributes["multiple"] = True
+            return {"multiple": True}
         case FilePath(what):
-            attributes["type"] = click.Path(file_okay=what == "file", dir_okay=what == "folder")
+            return {"type": click.Path(file_okay=what == "file", dir_okay=what == "folder")}
         case PromptSource():
-            attributes["type"] = click.Path(exists=True, dir_okay=False, path_type=Path)
-        case _ if isinstance(default, bool):
-            flags = [f"{flag}/--no-{flag[2:]}"]
-    if default not in (None, ()) and not isinstance(default, bool):
-        attributes["show_default"] = True
-    attributes |= more
-    return setting(*flags, **attributes) if info.in_files else click.option(*flags, **attributes)
+            return {"type": click.Path(exists=True, dir_okay=False, path_type=Path)}
+    return {}
 
 
 def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
@@ -185,16 +274,15 @@ def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) 
     """Read the tables of this command in an encoding. Raises BadParameter."""
     if name is None:
         return
-    from ..tables.text_format import ENCODING, check_encoding
-
     try:
         ctx.call_on_close(partial(ENCODING.reset, ENCODING.set(check_encoding(name))))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
 
-debug = combine(
-    click.option(
+debug = under(
+    GENERAL,
+    option(
         "--log-format",
         type=click.Choice(["text", "json"]),
         default="text",
@@ -203,7 +291,7 @@ debug = combine(
         callback=_note_options,
         help="Write messages as text, or as a JSON object on each line. Default: text.",
     ),
-    click.option(
+    option(
         "--debug",
         is_flag=True,
         expose_value=False,
@@ -213,7 +301,9 @@ debug = combine(
     ),
 )
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout.")
+as_json = option(
+    "--json", "as_json", heading=OUTPUT, common=True, is_flag=True, help="Write JSON to stdout."
+)
 
 journal = click.option(
     "--journal",
@@ -222,16 +312,25 @@ journal = click.option(
     help="Look in this journal. Default: all *.journal in this folder.",
 )
 
-system = click.option("--system", metavar="TEXT", help="A system message.")
-background = combine(
-    click.option(
-        "--context", type=READABLE, metavar="FILE", help="Background material for the judge."
+system = option("--system", heading=WRITING, common=True, metavar="TEXT", help="A system message.")
+background = under(
+    GRADING,
+    option(
+        "--context",
+        type=READABLE,
+        metavar="FILE",
+        help="Background material for the judge.",
     ),
-    click.option(
-        "--reference", type=READABLE, metavar="FILE", help="A known good answer for the judge."
+    option(
+        "--reference",
+        common=True,
+        type=READABLE,
+        metavar="FILE",
+        help="A known good answer for the judge.",
     ),
-    click.option(
+    option(
         "--tests",
+        common=True,
         type=READABLE,
         metavar="FILE",
         help=(
@@ -251,11 +350,13 @@ browser = click.option(
     default=True,
     help="Open the page in the browser, if stdout is a terminal. Default: yes.",
 )
-overwrite = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-output = combine(
-    click.option(
+overwrite = option("--overwrite", heading=OUTPUT, is_flag=True, help="Replace an existing file.")
+output = under(
+    OUTPUT,
+    option(
         "--output",
         "-o",
+        common=True,
         type=click.Path(),
         metavar="FILE",
         help="Write the answer to FILE instead of stdout.",
@@ -263,8 +364,9 @@ output = combine(
     overwrite,
 )
 
-encoding = click.option(
+encoding = option(
     "--encoding",
+    heading=ROWS,
     metavar="NAME",
     expose_value=False,
     callback=_use_encoding,
@@ -273,31 +375,62 @@ encoding = click.option(
         "(UTF-8, UTF-16, Windows-1252)."
     ),
 )
+
+
+def _column_names(
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the columns given as OURS=THEIRS, by our names. Raises UsageError."""
+    parts = [text.partition("=") for text in texts]
+    if wrong := [ours or f"={theirs}" for ours, sign, theirs in parts if not (ours and sign)]:
+        raise click.UsageError(
+            f"{param.opts[-1]} {wrong[0]}: a column is given as OURS=THEIRS, such as "
+            f"{param.opts[-1]} prompt=question",
+            ctx,
+        )
+    return {ours.strip(): theirs.strip() for ours, _, theirs in parts}
+
+
+def column_names(*flags: str, help: str) -> Callable[[F], F]:
+    """Return the option that names columns of labelled data."""
+    return option(*flags, multiple=True, callback=_column_names, metavar="OURS=THEIRS", help=help)
+
+
 label_columns = combine(
-    click.option(
-        "--column",
-        "-c",
-        "columns",
-        multiple=True,
-        metavar="OURS=THEIRS",
-        help="Name of a column in the data (repeatable).",
-    ),
+    column_names("--column", "-c", "columns", help="Name of a column in the data (repeatable)."),
     encoding,
 )
 
 
+def _scale(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[float, float] | None:
+    """Return a scale given as LOW-HIGH. Raises UsageError."""
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    with suppress(ValueError):
+        ends = float(low), float(high)
+        if ends[0] < ends[1] and all(map(isfinite, ends)):
+            return ends
+    raise click.UsageError(f"--scale {text}: a scale is LOW-HIGH, such as 1-5", ctx)
+
+
+def scale(help: str, **attributes: Any) -> Callable[[F], F]:
+    """Return the option that says on which scale labels are."""
+    return option("--scale", callback=_scale, metavar="LOW-HIGH", help=help, **attributes)
+
+
 def direction(what: str) -> Callable[[F], F]:
     """Return the options that say which end of a scale is better."""
-    return combine(
-        click.option(
-            "--lower-is-better/--higher-is-better",
-            "lower_is_better",
-            default=None,
-            help=(
-                f"Which end is better: of the {what}. Default: higher; it must be stated for "
-                "names such as wer, loss or latency."
-            ),
-        )
+    return option(
+        "--lower-is-better/--higher-is-better",
+        "lower_is_better",
+        default=None,
+        help=(
+            f"Which end is better: of the {what}. Default: higher; it must be stated for names "
+            "such as wer, loss or latency."
+        ),
     )
 
 
@@ -313,12 +446,15 @@ judge_calls_in_flight = click.option(
 
 rubric = setting(
     "--rubric",
+    heading=GRADING,
+    common=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Use an LLM judge with the criteria in FILE.",
 )
 template = setting(
     "--template",
+    heading=GRADING,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help=(
@@ -347,9 +483,10 @@ def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> s
     return "unsafe"
 
 
-execution = combine(
+execution = under(
+    GRADING,
     setting_options(OptionFields, "sandbox", callback=_choose_sandbox),
-    click.option(
+    option(
         "--unsafe-exec",
         is_flag=True,
         is_eager=True,
@@ -362,9 +499,11 @@ execution = combine(
     ),
     setting_options(OptionFields, *names_of(OptionFields, group="code")[1:]),
 )
-grading = combine(
+grading = under(
+    GRADING,
     setting(
         "--require",
+        common=True,
         multiple=True,
         metavar="SPEC",
         help=(
@@ -374,6 +513,7 @@ grading = combine(
     ),
     setting(
         "--grader",
+        common=True,
         multiple=True,
         metavar="NAME",
         help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or "
@@ -397,8 +537,6 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         """
         if isinstance(value, Mapping):
             return value
-        from ..base.parameters import check_parameters, parse_parameter
-
         try:
             parameter = parse_parameter(value)
         except ValueError as error:
@@ -411,16 +549,15 @@ def _merge_parameters(
     ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]
 ) -> dict[str, Any] | None:
     """Return the parameters of the command line over those of files; None without any."""
-    from ..base.parameters import merge_parameters
-
     is_typed = ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     from_files = (ctx.lookup_default(str(param.name)) or ()) if is_typed else ()
     return merge_parameters(*from_files, *typed) or None
 
 
-def _parameters(option: str, help: str) -> Callable[[F], F]:
+def _parameters(name: str, heading: str, help: str) -> Callable[[F], F]:
     return setting(
-        option,
+        name,
+        heading=heading,
         type=ParameterType(),
         multiple=True,
         callback=_merge_parameters,
@@ -432,11 +569,13 @@ def _parameters(option: str, help: str) -> Callable[[F], F]:
 params = combine(
     _parameters(
         "--model-param",
+        WRITING,
         "A further parameter of the model that writes, such as top_p=0.9 or "
         "chat_template_kwargs.enable_thinking=false (repeatable).",
     ),
     _parameters(
         "--judge-param",
+        GRADING,
         "A parameter of the model that judges, such as reasoning_effort=low or max_tokens=8192 "
         "(repeatable). If the model that writes judges, those of --model-param are its own, too.",
     ),
@@ -444,6 +583,8 @@ params = combine(
 models = combine(
     setting(
         "--model",
+        heading=WRITING,
+        common=True,
         metavar="MODEL",
         help="The model that writes, such as openai:gpt-4o-mini or ollama:llama3.2, or none. Of "
         "several, separated by commas, the next answers while those before it are out of "
@@ -451,6 +592,8 @@ models = combine(
     ),
     setting(
         "--judge",
+        heading=GRADING,
+        common=True,
         metavar="MODEL",
         help="The model that judges, also beside requirements, or none. Default: the (first) model "
         "that writes judges if a grader asks a judge, or if no grader, requirement, test or "
@@ -459,7 +602,8 @@ models = combine(
     params,
 )
 
-answer = combine(
+answer = under(
+    WRITING,
     setting(
         "--answer",
         metavar="TYPE",
@@ -470,33 +614,34 @@ answer = combine(
     ),
     setting(
         "--schema",
+        common=True,
+        type=FILE,
         metavar="FILE",
         help="The form of the answer: JSON that follows the JSON schema in FILE.",
     ),
 )
 
-plan = setting_options(PlanSettings)
+PLAN = "plan_file"  # the parameter of --plan
+PLAN_KEYS = tuple(
+    name.replace("_", "-") for name, info in settings_of(PlanSettings).items() if info.in_plan_file
+)
+"""What a plan file may have."""
+
+plan = combine(
+    setting_options(PlanSettings, group="stopping"),
+    setting(
+        "--plan",
+        PLAN,
+        heading=STOPPING,
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help=f"Further settings of the plan in FILE (TOML): {', '.join(PLAN_KEYS)}.",
+    ),
+    setting_options(PlanSettings, group="prompts"),
+)
 draft_prompt = setting_options(OptionFields, "draft_prompt")
 editor = setting_options(OptionFields, group="editor")
 cards_dir = setting_options(OptionFields, "cards_dir")
-
-
-def check_noise_aware(ctx: click.Context) -> None:
-    """Raise UsageError for options that have no effect with --no-noise-aware. Defaults from files
-    are ignored instead.
-    """
-    source = ctx.get_parameter_source
-    names = [
-        name
-        for name in names_of(PlanSettings, group="noise-aware")
-        if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]
-    ]
-    if ctx.params["noise_aware"] is False and names:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise click.UsageError(
-            f"--no-noise-aware takes scores as exact, so {flags} would have no effect: leave out "
-            "one or the other"
-        )
 
 
 def parse_price(text: str) -> tuple[str, tuple[float, float]]:
@@ -520,9 +665,22 @@ def _check_price(text: str) -> str:
     return text
 
 
-budget = combine(
-    setting("--budget-usd", type=POSITIVE, metavar="USD", help="Maximum cost in USD."),
-    setting("--budget-calls", type=WHOLE, metavar="N", help="Maximum number of model calls."),
+budget = under(
+    SPENDING,
+    setting(
+        "--budget-usd",
+        common=True,
+        type=POSITIVE,
+        metavar="USD",
+        help="Maximum cost in USD.",
+    ),
+    setting(
+        "--budget-calls",
+        common=True,
+        type=WHOLE,
+        metavar="N",
+        help="Maximum number of model calls.",
+    ),
     setting(
         "--budget-tokens",
         type=WHOLE,
@@ -574,6 +732,8 @@ columns = combine(
     setting(
         "--column",
         "-c",
+        heading=ROWS,
+        common=True,
         multiple=True,
         callback=_check_columns,
         metavar="ROLE=NAME",
@@ -585,15 +745,50 @@ columns = combine(
 )
 
 
-def setting_keys() -> list[str]:
-    """Return the keys that a configuration file may have: one file serves all commands."""
+def _settings_among(
+    *decorators: Callable[[Callable[[], None]], Callable[[], None]],
+) -> list[SettingOption]:
+    """Return the settings among the options that decorators add to a command."""
 
     def command() -> None:
-        """Has the options that no declaration in `redraft.settings` generates, and some others."""
+        """Has these options."""
 
-    combine(grading, answer, models, budget, columns)(command)
+    combine(*decorators)(command)
     options = vars(command)["__click_params__"]
-    shared = [option.key for option in reversed(options) if isinstance(option, SettingOption)]
+    return [each for each in reversed(options) if isinstance(each, SettingOption)]
+
+
+PLAN_SETTINGS = _settings_among(
+    setting_options(
+        PlanSettings,
+        *(n for n, info in settings_of(PlanSettings).items() if not info.on_command_line),
+    )
+)
+"""The settings of the plan that are no options: `--plan` reads them, or traces have them."""
+
+
+def settings_of_command(ctx: click.Context) -> list[SettingOption]:
+    """Return the settings that a command has, those of a plan file in place of `--plan`."""
+    own = [each for each in ctx.command.params if isinstance(each, SettingOption)]
+    return [*(each for each in own if each.name != PLAN), *PLAN_SETTINGS]
+
+
+def where_it_went(name: str) -> str:
+    """Say where a setting of the plan is that was an option; "" for any other name."""
+    key = name.removeprefix("no-")
+    if key in PLAN_KEYS:
+        return (
+            f"{key} is a setting of a plan file: write `{key} = ...` in a file such as plan.toml, "
+            'and name it in --plan plan.toml, or in redraft.toml as plan = "plan.toml"'
+        )
+    if any(each.key == key for each in PLAN_SETTINGS):
+        return f"{key} is set in Python only, as {key.replace('-', '_')}=..."
+    return ""
+
+
+def setting_keys() -> list[str]:
+    """Return the keys that a configuration file may have: one file serves all commands."""
+    shared = [each.key for each in _settings_among(grading, answer, models, plan, budget, columns)]
     declared = [
         name.replace("_", "-")
         for name, info in settings_of(OptionFields, EndpointLimits, BatchFields).items()

@@ -24,6 +24,7 @@ from typing import Any
 import click
 
 from ..base.checks import read_error_message
+from ..base.masking import Mask, secrets_in_environment
 from ..base.text import strip_control_sequences
 
 
@@ -239,8 +240,6 @@ def write_event(event: str, *, stdout: bool = False, **data: Any) -> None:
 
 def without_secrets(text: str) -> str:
     """Return a text of another library without the secrets of the environment."""
-    from ..base.masking import Mask, secrets_in_environment
-
     return Mask(secrets_in_environment(os.environ))(text)
 
 
@@ -284,6 +283,11 @@ def check_single_stdin(**sources: str | None) -> None:
     """Raise UsageError if more than one of the sources is stdin."""
     if len(from_stdin := [name for name, source in sources.items() if source == "-"]) > 1:
         raise click.UsageError(f"{' and '.join(from_stdin)} cannot both be read from stdin")
+
+
+def print_json(data: Any) -> None:
+    """Write data to stdout as JSON for programs and people."""
+    click.echo(json.dumps(data, indent=2, default=str))
 
 
 def print_answer(text: str) -> None:

@@ -1,147 +1,20 @@
-"""The progress of one refinement, in words: messages on stderr, or JSON lines on stdout for
-programs.
-
-The live view of a terminal is in `terminal`, so that other output does not load rich.
+"""The steps, answers, scores and usage of one refinement in words, and its events as JSON lines on
+stdout for programs.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from ..base.money import format_usd
-from ..loop.records import Candidate, Comparison, Failure, Outcome, Record, Slot
-from ..loop.serialize import record_to_json
-from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step, Stop
+from ..loop.records import Candidate, Comparison
+from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step
 from ..loop.trace import Trace
 from ..plans.quality.diagnosis import selection_reason
 from ..result import Result, format_score, headline
 from ..usage import Usage
-from .output import notice
-
-
-class ProgressReporter(Protocol):
-    """Receives every step and record of a refinement, and the message of the error that it raises
-    in the end, if any.
-    """
-
-    def begin(self, trace: Trace) -> None: ...
-
-    def step(self, step: Step) -> None: ...
-
-    def record(self, record: Record) -> None: ...
-
-    def end(self, error: str) -> None: ...
-
-
-@dataclass
-class TraceProgress:
-    """The trace as it grows, and the steps that are pending."""
-
-    trace: Trace | None = None
-    pending: dict[Slot, Step] = field(default_factory=dict)
-    started: float = field(default_factory=monotonic)
-
-    def step(self, step: Step) -> None:
-        if not isinstance(step, Stop):
-            self.pending[step.slot] = step
-
-    def record(self, record: Record) -> None:
-        assert self.trace is not None
-        self.trace += record
-        self.pending.pop(getattr(record, "step_slot", record.slot), None)
-
-    @property
-    def seconds(self) -> float:
-        return monotonic() - self.started
-
-
-class PlainReporter:
-    """Writes a line for each event, for logs and for terminals that cannot redraw.
-
-    Failures are reported when the work goes on. Those that end it are left to the message that says
-    why it ended.
-    """
-
-    def __init__(self, progress: TraceProgress) -> None:
-        self._progress = progress
-        self._reported: set[int] = set()
-        self._failures: list[Failure] = []
-
-    def begin(self, trace: Trace) -> None:
-        if len(trace.records) > len(trace.task.given_responses):
-            answers, calls = len(trace.candidates), trace.usage.calls
-            notice(f"resuming after {len(trace.records)} records: {answers} answers, {calls} calls")
-        self._reported = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
-
-    def step(self, step: Step) -> None:
-        if not isinstance(step, Stop):
-            self._report_failures()
-            notice(f"{describe_step(step)} ...")
-
-    def record(self, record: Record) -> None:
-        if isinstance(record, Failure):
-            self._failures.append(record)
-        elif not isinstance(record, Outcome):
-            self._report_failures()
-        assert self._progress.trace is not None
-        for candidate, score, remark in candidate_rows(self._progress.trace):
-            if score and candidate.id not in self._reported:
-                self._reported.add(candidate.id)
-                parts = [f"{candidate.id} {describe_origin(candidate)}", f"score {score}", remark]
-                notice(" · ".join(filter(None, parts)))
-
-    def _report_failures(self, end_reason: str = "") -> None:
-        """Report the failures since the last report, except those that are the reason why the work
-        ended.
-        """
-        for line in dict.fromkeys(
-            f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason
-        ):
-            notice(line)
-        self._failures.clear()
-
-    def end(self, error: str) -> None:
-        trace = self._progress.trace
-        self._report_failures(error or (trace.stop_note if trace else ""))
-
-
-class JsonReporter:
-    """Writes an object a line to stdout: start, priors (unless they are the shipped ones), step,
-    record, result, error.
-    """
-
-    def __init__(self, progress: TraceProgress) -> None:
-        self._progress = progress
-
-    def begin(self, trace: Trace) -> None:
-        print_event("start", records=len(trace.records), panel=[s.name for s in trace.panel])
-
-    def step(self, step: Step) -> None:
-        if not isinstance(step, Stop):
-            print_event("step", step=step.role, slot=step.slot, description=describe_step(step))
-
-    def record(self, record: Record) -> None:
-        trace = self._progress.trace
-        assert trace is not None
-        best = trace.best if trace.graded_candidates else None
-        score, judge_score = (
-            (trace.score, trace.judge_score) if trace.graded_candidates else (None, None)
-        )
-        print_event(
-            "record",
-            record=json.loads(record_to_json(record)),
-            best=best.id if best else None,
-            score=score,
-            judge_score=judge_score,
-            calls=trace.usage.calls,
-        )
-
-    def end(self, error: str) -> None:
-        pass
 
 
 def print_event(event: str, **fields: Any) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, cast
 
 import click
 from click.core import ParameterSource
@@ -37,26 +37,25 @@ from ..models.traits import traits_of_model
 from ..plans.quality.priors import Priors
 from ..protocols import Model, Requirement
 from ..requirements import kinds, parse
-from ..session.options import PROMPT_KEYS, Options
+from ..session.options import PROMPT_KEYS
 from ..session.panel import needs_judge
 from ..settings import OptionFields, Settings, settings_of
-from ..storage.priors_store import priors_from_data, read_priors
+from ..storage.priors_store import priors_from_data
 from ..usage import NO_USAGE, Usage
-from .answer_option import canonical_schema, load_answer
 from .config import (
     check_table,
     declared_parameters,
     keep_strict_validation,
+    load_priors,
     used_layers,
 )
 from .consent import (
-    PRIORS_KEYWORDS,
     require_consent,
     sensitive_settings_of_trace,
 )
-from .grader_code import load_grader
 from .options import SettingOption, parse_price
 from .output import check_single_stdin, notice, read_text, warning
+from .user_code import canonical_schema, load_answer, load_grader
 
 UNSAFE = "unsafe"  # the value of --sandbox for none
 WARNED_OF_UNSAFE = "redraft.warned_of_unsafe_code"  # key in a context's `meta`
@@ -81,61 +80,9 @@ UNSET_IN_TRACE = (
 """Settings that stay unset if a trace does not have them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SettingArguments:
-    """The values of the options of a command, of which `settings` are those of
-    `redraft.session.options.Options`.
-    """
-
-    settings: Settings
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Create the arguments of a command from the values that click parsed."""
-        settings = {
-            name: value
-            for name, value in values_of(OptionFields, values).items()
-            if name != "answer"
-        }
-        own = {name: value for name, value in values.items() if name not in settings}
-        return cls(**own, settings=cast("Settings", settings))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedArguments(SettingArguments):
-    """The values of the options that all commands with graders share."""
-
-    require: tuple[str, ...] = ()
-    grader: tuple[str, ...] = ()
-    rubric: Any = None
-    answer: str | None = None
-    schema: str | None = None
-    template: str | None = None
-    model: str | None = None
-    judge: str | None = None
-    model_param: Mapping[str, Any] | None = None
-    judge_param: Mapping[str, Any] | None = None
-    budget_usd: float | None = None
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    price: tuple[str, ...] = ()
-    as_json: bool = False
-
-
 def values_of(declaration: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return those values that are settings of a declaration."""
     return {name: values[name] for name in settings_of(declaration) if name in values}
-
-
-@dataclass(frozen=True)
-class RefineRequest:
-    """One refinement that the command line requests."""
-
-    trace: Trace
-    model: Any
-    graders: list[Any] | None
-    judge: Any
-    options: Options
 
 
 def make_task(
@@ -209,76 +156,47 @@ def _parse_requirement(spec: str) -> Requirement:
         ) from error
 
 
-def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> RefineRequest:
-    """Build the request from the arguments of a command; `more` are settings without an option.
-    Raises ConfigError.
-    """
-    if arguments.model == "none" and not trace.task.given_responses and not trace.candidates:
-        raise ConfigError(
-            "--model none: there is no model to write an answer; give one to repair with "
-            "--response FILE"
-        )
-    budget = budget_of(arguments, trace.usage)
-    settings: dict[str, Any] = {
-        **build_settings(arguments),
-        "answer": answer_of(arguments),
-        "budget": budget,
-        **more,
-    }
-    graders = load_graders(arguments.grader, arguments.rubric, arguments.template)
-    return RefineRequest(
-        trace,
-        parse_model(arguments.model),
-        graders,
-        parse_model(arguments.judge),
-        Options(**settings),
-    )
-
-
-def build_settings(arguments: SharedArguments) -> Settings:
-    """Build the settings of `Options` from the arguments of a command, except the budget and the
-    form of the answer.
+def build_settings(settings: Mapping[str, Any]) -> Settings:
+    """Build the settings of `Options` from those of a command, except the budget and the form of
+    the answer.
 
     Raises ConfigError.
     """
-    settings: Settings = {
-        **arguments.settings,
-        "prices": parse_prices(arguments.price),
-        **parameter_settings(arguments),
+    declared = values_of(OptionFields, settings)
+    declared.pop("answer", None)
+    built: dict[str, Any] = {
+        **declared,
+        "prices": parse_prices(settings["price"]),
+        **parameter_settings(settings),
     }
-    warn_if_unsafe(settings.get("sandbox"), arguments.grader)
-    if "priors" in settings:
-        settings["priors"] = load_priors(settings["priors"])
-    return settings
+    warn_if_unsafe(built.get("sandbox"), settings["grader"])
+    if "priors" in built:
+        built["priors"] = load_priors(built["priors"])
+    return cast("Settings", built)
 
 
-class ParameterArguments(Protocol):
-    """The arguments of a command that name models and their parameters."""
-
-    @property
-    def judge(self) -> str | None: ...
-    @property
-    def model_param(self) -> Mapping[str, Any] | None: ...
-    @property
-    def judge_param(self) -> Mapping[str, Any] | None: ...
-
-
-def parameter_settings(a: ParameterArguments) -> Settings:
-    """Return the parameters of the models as settings; a judge that is not named is the model that
-    writes, and has its own.
+def parameter_settings(settings: Mapping[str, Any]) -> Settings:
+    """Return the parameters of the models that a command names; a judge that is not named is the
+    model that writes, and has its own.
     """
-    own = {} if a.judge else without_sampling(a.model_param or {})
+    model_param = settings["model_param"]
+    own = {} if settings["judge"] else without_sampling(model_param or {})
     return {
-        "model_params": a.model_param,
-        "judge_params": merge_parameters(own, a.judge_param or {}) or None,
+        "model_params": model_param,
+        "judge_params": merge_parameters(own, settings["judge_param"] or {}) or None,
     }
 
 
-def answer_of(arguments: SharedArguments) -> Any:
-    """Return the form of the answer that the arguments of a command choose; None without one.
+def answer_of(settings: Mapping[str, Any]) -> Any:
+    """Return the form of the answer that the settings of a command choose; None without one.
     Raises ConfigError.
     """
-    return load_answer(arguments.answer, arguments.schema)
+    return load_answer(settings["answer"], settings["schema"])
+
+
+def graders_of(settings: Mapping[str, Any]) -> list[Any] | None:
+    """Return the graders that the settings of a command name; see `load_graders`."""
+    return load_graders(settings["grader"], settings["rubric"], settings["template"])
 
 
 def load_graders(
@@ -419,49 +337,25 @@ def parse_prices(prices: Iterable[str]) -> dict[str, tuple[float, float]] | None
     return dict(map(parse_price, prices)) or None
 
 
-def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
-    """Return priors as they are, load them from a file, or return the name of a kind of priors.
-    Raises ConfigError.
-    """
-    if priors is None or isinstance(priors, Priors):
-        return priors
-    if str(priors) in PRIORS_KEYWORDS:
-        return str(priors)
-    return read_priors(str(priors))
-
-
-def budget_of(arguments: SharedArguments, used: Usage = NO_USAGE) -> Budget | None:
-    """Return the budget that remains after `used`; None without a limit. See `make_budget`."""
-    return make_budget(
-        usd=arguments.budget_usd,
-        calls=arguments.budget_calls,
-        tokens=arguments.budget_tokens,
-        used=used,
-    )
-
-
-def make_budget(
-    *, usd: float | None, calls: int | None, tokens: int | None, used: Usage = NO_USAGE
-) -> Budget | None:
-    """Return what may still be spent. A budget covers a whole trace, however often it is resumed.
+def budget_of(settings: Mapping[str, Any], used: Usage = NO_USAGE) -> Budget | None:
+    """Return what may still be spent after `used`; None without a limit. A budget covers a whole
+    trace, however often it is resumed.
 
     Raises ConfigError if it is unknown how much the trace has spent.
     """
-    limits: dict[str, float | None] = {"usd": usd, "calls": calls, "tokens": tokens}
-    if all(limit is None for limit in limits.values()):
-        return None
     spent: dict[str, float | None] = {"usd": used.cost, "calls": used.calls, "tokens": used.tokens}
-    for name, limit in limits.items():
-        if limit is not None and spent[name] is None:
+    left: dict[str, Any] = {}
+    for name, amount in spent.items():
+        limit = settings[f"budget_{name}"]
+        if limit is None:
+            continue
+        if amount is None:
             raise ConfigError(
                 f"--budget-{name} {limit:g}: the trace's spending so far is unknown, since an "
                 "endpoint did not report it; limit the calls by --budget-calls, or leave it out"
             )
-    left: dict[str, Any] = {
-        n: limit if limit is None else max(0, limit - (spent[n] or 0))
-        for n, limit in limits.items()
-    }
-    return Budget(**left)
+        left[name] = max(0, limit - amount)
+    return Budget(**left) if left else None
 
 
 def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -> dict[str, Any]:
@@ -469,7 +363,7 @@ def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -
     configuration files.
     """
     saved: dict[str, Any] = {
-        p.key: values[str(p.name)] for p in params if values[str(p.name)] not in (None, ())
+        p.key: values[str(p.name)] for p in params if values.get(str(p.name)) not in (None, ())
     }
     saved.pop("require", None)  # the task has them
     if "grader" in saved:

@@ -8,41 +8,32 @@ have any effect.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
-from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
 from ..base.text import strip_control_sequences
 from ..base.word_diff import word_diff
-from ..loop.records import Candidate, Feedback, Record
+from ..loop.records import Candidate, Feedback
 from ..loop.serialize import pack, record_to_json
-from ..loop.steps import Step
 from ..loop.trace import Trace
 from ..loop.visible_tests import hidden_results
 from ..result import Result, diagnosis_text, format_score
 from ..session.grade_report import GraderFeedback
-from ..usage import NO_USAGE
-from .output import messages_are_json, notice, redirect_messages, single_line
+from .output import messages_are_json, notice, single_line
 from .progress import (
-    TraceProgress,
-    candidate_rows,
     describe_origin,
-    describe_step,
     format_usage,
     summary_line,
 )
 
-MAX_ANSWERS = 12  # shown in the live view: the latest, and the best
 MAX_OBJECT = 31  # characters of a JSON object that is shown in full
 EXCERPT_LINES = 12  # lines of a text that are shown without `full`
 
@@ -115,86 +106,40 @@ def plain_table(*headers: str) -> Table:
     return Table(*headers, box=None, padding=(0, 3, 0, 0), pad_edge=False)
 
 
+def figure_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], figures: Collection[str]
+) -> Table:
+    """Return a table without lines. The columns with headings in `figures` are right-justified and
+    never wrapped, other texts are folded.
+    """
+    table = plain_table()
+    for heading in headings:
+        if heading in figures:
+            table.add_column(heading, justify="right", no_wrap=True)
+        else:
+            table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(text_line(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
 def grid(*, indent: int = 0) -> Table:
     """Return a table without lines and headers."""
     return Table.grid(padding=(0, 2, 0, indent))
 
 
+def show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
+    """Print a title, and below it a line for each fact: what it is, and its value."""
+    out, table = console(stderr=False), grid(indent=1)
+    out.print(text_line(title, "bold"))
+    for label, value in facts:
+        table.add_row(text_line(label, "dim"), text_line(value))
+    out.print(table)
+
+
 def text_line(text: str, style: str = "") -> Text:
     """Return untrusted text on one line."""
     return Text(single_line(text), style)
-
-
-class LiveReporter:
-    """A live view on stderr: the answers so far with their scores, pending steps, and usage."""
-
-    def __init__(self, progress: TraceProgress) -> None:
-        self._progress = progress
-        self._ended = False
-        self._messages = ExitStack()
-        self._live = Live(
-            console=console(stderr=True),
-            get_renderable=self.render,
-            refresh_per_second=8,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-
-    def begin(self, trace: Trace) -> None:
-        self._live.start()
-        self._messages.enter_context(
-            redirect_messages(lambda text: self._live.console.print(Text(text)))
-        )
-
-    def step(self, step: Step) -> None: ...
-
-    def record(self, record: Record) -> None: ...
-
-    def end(self, error: str) -> None:
-        self._ended = True
-        self._messages.close()
-        self._live.stop()
-
-    def render(self) -> RenderableType:
-        """Return the whole view in its present state."""
-        trace = self._progress.trace
-        parts: list[RenderableType] = [candidate_table(trace)] if trace and trace.candidates else []
-        steps = [describe_step(step) for step in list(self._progress.pending.values())]
-        if steps and not self._ended:
-            more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
-            parts.append(Spinner("dots", text_line(" · ".join(steps[:3]) + more), style="cyan"))
-        usage = format_usage(trace.usage if trace else NO_USAGE, self._progress.seconds)
-        parts.append(Text(f"  {usage}", "dim", no_wrap=True, overflow="ellipsis"))
-        return Group(*parts)
-
-
-def candidate_table(trace: Trace) -> Table:
-    """Return a table with a row for each answer: its score, its origin and a remark; the best is
-    highlighted.
-    """
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=True)
-    table.add_column(no_wrap=True, justify="right")
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    best = trace.best.id if trace.graded_candidates and trace.best else None
-    rows = list(candidate_rows(trace))
-    for candidate, score, remark in [
-        r for i, r in enumerate(rows) if i >= len(rows) - MAX_ANSWERS or r[0].id == best
-    ]:
-        style = "bold green" if candidate.id == best else ""
-        source = text_line(
-            f"{describe_origin(candidate)} by {candidate.by}"
-            if candidate.by != "given"
-            else "given"
-        )
-        table.add_row(
-            Text(str(candidate.id), "dim"),
-            Text(score or "·", style),
-            source,
-            text_line(remark, "dim"),
-        )
-    return table
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,18 @@
 """Code of the user that the command line names: `path/to/file.py:NAME` and `package.module:NAME`.
+It is a grader (`--grader`: a function, a grader, or a class that is called without arguments), or
+the type of the answer (`--answer`).
 
 A file is run once, whichever options name it, so that a grader and the type of the answer from one
 file belong together; it may import the files beside it. A module is an installed one, or one in the
 current folder. Naming code runs it, so a name may come from the command line, or from a settings
-file or a trace with the consent of the user (see `consent`), and never from data.
+file or a trace with the consent of the user (see `consent`), and never from data. `find_code`
+decides both what is loaded as a grader and what needs consent: nothing is loaded that consent does
+not cover.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,11 +24,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
+import click
+
+from ..answers.forms import CODE_PREFIX
 from ..base import checks
 from ..base.error_text import error_text
 from ..errors import ConfigError
+from ..graders import as_grader, entries
+from ..graders.base import as_grader_spec
+from ..requirements.data import JsonSchema
 
 MODULE_PREFIX = "user_file_"
+FORM = "--answer is code:LANGUAGE, or MODULE:CLASS or FILE.py:CLASS"
 T = TypeVar("T")
 
 
@@ -175,3 +187,78 @@ def _on_path(folder: Path, place: int) -> Iterator[None]:
     finally:
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
+
+
+def find_code(spec: str) -> CodeName | None:
+    """Return the code that a grader's spec names; None for any other spec. It loads and imports
+    nothing.
+
+    Names of graders and requirements take precedence. A module that does not exist is no code, but
+    may be a mistyped name.
+    """
+    code = parse_code_name(spec)
+    if code is None or any(entry.name == spec.partition(":")[0].strip() for entry in entries()):
+        return None
+    return code if code.is_file or code.module_exists else None
+
+
+def load_grader(spec: str) -> Any:
+    """Return the grader that a spec names by code; any other spec unchanged. Raises ConfigError."""
+    what = f"grader {spec!r}"
+    if spec.strip().endswith(".py"):
+        raise ConfigError(
+            f"{what}: name a function or class in the file: --grader {spec.strip()}:NAME"
+        )
+    if (code := find_code(spec)) is None:
+        _check_module(spec)
+        return spec
+    target = load_code(code, what)
+    grader = run_code(target, what) if isinstance(target, type) else target
+    try:
+        as_grader(as_grader_spec(grader).grader)
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
+    return grader
+
+
+def _check_module(spec: str) -> None:
+    """Raise ConfigError for a name of no grader that may name code: it says that the module is
+    missing.
+    """
+    code = parse_code_name(spec)
+    if code is None or code.is_file or code.module_exists:
+        return
+    try:
+        as_grader(as_grader_spec(spec).grader)
+    except ConfigError as error:
+        if str(error).startswith("unknown grader") and "did you mean" not in str(error):
+            raise ConfigError(
+                f"there is no module {code.place!r} for --grader {spec}; {error}"
+            ) from None
+
+
+def load_answer(answer: str | None, schema: str | None) -> Any:
+    """Return the argument `answer` of `refine` that the two options stand for. Raises ConfigError
+    or UsageError.
+    """
+    if answer and schema:
+        raise click.UsageError(
+            "--answer and --schema both choose the form of the answer: leave out one of them"
+        )
+    if schema:
+        return json.loads(canonical_schema(schema))
+    if answer is None or answer.startswith(CODE_PREFIX):
+        return answer
+    if (code := parse_code_name(answer)) is None:
+        raise ConfigError(f"{FORM}, got {answer!r}")
+    return load_code(code, f"--answer {answer}")
+
+
+def canonical_schema(schema: str) -> str:
+    """Return the schema in a file, or the given one if it is JSON already, as canonical JSON.
+    Raises ConfigError.
+    """
+    try:
+        return JsonSchema.parse(schema.strip()).schema
+    except ConfigError as error:
+        raise ConfigError(f"--schema: {error}") from None

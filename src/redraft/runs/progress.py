@@ -1,4 +1,4 @@
-"""The progress of a run in figures; `redraft.cli.operations.batch_view` shows it."""
+"""The progress of a run in figures; `redraft.cli.commands.batch` shows it."""
 
 from __future__ import annotations
 

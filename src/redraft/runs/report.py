@@ -465,11 +465,11 @@ def _saved_priors_line(report: Mapping[str, Any]) -> str:
     rows, tasks = report.get("prior_rows", 0), report.get("saved_prior_tasks", 0)
     if tasks > rows:
         return (
-            f"priors fitted to {tasks:,} tasks stay saved for --priors learned, not those of "
-            f"{rows:,} rows now: redraft priors"
+            f"priors fitted to {tasks:,} tasks stay saved for runs with learned priors, not those "
+            f"of {rows:,} rows now: redraft priors"
         )
     return (
-        f"priors fitted to {rows:,} rows are saved for --priors learned: redraft priors"
+        f"priors fitted to {rows:,} rows are saved for runs with learned priors: redraft priors"
         if tasks
         else ""
     )

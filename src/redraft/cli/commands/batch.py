@@ -1,15 +1,79 @@
-"""`redraft batch`: process every row of a data set."""
+"""`redraft batch`: process every row of a data set, show the progress and the report, and serve
+metrics to Prometheus.
+
+Text from rows, servers and models is shown only through `text_line` and `Text`, without control
+characters.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
+from functools import partial
+from io import BufferedReader
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 import click
+from click.core import ParameterSource
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from ...settings import BATCH_DEFAULTS, BatchFields, EndpointLimits, OptionFields
+from ...base.checks import needs_extra
+from ...base.documents import open_regular
+from ...base.money import format_usd, usd_amount
+from ...base.sync import reset_in_children, run_on_uvloop
+from ...base.text import pluralize, strip_control_sequences
+from ...errors import NOTHING_LEFT, ConfigError, RedraftError
+from ...graders import must
+from ...result import format_score
+from ...runs import BatchPreview, BatchProgress, BatchReport, BatchRun
+from ...runs.progress import format_price
+from ...settings import BATCH_DEFAULTS, BatchFields, EndpointLimits, OptionFields, settings_of
 from .. import options
-from ..command_classes import SectionedCommand
+from .. import output as out
+from ..command_classes import GroupedCommand
+from ..config import use_plan
+from ..errors import HINTS, error_event
+from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, handle_sigterm
 from ..options import setting_options
+from ..request import (
+    announce_sources,
+    answer_of,
+    budget_of,
+    build_settings,
+    canonical_requirements,
+    check_judge_params,
+    find_model,
+    graders_of,
+    parse_model,
+    report_unused_prices,
+    values_of,
+)
+from ..terminal import console, grid, plain_table, text_line
+
+RESUMES = "the same command resumes"
+LINE_INTERVAL = 5.0  # seconds between two JSON lines
+TEXT_INTERVAL = 30.0  # seconds between two lines of text
+POLL_INTERVAL = 0.25  # seconds between two updates of the progress
+FIRST = 3  # unreadable rows shown at the end
+QUIET_STATES = {"reading", "running", "stopping"}
+SAMPLE = 1200  # characters of a message shown in a preview
+
 
 EPILOG = """\b
 Examples:
@@ -49,18 +113,6 @@ Exit codes:
   130  interrupted
 """  # noqa: E501
 
-SECTIONS = {
-    "output": "Output and journal",
-    "mode": "What to do",
-    "column": "Columns of the input",
-    "require": "Grading",
-    "model": "Models",
-    "target_score": "When to stop working on a row",
-    "budget_usd": "Budget and time, for the whole run",
-    "initial_in_flight": "Rate limits, for each endpoint",
-    "processes": "Where to run",
-    "dry_run": "What to show",
-}
 rate_limits = options.combine(
     setting_options(EndpointLimits, "initial_in_flight", "min_in_flight"),
     setting_options(OptionFields, group="rates", **BATCH_DEFAULTS),
@@ -70,15 +122,19 @@ rate_limits = options.combine(
 )
 
 
-@click.command(
-    short_help="Refine every row of a data set.",
-    cls=SectionedCommand,
-    epilog=EPILOG,
-    sections=SECTIONS,
+@click.command(short_help="Refine every row of a data set.", cls=GroupedCommand, epilog=EPILOG)
+@click.argument("inputs", type=options.FILE, nargs=-1, required=True, metavar="IN...")
+@options.option(
+    "--output",
+    "-o",
+    heading=options.OUTPUT,
+    common=True,
+    type=click.Path(),
+    metavar="OUT",
+    help="Write the rows to OUT.",
 )
-@click.argument("inputs", nargs=-1, required=True, metavar="IN...")
-@click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
 @setting_options(BatchFields, group="output")
+@setting_options(BatchFields, group="work")
 @setting_options(BatchFields, group="rows")
 @options.columns
 @options.grading
@@ -90,18 +146,22 @@ rate_limits = options.combine(
 @options.budget
 @rate_limits
 @setting_options(BatchFields, group="running")
-@click.option(
+@options.option(
     "--dry-run",
+    heading=options.OUTPUT,
+    common=True,
     is_flag=True,
     help="Show the rows, the prompts and the likely cost. Makes no call and writes nothing.",
 )
-@click.option(
+@options.option(
     "--explain",
+    heading=options.OUTPUT,
     is_flag=True,
     help="Like --dry-run, and also show which rows would be redone, and what changed.",
 )
-@click.option(
+@options.option(
     "--metrics",
+    heading=options.OUTPUT,
     type=options.WholeRange(0, 65535),
     metavar="PORT",
     help="Serve Prometheus metrics on 127.0.0.1:PORT (0: any free port).",
@@ -109,11 +169,684 @@ rate_limits = options.combine(
 @options.as_json
 @options.debug
 @click.pass_context
-def batch(ctx: click.Context, /, **values: Any) -> int:
+def batch(
+    ctx: click.Context,
+    /,
+    *,
+    inputs: tuple[str, ...],
+    output: str | None,
+    column: tuple[str, ...],
+    metrics: int | None,
+    dry_run: bool,
+    explain: bool,
+    as_json: bool,
+    **settings: Any,
+) -> int:
     """Refine every row of IN, or only grade it, or keep the best of several drafts, and write the
     rows to OUT.
     """
-    options.check_noise_aware(ctx)
-    from ..operations.batch import run_command
+    out.hide_waits()
+    settings = use_plan(ctx, settings)
+    preview_only = dry_run or explain
+    _check(ctx, output, settings, preview_only=preview_only)
+    # Ray reports the death of a worker on stdout, where the rows may go
+    if settings["engine"] == "ray":
+        os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    rows_on_stdout = output == "-"
+    keeps_journal = not rows_on_stdout or bool(settings["journal"])
+    try:
+        run = _make_run(inputs, output, column, settings)
+        with nullcontext() if keeps_journal else TemporaryDirectory(prefix="redraft-") as folder:
+            if folder:
+                run.config = replace(run.config, journal=Path(folder, "journal"))
+            if preview_only:
+                run_on_uvloop(_preview(run, settings, explain=explain, as_json=as_json))
+                return OK
+            if not keeps_journal:
+                out.notice(
+                    "rows go to stdout and there is no journal, so an interrupted run starts over; "
+                    "--journal FILE keeps one"
+                )
+            view = progress_view(as_json=as_json, stdout=not rows_on_stdout)
+            report = run_on_uvloop(_process(run, settings, metrics, view))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        out.error(
+            "interrupted" + ("; finished work is saved" if keeps_journal else ""),
+            f"{RESUMES} it" if keeps_journal else "",
+        )
+        return INTERRUPTED
+    except RedraftError as error:
+        if as_json:
+            out.write_event("error", stdout=not rows_on_stdout, **error_event(error))
+        raise
+    advice = _resume_advice(report, settings, keeps_journal=keeps_journal)
+    _show_end(report, run.config.errors, advice)
+    if report.errors.get("ShortageError"):
+        _warn_of_shortage(report.errors["ShortageError"], keeps_journal=keeps_journal)
+    if as_json:
+        data = report_data(report, quote_errors=not rows_on_stdout)
+        out.write_event("report", stdout=not rows_on_stdout, **data)
+    else:
+        show_report(report)
+    return _exit_code(report)
 
-    return run_command(ctx, values)
+
+def _check(
+    ctx: click.Context, output: str | None, settings: Mapping[str, Any], *, preview_only: bool
+) -> None:
+    """Raise UsageError for arguments that exclude each other, and for a missing output."""
+    if output is None and not preview_only:
+        raise click.UsageError(
+            "an output is missing: give -o OUT.jsonl, or --dry-run to see what would be done"
+        )
+    mode, engine = settings["mode"], settings["engine"]
+    if ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE and mode != "best":
+        raise click.UsageError("-n is the number of drafts to choose from: it needs --mode best")
+    if settings["keep"] > 1 and mode != "best":
+        raise click.UsageError("--keep is the number of drafts to keep: it needs --mode best")
+    for name, info in settings_of(BatchFields).items():
+        if info.engine not in {None, engine} and settings.get(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {info.engine}")
+    if output not in (None, "-"):
+        out.check_writable(str(output))
+
+
+def _make_run(
+    inputs: tuple[str, ...],
+    output: str | None,
+    column: tuple[str, ...],
+    settings: Mapping[str, Any],
+) -> BatchRun:
+    """Return the run without its models and graders. Raises ConfigError."""
+    _make_graders(settings)  # a mistake in them is reported before any row is read
+    columns = dict(text.split("=", 1) for text in column)
+    given: dict[str, Any] = {
+        **build_settings(settings),
+        **values_of(BatchFields, settings),
+        "answer": answer_of(settings),
+        "budget": budget_of(settings),
+        "limits": EndpointLimits(**values_of(EndpointLimits, settings)),
+        "columns": {role.replace("-", "_"): name for role, name in columns.items()},
+    }
+    source = inputs[0] if len(inputs) == 1 else list(inputs)
+    return BatchRun.from_arguments(source, output, False, **given)
+
+
+async def _process(
+    run: BatchRun, settings: Mapping[str, Any], metrics: int | None, view: ProgressView
+) -> BatchReport:
+    """Process the rows."""
+
+    def progress() -> BatchProgress:  # up to date whenever it is called
+        return run.progress
+
+    with ExitStack() as stack:
+        if metrics is not None:
+            address = stack.enter_context(serve_metrics(metrics, lambda: progress().as_data()))
+            out.notice(f"Prometheus metrics: {address}")
+        run.say = stack.enter_context(view(progress))
+        stack.enter_context(_handle_signals(run, run.say))
+        await run.check_rows()
+        if not run.is_stopped:
+            await _set_models(run, settings)
+        return await run.go()
+
+
+async def _preview(
+    run: BatchRun, settings: Mapping[str, Any], *, explain: bool, as_json: bool
+) -> None:
+    """Show what would be read and asked, and the likely cost."""
+    run.say = out.notice
+    await run.check_rows(list_errors=False)
+    await _set_models(run, settings)
+    preview = await run.prepare(explain=explain)
+    describe_input(preview, explain=explain)
+    show_preview(preview, as_json=as_json)
+
+
+async def _set_models(run: BatchRun, settings: Mapping[str, Any]) -> None:
+    """Set the models and graders of the run. Raises ConfigError."""
+    model = await find_model(settings["model"])
+    if model is None and settings["model"] is None and settings["mode"] != "grade":
+        out.warning(
+            "no model was found, so only the built-in editor is used",
+            "`redraft models` shows where Redraft looked for one",
+        )
+    run.model, run.judge = model or False, parse_model(settings["judge"])
+    announce_sources(model, run.judge)
+    run.graders = _make_graders(settings)
+    check_judge_params(run.graders)
+    report_unused_prices(run.config.options.prices, run.model, run.judge)
+
+
+def _make_graders(settings: Mapping[str, Any]) -> list[Any] | None:
+    """Return the requirements as musts, and the named graders; None if there are none."""
+    musts = [must(spec) for spec in canonical_requirements(settings["require"])]
+    return [*musts, *(graders_of(settings) or [])] or None
+
+
+@contextmanager
+def _handle_signals(run: BatchRun, report: Callable[[str], None]) -> Iterator[None]:
+    """Stop gently on the first Ctrl-C or SIGTERM, at once on the second Ctrl-C; a third one kills
+    the process.
+    """
+    loop, stops = asyncio.get_running_loop(), 0
+
+    def stop() -> None:
+        nonlocal stops
+        stops += 1
+        report("waiting for the calls in flight; Ctrl-C again stops at once")
+        run.stop()
+
+    def interrupt() -> None:
+        if not stops:
+            stop()
+            return
+        loop.remove_signal_handler(signal.SIGINT)
+        report("stopping at once")
+        run.stop(now=True)
+
+    with suppress(NotImplementedError):  # Windows: Ctrl-C ends at once there
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        with handle_sigterm(loop, stop), reset_in_children(_restore_signals):
+            yield
+    finally:
+        with suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+def _restore_signals() -> None:
+    """Restore the default handling in a child that a grader forks: a signal for it must neither
+    stop the run nor be ignored.
+    """
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _show_end(report: BatchReport, errors: str, advice: str) -> None:
+    """Show why the run ended early, and the rows that could not be read, which `errors` lists."""
+    if report.end_reason:
+        reason = (
+            report.end_reason
+            if report.end_reason == "interrupted"
+            else f"ended early: {report.end_reason}"
+        )
+        message = "" if report.message == report.end_reason else report.message
+        out.error(f"{reason}{f': {message}' if message else ''}", advice)
+    if report.bad:
+        list_unreadable(report.bad, errors)
+
+
+def _warn_of_shortage(rows: int, *, keeps_journal: bool) -> None:
+    hint = HINTS["ShortageError"] + (f"; then {RESUMES} the run" if keeps_journal else "")
+    out.warning(
+        f"{pluralize(rows, 'row')} cut short: this machine was short of descriptors, memory or "
+        "processes",
+        hint,
+    )
+
+
+def _resume_advice(report: BatchReport, settings: Mapping[str, Any], *, keeps_journal: bool) -> str:
+    """Return how to resume a run that ended early, unless its message says so."""
+    message = "" if report.message == report.end_reason else report.message
+    if RESUMES in message:
+        return ""
+    error_name = NOTHING_LEFT if NOTHING_LEFT in message else re.split(r"\W", message)[0]
+    if not keeps_journal:
+        return HINTS.get(error_name, "")
+    match report.end_reason:
+        case "budget":
+            limits = [
+                f"--budget-{name}"
+                for name in ("usd", "calls", "tokens")
+                if settings[f"budget_{name}"] is not None
+            ]
+            return f"with a larger {' or '.join(limits) or 'budget'} {RESUMES} the run"
+        case "deadline":
+            return f"with a longer --deadline, or for as long again, {RESUMES} the run"
+    hint = HINTS.get(error_name)
+    return "; then ".join(filter(None, [hint, f"{RESUMES} the run"]))
+
+
+def _exit_code(report: BatchReport) -> int:
+    if report.end_reason:
+        return INTERRUPTED if report.end_reason == "interrupted" else FAILED
+    incomplete_rows = (
+        report.failed,
+        report.bad,
+        report.unfinished,
+        report.not_started,
+        report.broken,
+    )
+    return IMPERFECT if any(incomplete_rows) else OK
+
+
+def number(n: float | None) -> str:
+    return "unknown" if n is None else f"{n:,.0f}"
+
+
+def clock(seconds: float) -> str:
+    """Format seconds such as 1:02:03."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}"
+
+
+WriteMessage = Callable[[str], None]
+GetProgress = Callable[[], BatchProgress]
+ProgressView = Callable[[GetProgress], AbstractContextManager[WriteMessage]]
+
+
+def progress_view(*, as_json: bool, stdout: bool) -> ProgressView:
+    """Return the view that suits the output: JSON lines if asked for, a live view in a terminal,
+    lines of text elsewhere.
+
+    The value of its context is a function that writes a message. `stdout`: whether stdout is free
+    for JSON, not used for rows.
+    """
+    if as_json or out.messages_are_json():
+        return partial(json_lines, stdout=as_json and stdout)
+    free = sys.stderr.isatty() and (stdout or not sys.stdout.isatty())
+    return live_view if free and not console(stderr=True).is_dumb_terminal else text_lines
+
+
+@contextmanager
+def hidden_keystrokes() -> Iterator[None]:
+    """Hide and discard keystrokes, which would shift the live view. Ctrl-C still works."""
+    if not _is_foreground():
+        yield
+        return
+    import termios
+
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    termios.tcsetattr(
+        keys,
+        termios.TCSADRAIN,
+        [*before[:3], before[3] & ~(termios.ECHO | termios.ECHONL), *before[4:]],
+    )
+    try:
+        yield
+    finally:
+        if _is_foreground():
+            termios.tcsetattr(keys, termios.TCSAFLUSH, before)
+
+
+def _is_foreground() -> bool:
+    """Whether this process is in the foreground of a terminal; in the background it must leave the
+    terminal alone.
+    """
+    try:
+        return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (AttributeError, OSError, ValueError):
+        return False
+
+
+@contextmanager
+def live_view(now: GetProgress) -> Iterator[WriteMessage]:
+    """Show a live view on stderr, and remove it at the end."""
+    display = Live(
+        console=console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+    def refresh() -> None:
+        display.update(progress_panel(now()), refresh=True)
+
+    with (
+        hidden_keystrokes(),
+        display,
+        out.redirect_messages(lambda text: display.console.print(Text(text))),
+        _poll(refresh),
+    ):
+        yield out.notice
+
+
+@contextmanager
+def json_lines(now: GetProgress, *, stdout: bool) -> Iterator[WriteMessage]:
+    """Write a JSON line every few seconds, and whenever the state changes; before a row has ended,
+    only of endpoints that wait.
+    """
+    state, last_line = "", -LINE_INTERVAL
+
+    def refresh() -> None:
+        nonlocal state, last_line
+        progress = now()
+        is_news = progress.ended_rows or (
+            progress.ended_at is None and progress.state not in QUIET_STATES
+        )
+        if is_news and (progress.state != state or monotonic() - last_line >= LINE_INTERVAL):
+            state, last_line = progress.state, monotonic()
+            out.write_event("progress", stdout=stdout, **progress.as_data())
+
+    with _poll(refresh):
+        yield out.notice
+
+
+@contextmanager
+def text_lines(now: GetProgress) -> Iterator[WriteMessage]:
+    """Write a line every half minute; none before the first row has ended."""
+    last_line = monotonic()
+
+    def refresh() -> None:
+        nonlocal last_line
+        progress = now()
+        if progress.ended_rows and monotonic() - last_line >= TEXT_INTERVAL:
+            last_line = monotonic()
+            left = [f"{clock(progress.eta)} left"] if progress.eta else []
+            out.notice(" · ".join([_rows(progress), _cost(progress), *left]))
+
+    with _poll(refresh):
+        yield out.notice
+
+
+@contextmanager
+def _poll(refresh: Callable[[], None]) -> Iterator[None]:
+    """Call `refresh` periodically while the event loop runs, and once at the end."""
+
+    async def watch() -> None:
+        while True:
+            refresh()
+            await asyncio.sleep(POLL_INTERVAL)
+
+    work = asyncio.get_running_loop().create_task(watch())
+    try:
+        yield
+    finally:
+        work.cancel()
+        refresh()
+
+
+def progress_panel(p: BatchProgress) -> RenderableType:
+    """Draw the current progress."""
+    figures = Table.grid(padding=(0, 2, 0, 1), expand=True)
+    figures.add_column(style="dim", no_wrap=True)
+    figures.add_column(ratio=1)
+    for name, value in (
+        ("rows", _rows(p)),
+        ("calls", _calls(p)),
+        ("cost", _cost(p)),
+        ("score", _score(p)),
+    ):
+        if value:
+            figures.add_row(name, text_line(value))
+    parts: list[RenderableType] = [_bar(p), figures]
+    if p.state not in ("", "running", "finished"):
+        parts.append(text_line(f" {p.state}", "bold yellow"))
+    return Group(*parts)
+
+
+def _bar(p: BatchProgress) -> RenderableType:
+    finished = p.total - p.remaining if p.total is not None and p.remaining is not None else 0
+    share = f"{finished / p.total:4.0%}" if p.total else ""
+    left = f"{clock(p.eta)} left" if p.eta else ""
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(ratio=1)
+    row.add_column(no_wrap=True, justify="right")
+    row.add_row(
+        ProgressBar(total=p.total, completed=finished),
+        Text("  ".join(filter(None, [share, clock(p.seconds), left]))),
+    )
+    return row
+
+
+def _rows(p: BatchProgress) -> str:
+    if p.total is None:
+        return f"{p.read:,} read"
+    rate = [] if p.rows_per_s is None else [f"{p.rows_per_s:,.1f}/s"]
+    named = (
+        (p.reused, "finished before"),
+        (p.bad, "unreadable"),
+        (p.unfinished, "cut short"),
+        (p.under_way, "under way"),
+    )
+    parts = [
+        f"{p.done:,} done",
+        f"{p.failed:,} failed",
+        f"{p.remaining or 0:,} left",
+        *rate,
+        *(f"{n:,} {what}" for n, what in named if n),
+    ]
+    return " · ".join(parts)
+
+
+def _calls(p: BatchProgress) -> str:
+    cached = [f"{p.usage.cached_calls:,} cached"] if p.usage.cached_calls else []
+    return " · ".join([f"{p.in_flight:,} in flight of {p.limit:,}", f"{p.calls:,} made", *cached])
+
+
+def _cost(p: BatchProgress) -> str:
+    projected = [] if p.projected_cost is None else [f"about {format_usd(p.projected_cost)} in all"]
+    price = [] if p.price is None else [format_price(p.price, p.price_unit)]
+    return " · ".join(
+        [
+            f"{format_usd(p.usage.cost)} so far",
+            *projected,
+            f"{number(p.usage.tokens)} tokens",
+            *price,
+        ]
+    )
+
+
+def _score(p: BatchProgress) -> str:
+    return (
+        ""
+        if p.best.value is None
+        else f"{format_score(p.first.value)} first → {format_score(p.best.value)} best (mean)"
+    )
+
+
+def describe_input(preview: BatchPreview, *, explain: bool) -> None:
+    """Show how the input was understood."""
+    for message in preview.summary:
+        out.notice(message)
+    for bad in preview.bad:
+        out.notice(f"cannot be read: {bad.location}: {bad.message}")
+    for change in preview.changes if explain else ():
+        out.notice(change)
+
+
+def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
+    """Show on stdout which requests would be made, and the likely usage."""
+    if as_json:
+        click.echo(json.dumps(preview_data(preview), indent=2, default=str))
+        return
+    page = console(stderr=False)
+    for n, messages in enumerate(preview.samples, 1):
+        _show_messages(page, f"sample {n}", messages)
+    for prompt in preview.prompts:
+        of_grader = f" by {prompt.grader}" if prompt.grader else ""
+        _show_messages(page, f"prompt of the first row: {prompt.role}{of_grader}", prompt.messages)
+    figures = grid()
+    for what, span in (("calls", preview.calls), ("tokens", preview.tokens)):
+        figures.add_row(what, _span(span, getattr(preview.expected, what, None)))
+    likely = getattr(preview.expected, "cost", None)
+    figures.add_row(
+        "cost",
+        "unknown" if preview.cost is None else f"{_span(preview.cost, likely, usd_amount)} USD",
+    )
+    page.print(figures)
+    page.print(text_line("no model was called, nothing was written", "dim"))
+
+
+def _show_messages(page: Console, title: str, messages: Sequence[Mapping[str, Any]]) -> None:
+    page.print(text_line(title, "bold"))
+    for message in messages:
+        page.print(
+            Text(f"  {strip_control_sequences(str(message.get('role', '')))}: ", "dim")
+            + _excerpt(message)
+        )
+    page.print()
+
+
+def preview_data(preview: BatchPreview) -> dict[str, Any]:
+    """Return a preview as plain data."""
+    return {"event": "preview", **asdict(preview)}
+
+
+def _excerpt(message: Mapping[str, Any]) -> Text:
+    content = message.get("content")
+    text = strip_control_sequences(
+        content if isinstance(content, str) else json.dumps(content, default=str)
+    )
+    return Text(
+        text
+        if len(text) <= SAMPLE
+        else f"{text[:SAMPLE]} … ({len(text) - SAMPLE:,} characters more)"
+    )
+
+
+def _span(
+    span: Sequence[float], likely: float | None, form: Callable[[float], str] = "{:,.0f}".format
+) -> str:
+    low, high = map(form, span)
+    if low == high:
+        return low
+    return (
+        f"{low} to {high}"
+        if likely is None
+        else f"likely {form(likely)} (between {low} and {high})"
+    )
+
+
+def show_report(report: BatchReport) -> None:
+    """Show on stderr how the run went: of errors the kinds and a row, since an endpoint may repeat
+    the prompt in its message.
+    """
+    summary = report.summary(quote_errors=False)
+    if out.messages_are_json():
+        out.write_event("report", **report_data(report, quote_errors=False), summary=summary)
+        return
+    for message in filter(None, summary):
+        out.notice(message)
+    if len(report.by_iteration) > 1:
+        console(stderr=True).print(_iterations(report))
+
+
+def report_data(report: BatchReport, *, quote_errors: bool = True) -> dict[str, Any]:
+    """Return a report as plain data, with the final state of the run."""
+    data = {"state": report.end_reason or "finished", **report.as_data()}
+    return data if quote_errors else {**data, "reasons": {}}
+
+
+def list_unreadable(count: int, errors: str) -> None:
+    """Show how many rows could not be read, where they are listed, and the errors of the first."""
+    out.warning(f"{pluralize(count, 'row')} could not be read, listed in {errors}:")
+    with (
+        suppress(OSError, ValueError, KeyError, TypeError),
+        open_regular(errors) as raw,
+        BufferedReader(raw) as file,
+    ):
+        for text in islice(file, FIRST):
+            row = json.loads(text)
+            out.warning(f"{row['location']}: {row['message']}")
+    if count > FIRST:
+        out.warning(f"and {count - FIRST:,} more")
+
+
+def _iterations(report: BatchReport) -> Table:
+    """Return a table with the mean gain and the cost of each refinement."""
+    table = plain_table()
+    for title in ("iteration", "rows", "gain", "calls", "USD", "calls per 0.01", "USD per 0.01"):
+        table.add_column(title, justify="right")
+    for row in report.by_iteration:
+        table.add_row(
+            str(row["iteration"]),
+            f"{row['rows']:,}",
+            _or_dash(row["gain"], "{:+.3f}".format),
+            f"{row['calls']:,}",
+            "unknown" if row["cost"] is None else usd_amount(row["cost"]),
+            _or_dash(row["calls_per_point"], "{:,.2f}".format),
+            _or_dash(row["usd_per_point"], usd_amount),
+        )
+    return table
+
+
+def _or_dash(value: float | None, form: Callable[[float], str]) -> str:
+    """Format a number, or a dash for None."""
+    return "–" if value is None else form(value)
+
+
+HOST = "127.0.0.1"
+METRICS_TIMEOUT = 5.0  # seconds to wait for the event loop when Prometheus asks
+
+COUNTERS = {
+    "done": ("redraft_rows_done", "Rows with a result."),
+    "failed": ("redraft_rows_failed", "Rows that ended in an error."),
+    "unfinished": ("redraft_rows_unfinished", "Rows that were interrupted."),
+    "bad": ("redraft_rows_bad", "Rows that could not be read."),
+    "reused": ("redraft_rows_reused", "Rows that were already finished and were reused."),
+    "calls": ("redraft_calls", "Model calls made."),
+    "cached_calls": ("redraft_cached_calls", "Calls answered from the cache."),
+    "tokens": ("redraft_tokens", "Tokens in prompts and answers."),
+    "cost": ("redraft_cost_usd", "USD spent."),
+}
+GAUGES = {
+    "total": ("redraft_rows", "Rows in the input."),
+    "remaining": ("redraft_rows_remaining", "Rows that are not finished."),
+    "under_way": ("redraft_rows_under_way", "Rows in progress."),
+    "in_flight": ("redraft_calls_in_flight", "Calls in progress."),
+    "limit": ("redraft_calls_in_flight_limit", "Present limit of concurrent calls."),
+    "rows_per_s": ("redraft_rows_per_second", "Rows finished per second, recently."),
+    "eta": ("redraft_eta_seconds", "Estimated seconds until the end."),
+    "projected_cost": ("redraft_projected_cost_usd", "Estimated USD for the whole run."),
+    "mean_first": ("redraft_mean_first_score", "Mean score of the first answers."),
+    "mean_best": ("redraft_mean_best_score", "Mean score of the best answers."),
+    "seconds": ("redraft_seconds", "Seconds since the start of the run."),
+}
+
+
+@contextmanager
+def serve_metrics(port: int, source: Callable[[], Mapping[str, Any]]) -> Iterator[str]:
+    """Serve metrics within the context, whose value is their address. Raises ConfigError.
+
+    The server has its own threads; `source` is called in the running event loop.
+    """
+    with needs_extra("metrics", "--metrics needs Prometheus's client"):
+        from prometheus_client import CollectorRegistry, start_http_server
+    registry = CollectorRegistry()
+    registry.register(_MetricsCollector(source, asyncio.get_running_loop()))
+    try:
+        server, thread = start_http_server(port, HOST, registry)
+    except OSError as error:
+        raise ConfigError(
+            f"--metrics {port}: {HOST}:{port} cannot be served: {error.strerror or error}; name "
+            "another port"
+        ) from error
+    try:
+        yield f"http://{HOST}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _MetricsCollector:
+    """Reads the metrics when Prometheus asks for them. Unknown values are left out, as Prometheus
+    recommends.
+    """
+
+    def __init__(
+        self, source: Callable[[], Mapping[str, Any]], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._source, self._loop = source, loop
+
+    def describe(self) -> list[Any]:
+        return []  # otherwise the registry would collect them to learn their names
+
+    def collect(self) -> Iterator[Any]:
+        """Yield all metrics with a known value."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        answer: Future[Mapping[str, Any]] = Future()
+        self._loop.call_soon_threadsafe(lambda: answer.set_result(self._source()))
+        metrics = answer.result(METRICS_TIMEOUT)
+        for kind, names in ((CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)):
+            for key, (name, about) in names.items():
+                if metrics.get(key) is not None:
+                    yield kind(name, about, value=metrics[key])

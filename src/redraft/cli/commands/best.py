@@ -1,14 +1,57 @@
-"""`redraft best`: the best of several answers."""
+"""`redraft best`: choose the best of several answers, and show the ranking."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
+from click.core import ParameterSource
+from rich.table import Table
+from rich.text import Text
 
+from ...base.checks import is_blank
+from ...base.sync import run_sync
+from ...errors import RedraftError
+from ...loop.ranking import RankedAnswer
+from ...loop.records import Candidate
+from ...loop.task import Task
+from ...loop.trace import Trace
+from ...plans.self_refine import BestOfN
+from ...result import (
+    Result,
+    conclusion_error,
+    format_score,
+    is_graded,
+    sorted_failures,
+    stop_phrase,
+)
+from ...session.options import load_template
+from ...session.panel import graders_for_tasks, needs_judge
 from .. import options
-from ..command_classes import ConfiguredCommand
+from ..command_classes import GroupedCommand
+from ..errors import exit_code, warn_if_ungraded
+from ..exit_codes import INTERRUPTED
+from ..output import check_output, notice, read_text, warning
+from ..progress import describe_origin, feedback_summary, format_usage, print_event
+from ..refinement import (
+    RefinementDisplay,
+    RefineRequest,
+    best_so_far,
+    build_request,
+    make_display,
+    run_request,
+    separate_answer,
+    write_error,
+    write_result,
+)
+from ..request import find_model, make_task
+from ..terminal import console, text_line
 
+UNKNOWN_PROMPT = "(The request is unknown. Judge the answers as texts.)"
 EPILOG = """\b
 Examples:
   redraft best "Name a bakery on a boat" -n 6 --grader ranker
@@ -31,27 +74,33 @@ is printed and breaks a requirement, or has no grade, 130 interrupted.
 """  # noqa: E501
 
 
-@click.command(short_help="Keep the best of several answers.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.command(short_help="Keep the best of several answers.", cls=GroupedCommand, epilog=EPILOG)
 @click.argument("prompt", required=False)
-@click.option(
+@options.option(
     "-n",
     "n",
+    heading=options.WRITING,
+    common=True,
     type=options.COUNT,
     default=4,
     show_default=True,
     metavar="N",
     help="Number of drafts.",
 )
-@click.option(
+@options.option(
     "--keep",
+    heading=options.WRITING,
+    common=True,
     type=options.COUNT,
     default=1,
     show_default=True,
     metavar="K",
     help="Number of the best answers to keep.",
 )
-@click.option(
+@options.option(
     "--response",
+    heading=options.WRITING,
+    common=True,
     type=options.READABLE,
     multiple=True,
     metavar="FILE",
@@ -71,8 +120,207 @@ is printed and breaks a requirement, or has no grade, 130 interrupted.
 @options.as_json
 @options.debug
 @click.pass_context
-def best(ctx: click.Context, /, **values: Any) -> int:
+def best(
+    ctx: click.Context,
+    /,
+    *,
+    prompt: str | None,
+    n: int,
+    keep: int,
+    response: tuple[str, ...],
+    system: str | None,
+    context: str | None,
+    reference: str | None,
+    tests: str | None,
+    output: str | None,
+    overwrite: bool,
+    as_json: bool,
+    **settings: Any,
+) -> int:
     """Draft several answers to PROMPT (- for stdin), or compare given ones, and keep the best."""
-    from ..operations.best import run_command
+    if response and ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("-n drafts answers and --response gives them: leave out one")
+    _check(prompt, response, keep, len(response) or n)
+    if output:
+        check_output(output, overwrite=overwrite)
+    background = {"system": system, "context": context, "reference": reference, "tests": tests}
+    display = make_display(as_json=as_json, given_records=len(response))
+    try:
+        task = make_task(prompt or UNKNOWN_PROMPT, settings["require"], **background)
+        plan = _make_plan(settings, len(response) or n, keep, drafts=not response)
+        result = run_sync(
+            _choose_given(task, response, plan, settings, display)
+            if response
+            else _choose_draft(task, plan, settings, display)
+        )
+    except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
+        partial_result = best_so_far(interruption, display)
+        if partial_result is None or (response and not is_graded(partial_result.trace)):
+            warning("interrupted before there was an answer")
+            return INTERRUPTED
+        result = partial_result
+    except RedraftError as error:  # without a grade, none of the given answers is chosen
+        return write_error(error, None if response else error.result, output, as_json=as_json)
+    if as_json:
+        print_event("ranking", answers=[_answer_data(row, response) for row in result.ranking])
+    else:
+        _report(result, response, display.seconds)
+        separate_answer(output)
+    write_result(result, output, as_json=as_json, text=_kept_text(result))
+    return exit_code(result)
 
-    return run_command(ctx, values)
+
+def _check(prompt: str | None, response: tuple[str, ...], keep: int, answers: int) -> None:
+    """Raise UsageError for arguments that exclude each other, and for a missing prompt."""
+    if len(response) == 1:
+        raise click.UsageError(
+            "there is only one answer to choose from: give --response at least twice"
+        )
+    if keep > answers:
+        raise click.UsageError(f"--keep {keep} is more than the {answers} answers to choose from")
+    if not response and not prompt:
+        raise click.UsageError(
+            'a prompt is missing, for example: redraft best "Name a bakery on a boat" -n 4 '
+            "--grader ranker"
+        )
+    if (prompt, *response).count("-") > 1:
+        raise click.UsageError("only one of PROMPT and --response can be read from stdin")
+
+
+def _make_plan(settings: Mapping[str, Any], n: int, keep: int, *, drafts: bool) -> BestOfN:
+    """Return the plan that chooses among `n` answers; `drafts`: whether it writes them. Raises
+    ConfigError.
+    """
+    prompt = load_template("draft_prompt", settings["draft_prompt"])
+    return BestOfN(n, repairs=drafts and settings["editor"], draft_prompt=prompt, keep=keep)
+
+
+async def _choose_draft(
+    task: Task, plan: BestOfN, settings: Mapping[str, Any], display: RefinementDisplay
+) -> Result:
+    """Draft answers and choose the best."""
+    return await run_request(_build_request(Trace(task), plan, settings, display), display)
+
+
+async def _choose_given(
+    task: Task,
+    names: Sequence[str],
+    plan: BestOfN,
+    settings: Mapping[str, Any],
+    display: RefinementDisplay,
+) -> Result:
+    """Choose the best of the answers in these files. With requirements alone, no model is called.
+    Raises UsageError, and GradingError if none can be graded.
+    """
+    texts = [read_text(name, "--response") for name in names]
+    for name, text in zip(names, texts, strict=True):
+        if is_blank(text):
+            raise click.UsageError(f"--response: {name} is blank, which is no answer: leave it out")
+    trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
+    request = _build_request(trace, plan, settings, display)
+    graders = graders_for_tasks(request.graders, request.judge, request.options.answer, [task])
+    model = (await find_model(settings["model"]) or False) if needs_judge(graders) else False
+    result = await run_request(replace(request, model=model), display)
+    if not is_graded(result.trace):
+        raise conclusion_error(result)
+    return result
+
+
+def _build_request(
+    trace: Trace, plan: BestOfN, settings: Mapping[str, Any], display: RefinementDisplay
+) -> RefineRequest:
+    return build_request(
+        settings,
+        trace,
+        plan=plan,
+        draft_prompt=None,
+        editor=plan.repairs,
+        max_iterations=0,
+        on_record=display.record,
+        on_step=display.step,
+    )
+
+
+def _kept_text(result: Result) -> str | None:
+    """Return the answers that are kept, best first, with a line between them; None if it is only
+    the best.
+    """
+    kept = [row.candidate.display_text for row in result.top]
+    return "\n\n---\n\n".join(text.strip("\n") for text in kept) if len(kept) > 1 else None
+
+
+def _answer_data(row: RankedAnswer, names: Sequence[str]) -> dict[str, Any]:
+    """Return a ranked answer as plain data."""
+    return {
+        **row.to_dict(),
+        "response": names[row.candidate.id] if names else None,
+    }
+
+
+def _report(result: Result, names: Sequence[str], seconds: float) -> None:
+    """Show the ranking and the usage on stderr."""
+    err, trace = console(stderr=True), result.trace
+    err.print(_ranking_table(result.ranking, trace, names))
+    for comparison in trace.comparisons:
+        if comparison.reason:
+            err.print(text_line(f"{comparison.grader}: {comparison.reason}", "dim"))
+    lines = [_summary(result, result.ranking, names)]
+    # the live view does not keep failures; elsewhere they were reported when they happened
+    if sys.stderr.isatty():
+        lines += dict.fromkeys(f"failed: {f.role}: {f.message}" for f in sorted_failures(trace))
+    else:
+        lines.append(format_usage(result.usage, seconds))
+    for text in lines:
+        notice(text)
+    for name in result.facts.broken:
+        notice(f"still broken: {name}")
+    warn_if_ungraded(result)
+
+
+def _ranking_table(ranking: Sequence[RankedAnswer], trace: Trace, names: Sequence[str]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in ranking:
+        c = row.candidate
+        rank = "not graded" if row.rank is None else f"{row.rank}{' tie' if row.tied else ''}"
+        style = (
+            "bold green" if trace.best is not None and row.rank and c.id == trace.best.id else ""
+        )
+        score = format_score(trace.scores[c.id]) if trace.pointwise_graders else ""
+        label, feedback = (
+            text_line(_label(c, names), style),
+            text_line(feedback_summary(trace, c), "dim"),
+        )
+        table.add_row(Text(rank, style), label, Text(score, style), feedback)
+    return table
+
+
+def _summary(result: Result, ranking: Sequence[RankedAnswer], names: Sequence[str]) -> str:
+    """Name the best answer, the answers that tie with it, and the reason why the run stopped
+    early.
+    """
+    first, *others = ranking
+    equals = [_label(row.candidate, names) for row in others if row.tied and row.rank == first.rank]
+    tie = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
+    score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
+    note = f" ({result.trace.outcome.note})" if result.trace.outcome else ""
+    early_stop = f" · stopped: {stop_phrase(result.trace)}{note}" if result.stop.resumable else ""
+    what = (
+        f"best of {len(ranking)}"
+        if first.rank
+        else f"none of {len(ranking)} is graded, the one to return"
+    )
+    return f"{what}: {_label(first.candidate, names)}{tie}{score}{early_stop}"
+
+
+def _label(candidate: Candidate, names: Sequence[str]) -> str:
+    """Return the file that an answer came from, or how it was made."""
+    if names:
+        return names[candidate.id]
+    origin = describe_origin(candidate)
+    return (
+        f"{origin} {candidate.id}" if candidate.role == "generate" else f"{candidate.id} {origin}"
+    )

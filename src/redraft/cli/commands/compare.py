@@ -2,14 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import click
+from click.core import ParameterSource
+from rich.table import Table
 
-from ...settings import BatchFields, OptionFields
+from ...base.sync import run_sync
+from ...comparison import api
+from ...comparison.labels import NOT_RANDOM, read_sampled_cases
+from ...comparison.report import (
+    DEFAULT_MARGIN,
+    ComparisonReport,
+    format_interval,
+    format_signed,
+)
+from ...errors import ConfigError
+from ...graders.base import must
+from ...models.model_names import PREFIXES
+from ...session.panel import needs_judge
+from ...settings import BatchFields, OptionFields, ValidationSettings, settings_for
+from ...validation.differences import PairedDifference
+from ...validation.grader_comparison import compare_graders
 from .. import options
-from ..command_classes import SectionedCommand
+from ..command_classes import ConfiguredCommand
+from ..exit_codes import OK
 from ..options import setting_options
+from ..output import notice, print_json, warning
+from ..request import (
+    announce_sources,
+    budget_of,
+    build_settings,
+    canonical_requirements,
+    find_judge,
+    find_model,
+    graders_of,
+    parse_model,
+    with_declared_parameters,
+)
+from ..stored_runs import describe_runs, journal_paths, read_runs
+from ..terminal import console, figure_table, text_line
+from ..user_code import load_grader
+
+MAX_LISTED = 5  # unreadable rows that are listed one by one
+STYLES = {
+    "better": "bold green",
+    "worse": "bold red",
+    "undecided": "bold yellow",
+    "not worse": "bold green",
+}
+GRADER_OPTIONS = ("grader", "require", "rubric", "template")
+SUFFIXES = {  # of results
+    *(".jsonl", ".ndjson", ".json", ".csv", ".tsv"),
+    *(".parquet", ".journal", ".eval", ".gz", ".zst"),
+}
+RESULT_ROLES = ("id", "prompt", "messages", "response")
+ARGUMENTS = ("score", "lower_is_better", "cluster", "slices", "margin", "level", "anytime")
 
 EPILOG = """\b
 Examples:
@@ -34,118 +86,98 @@ undecided says how many more rows or labels would decide. With --labels it is ab
 what people say, whatever the bias of the judge.
 """  # noqa: E501
 
-SECTIONS = {
-    "score": "Results",
-    "labels": "Labels of people",
-    "cluster": "Statistics",
-    "data": "Running or grading anew",
-    "require": "Grading",
-    "model": "Models",
-    "budget_usd": "Budget and time",
-    "as_json": "What to show",
-}
-
-
-def _check_scale(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> tuple[float, float] | None:
-    """Return a scale given as LOW-HIGH. Raises BadParameter."""
-    if text is None:
-        return None
-    low, sign, high = text.partition("-")
-    try:
-        ends = float(low), float(high)
-    except ValueError:
-        ends = 0.0, 0.0
-    if not sign or not ends[0] < ends[1]:
-        raise click.BadParameter(f"{text!r} is not LOW-HIGH, such as 1-5")
-    return ends
-
-
 comparison = options.combine(
-    click.argument("a", metavar="A"),
-    click.argument("b", metavar="B"),
-    click.option(
-        "--score",
-        metavar="NAME",
-        default="",
-        help="The score to compare: a column, metric, scorer or grader.",
+    click.argument("a", type=options.FILE, metavar="A"),
+    click.argument("b", type=options.FILE, metavar="B"),
+    options.under(
+        "Results",
+        options.option(
+            "--score",
+            metavar="NAME",
+            default="",
+            help="The score to compare: a column, metric, scorer or grader.",
+        ),
+        options.direction("scores of the runs; for two graders, of the labels"),
+        options.columns,
     ),
-    options.direction("scores of the runs; for two graders, of the labels"),
-    options.columns,
-    click.option(
-        "--labels",
-        multiple=True,
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        help="Labels of people on some answers, such as those of `redraft label` (repeatable).",
-    ),
-    click.option(
-        "--label-column",
-        "label_columns",
-        multiple=True,
-        metavar="OURS=THEIRS",
-        help="Name of a column of the labels (repeatable), as -c of `redraft validate`.",
-    ),
-    click.option(
-        "--scale",
-        callback=_check_scale,
-        metavar="LOW-HIGH",
-        help="Scale of the labels, such as 1-5. Default: that of `redraft label`, or 0-1.",
-    ),
-    click.option(
-        "--cluster",
-        metavar="COLUMN",
-        help=(
-            "Rows with the same value in COLUMN do not count as independent. Default: rows of "
-            "equal tasks."
+    options.under(
+        "Labels of people",
+        options.option(
+            "--labels",
+            multiple=True,
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Labels of people on some answers, such as those of `redraft label` (repeatable).",
+        ),
+        options.column_names(
+            "--label-column",
+            "label_columns",
+            help="Name of a column of the labels (repeatable), as -c of `redraft validate`.",
+        ),
+        options.scale(
+            "Scale of the labels, such as 1-5. Default: that of `redraft label`, or 0-1."
         ),
     ),
-    click.option(
-        "--slice",
-        "slices",
-        multiple=True,
-        metavar="COLUMN",
-        help=(
-            "Compare the values of COLUMN one by one (repeatable); the intervals hold for all of "
-            "them at once."
+    options.under(
+        "Statistics",
+        options.option(
+            "--cluster",
+            metavar="COLUMN",
+            help=(
+                "Rows with the same value in COLUMN do not count as independent. Default: rows of "
+                "equal tasks."
+            ),
+        ),
+        options.option(
+            "--slice",
+            "slices",
+            multiple=True,
+            metavar="COLUMN",
+            help=(
+                "Compare the values of COLUMN one by one (repeatable); the intervals hold for all "
+                "of them at once."
+            ),
+        ),
+        options.option(
+            "--margin",
+            type=options.POSITIVE,
+            metavar="D",
+            help="Loss that does not matter. Default: 0.02 for scores from 0 to 1.",
+        ),
+        options.option(
+            "--level",
+            type=options.NumberRange(0, 1, min_open=True, max_open=True),
+            default=0.95,
+            show_default=True,
+            metavar="P",
+            help="Confidence of the intervals.",
+        ),
+        options.option(
+            "--anytime",
+            is_flag=True,
+            help="Use an interval that stays valid however often you look. Rows in random order.",
         ),
     ),
-    click.option(
-        "--margin",
-        type=options.POSITIVE,
-        metavar="D",
-        help="Loss that does not matter. Default: 0.02 for scores from 0 to 1.",
-    ),
-    click.option(
-        "--level",
-        type=options.NumberRange(0, 1, min_open=True, max_open=True),
-        default=0.95,
-        show_default=True,
-        metavar="P",
-        help="Confidence of the intervals.",
-    ),
-    click.option(
-        "--anytime",
-        is_flag=True,
-        help="Use an interval that stays valid however often you look. Rows in random order.",
-    ),
-    click.option(
-        "--data",
-        metavar="TASKS",
-        help="A and B are models or files with prompts: run both on the tasks in this file.",
-    ),
-    click.option(
-        "--journal",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help=(
-            "File that keeps every call, so that a second comparison repeats none. Default: "
-            "compare.journal."
+    options.under(
+        "Running or grading anew",
+        options.option(
+            "--data",
+            type=options.FILE,
+            metavar="TASKS",
+            help="A and B are models or files with prompts: run both on the tasks in this file.",
         ),
+        options.option(
+            "--journal",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help=(
+                "File that keeps every call, so that a second comparison repeats none. Default: "
+                "compare.journal."
+            ),
+        ),
+        setting_options(BatchFields, "limit"),
+        setting_options(OptionFields, "max_iterations", max_iterations=0),
     ),
-    setting_options(BatchFields, "limit"),
-    setting_options(OptionFields, "max_iterations", max_iterations=0),
     options.grading,
     options.models,
     options.sampling,
@@ -158,17 +190,221 @@ comparison = options.combine(
 
 @click.command(
     short_help="Say whether B is better than A.",
-    cls=SectionedCommand,
+    cls=ConfiguredCommand,
     epilog=EPILOG,
-    sections=SECTIONS,
 )
 @comparison
 @options.debug
 @click.pass_context
-def compare(ctx: click.Context, /, **values: Any) -> int:
+def compare(ctx: click.Context, /, as_json: bool, **settings: Any) -> int:
     """Say whether B is better than A, worse, or undecided: paired, with an interval, and what would
     decide it.
     """
-    from ..operations.compare import run_compare
+    report = compare_variants(ctx, settings)
+    if as_json:
+        print_json(report.as_data())
+    else:
+        show_report(report.headline(), report.verdict, report)
+    return OK
 
-    return run_compare(ctx, values)
+
+def compare_variants(ctx: click.Context, settings: Mapping[str, Any]) -> ComparisonReport:
+    """Compare what the options of `redraft compare` name, and list unreadable rows. Graders that a
+    file or the environment names do not grade finished runs anew.
+    """
+    names_graders = any(
+        ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in GRADER_OPTIONS
+    )
+    has_labels, has_tasks = bool(settings["labels"]), settings["data"] is not None
+    a, b = settings["a"], settings["b"]
+    if not has_tasks:
+        a, b = (_run_source(name, may_be_grader=has_labels) for name in (a, b))
+    are_graders = has_labels and not has_tasks and not (_is_results(a) or _is_results(b))
+    if are_graders and names_graders:
+        raise click.UsageError(
+            "A and B are the graders that are compared: leave out --grader, --require, --rubric "
+            "and --template"
+        )
+    calls, err = has_tasks or names_graders, console(stderr=True)
+    with err.status("comparing ...") if err.is_interactive and calls else nullcontext():
+        report = run_sync(
+            _compare_graders(a, b, settings)
+            if are_graders
+            else _compare_runs(a, b, settings, calls=calls)
+        )
+    for reason in report.skipped[:MAX_LISTED]:
+        warning(f"unreadable: {reason}")
+    return report
+
+
+async def _compare_runs(
+    a: str, b: str, settings: Mapping[str, Any], *, calls: bool
+) -> ComparisonReport:
+    """Compare finished runs, or with `calls` what is run or graded anew."""
+    given: dict[str, Any] = {name: settings[name] for name in ARGUMENTS}
+    columns = dict(text.split("=", 1) for text in settings["column"])
+    if settings["data"] is None:
+        _check_results(a, b)
+        if wrong := [role for role in columns if role not in RESULT_ROLES]:
+            raise click.UsageError(
+                f"--column {wrong[0]}=...: the columns of results are {', '.join(RESULT_ROLES)}; "
+                "--score names the score"
+            )
+        given["result_columns"] = columns
+    else:
+        given["columns"] = {role.replace("-", "_"): name for role, name in columns.items()}
+    if calls:
+        given |= {
+            **build_settings(settings),
+            "budget": budget_of(settings),
+            "limit": settings["limit"],
+            "say": _say_once(),
+            **await _models_and_graders(settings, has_prompts=_is_file(a) or _is_file(b)),
+        }
+    if settings["journal"]:
+        given["journal"] = settings["journal"]
+    return await api.compare(
+        _variant(a),
+        _variant(b),
+        settings["data"],
+        labels=settings["labels"] or None,
+        label_columns=settings["label_columns"] or None,
+        label_scale=settings["scale"],
+        **given,
+    )
+
+
+async def _models_and_graders(settings: Mapping[str, Any], *, has_prompts: bool) -> dict[str, Any]:
+    """Return the models and graders with which something is run or graded; `has_prompts`: whether
+    A or B is a file with a prompt.
+    """
+    required = map(must, canonical_requirements(settings["require"]))
+    graders = [*required, *(graders_of(settings) or [])]
+    judge, model = parse_model(settings["judge"]), settings["model"]
+    found: dict[str, Any] = {"graders": graders or None, "judge": judge}
+    if settings["data"] is None:
+        if judge is None and model and (needs_judge(graders) or not graders):
+            found["judge"] = await find_judge(None, model)
+    elif has_prompts:
+        found["model"] = await find_model(model)
+        announce_sources(found["model"], judge)
+    return found
+
+
+async def _compare_graders(a: str, b: str, settings: Mapping[str, Any]) -> ComparisonReport:
+    """Have A and B judge the labelled answers; the report is about how far they agree with
+    people.
+    """
+    judging = settings_for("validate", build_settings(settings))
+    if len(settings["labels"]) != 1:
+        raise click.UsageError("--labels: graders are compared on one file of labels")
+    sampled = read_sampled_cases(settings["labels"][0], settings["label_columns"])
+    found = await compare_graders(
+        replace(sampled.random_only, cases=sampled.random[: settings["limit"]]),
+        load_grader(a),
+        load_grader(b),
+        await find_judge(settings["judge"], settings["model"]) or False,
+        confidence=settings["level"],
+        lower_is_better=settings["lower_is_better"],
+        **cast("ValidationSettings", {**judging, "budget": budget_of(settings)}),
+    )
+    return ComparisonReport(
+        a,
+        b,
+        found.difference,
+        score_name=found.measure,
+        margin=DEFAULT_MARGIN if settings["margin"] is None else settings["margin"],
+        level=settings["level"],
+        forms=("grader", "grader"),
+        unused_labels={NOT_RANDOM: sampled.not_random} if sampled.not_random else {},
+        usage=found.usage,
+    )
+
+
+def _is_file(name: str) -> bool:
+    return Path(name).is_file()
+
+
+def _is_results(name: str) -> bool:
+    """Return whether a name is that of a file with results, and no grader."""
+    file, sign, _ = name.partition("#")
+    exists = _is_file(name) or (bool(sign) and _is_file(file))
+    return exists or Path(file).suffix in SUFFIXES
+
+
+def _run_source(name: str, *, may_be_grader: bool) -> str:
+    """Return the journal and the run that the name of a run in this folder means; else the name of
+    a file or a data set itself.
+
+    Raises ConfigError for a plain word that means neither, unless it may be the name of a grader.
+    """
+    if Path(name).exists() or any(sign in name for sign in ":#/\\*?"):
+        return name
+    paths = journal_paths(None)
+    runs = read_runs(paths, strict=False)
+    matches = [run for run in runs if name in {run.info.name, run.info.display_name}]
+    if not (matches or may_be_grader or _is_results(name)):
+        raise ConfigError(
+            f"there is no run or file {name!r}; {describe_runs(runs, paths)} (a data set of the "
+            f"Hugging Face hub is hf:{name})"
+        )
+    return f"{matches[0].path}#{matches[0].info.display_name}" if len(matches) == 1 else name
+
+
+def _check_results(*names: str) -> None:
+    """Raise UsageError for the name of a model or a prompt, which can be compared only on tasks."""
+    for name in names:
+        is_other_file = _is_file(name) and Path(name).suffix not in SUFFIXES
+        if is_other_file or name.startswith(PREFIXES):
+            raise click.UsageError(
+                f"{name!r} is no file of results; to compare models or prompts, name the tasks: "
+                "--data FILE"
+            )
+
+
+def _variant(name: str) -> Any:
+    """Return a name, or the settings of a variant if files declare parameters for the model with
+    that name.
+    """
+    model = with_declared_parameters(name)
+    return name if model is name else {"label": name, "model": model}
+
+
+def _say_once() -> Callable[[str], None]:
+    """Return a function that shows a message of a run, unless the other run has had the same."""
+    said: set[str] = set()
+
+    def say(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            notice(text)
+
+    return say
+
+
+def show_report(line: str, verdict: str, report: ComparisonReport) -> None:
+    """Print the verdict, the figures and the slices."""
+    out = console(stderr=False)
+    out.print(text_line(line, STYLES[verdict]))
+    for text in report.summary()[1:]:
+        out.print(text_line(text))
+    for column, by_name in report.slices.items():
+        out.print()
+        out.print(_slice_table(column, by_name.items()))
+
+
+def _slice_table(column: str, slices: Iterable[tuple[str, PairedDifference]]) -> Table:
+    headings = (column, "A", "B", "difference", "interval", "rows", "B is")
+    rows = (
+        (
+            name or "(none)",
+            f"{d.mean_a:.3f}",
+            f"{d.mean_b:.3f}",
+            format_signed(d.value),
+            format_interval(d.interval),
+            f"{d.rows:,}",
+            d.verdict,
+        )
+        for name, d in slices
+    )
+    return figure_table(headings, rows, headings[1:6])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -20,8 +19,9 @@ from ...tables.export.formats import (
 )
 from ...tables.export.writer import export as export_run
 from .. import options
-from ..output import notice
+from ..output import notice, print_json
 from ..stored_runs import find_run
+from ..terminal import console, figure_table
 
 EPILOG = """\b
 Examples:
@@ -57,7 +57,7 @@ SCORE = options.NumberRange(0, 1)
 
 
 @click.command(short_help="Write the answers of a run as training data.", epilog=EPILOG)
-@click.argument("run")
+@click.argument("run", type=options.FILE)
 @click.option(
     "--output",
     "-o",
@@ -141,15 +141,13 @@ def export(
             file.traces(stored.info.name), output, config, provenance, overwrite=overwrite
         )
     if as_json:
-        click.echo(json.dumps(exported.as_data(), indent=2, default=str))
+        print_json(exported.as_data())
     else:
         _summarize(exported)
 
 
 def _summarize(exported: ExportResult) -> None:
     """Write the numbers of examples and rows to stderr, and why rows were left out."""
-    from ..terminal import console, plain_table, text_line
-
     split = f" ({exported.train:,} to train, {exported.test:,} to test)" if exported.test else ""
     examples, rows = (
         pluralize(exported.train + exported.test, "example"),
@@ -161,8 +159,6 @@ def _summarize(exported: ExportResult) -> None:
         notice(f"mean scores: {means}")
     if not exported.left_out:
         return
-    table = plain_table("left out because", "rows")
-    table.columns[1].justify = "right"
-    for reason, count in sorted(exported.left_out.items(), key=lambda item: -item[1]):
-        table.add_row(text_line(reason), f"{count:,}")
-    console(stderr=True).print(table)
+    left_out = sorted(exported.left_out.items(), key=lambda item: -item[1])
+    lines = ((reason, f"{count:,}") for reason, count in left_out)
+    console(stderr=True).print(figure_table(("left out because", "rows"), lines, ("rows",)))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import click
 
+from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
 from .. import options
-from ..command_classes import SectionedCommand
-from .compare import SECTIONS, comparison
+from ..command_classes import ConfiguredCommand
+from ..exit_codes import OK, UNDECIDED, WORSE
+from ..output import check_writable, print_json
+from .compare import compare_variants, comparison, show_report
 
 EPILOG = """\b
 Examples:
@@ -35,22 +40,27 @@ Exit codes:
 
 @click.command(
     short_help="Fail a build if B is worse than A.",
-    cls=SectionedCommand,
+    cls=ConfiguredCommand,
     epilog=EPILOG,
-    sections={"undecided": "Gate", **SECTIONS},
 )
-@click.option(
+@options.option(
     "--undecided",
+    heading="Gate",
     type=click.Choice(["pass", "fail"]),
     default="fail",
     show_default=True,
     help="What to do if more rows are needed to decide.",
 )
-@click.option(
-    "--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write JUnit XML to FILE."
+@options.option(
+    "--junit",
+    heading="Gate",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write JUnit XML to FILE.",
 )
-@click.option(
+@options.option(
     "--markdown",
+    heading="Gate",
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Add a summary in Markdown to FILE.",
@@ -58,10 +68,35 @@ Exit codes:
 @comparison
 @options.debug
 @click.pass_context
-def gate(ctx: click.Context, /, **values: Any) -> int:
+def gate(
+    ctx: click.Context,
+    /,
+    *,
+    undecided: OnUndecided,
+    junit: str | None,
+    markdown: str | None,
+    as_json: bool,
+    **settings: Any,
+) -> int:
     """Exit with 0 if B is not worse than A by more than the margin, with 4 if it is worse, with 5
     if that is undecided.
     """
-    from ..operations.compare import run_gate
-
-    return run_gate(ctx, values)
+    for option, path in (("--junit", junit), ("--markdown", markdown)):
+        if path:
+            check_writable(path, option)
+    began = monotonic()
+    report = compare_variants(ctx, settings)
+    passed = gate_passes(report, undecided)
+    if junit:
+        text = junit_xml(report, undecided, seconds=monotonic() - began)
+        Path(junit).write_text(text, encoding="utf-8")
+    if markdown:
+        with Path(markdown).open("a", encoding="utf-8") as file:
+            file.write(markdown_summary(report, undecided))
+    if as_json:
+        print_json({"passed": passed, **report.as_data()})
+    else:
+        show_report(report.gate_line(), report.gate, report)
+    if passed:
+        return OK
+    return WORSE if report.gate == "worse" else UNDECIDED

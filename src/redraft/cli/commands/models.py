@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import click
 
@@ -12,7 +11,9 @@ from ...models import DiscoveryResult, find_model
 from ...models.discovery import search_address
 from ...models.endpoint_url import parse_base_url
 from .. import options
-from ..errors import FAILED, OK
+from ..exit_codes import FAILED, OK
+from ..output import print_json
+from ..terminal import console, grid, text_line
 
 MAX_NAMES = 6  # of models at one place
 EPILOG = """\b
@@ -51,20 +52,16 @@ def models(url: str | None, as_json: bool) -> int:
         return code
     locations = [
         {
-            "where": p.where,
-            "available": p.is_available,
-            "models": list(p.models),
-            "selected": p.selected_model,
-            "note": p.note,
+            "where": place.where,
+            "available": place.is_available,
+            "models": list(place.models),
+            "selected": place.selected_model,
+            "note": place.note,
         }
-        for p in discovery.locations
+        for place in discovery.locations
     ]
-    click.echo(
-        json.dumps(
-            {"model": discovery.model.name if discovery.model else None, "locations": locations},
-            indent=2,
-        )
-    )
+    name = discovery.model.name if discovery.model else None
+    print_json({"model": name, "locations": locations})
     return code
 
 
@@ -72,8 +69,6 @@ def _show(discovery: DiscoveryResult, *, is_all: bool) -> None:
     """Draw a row for each place, then which model is used; or a row with all models of one place,
     and how they are named.
     """
-    from ..terminal import console, grid, text_line
-
     out = console(stderr=False)
     table = grid()
     table.add_column(no_wrap=True)
@@ -100,22 +95,16 @@ def _show(discovery: DiscoveryResult, *, is_all: bool) -> None:
     out.print()
     if not is_all:
         (place,) = discovery.locations
+        name = f"{place.where}#{place.selected_model or 'NAME'}"
         if place.models:
-            out.print(
-                text_line(
-                    f"Name one with --model: {place.where}#{place.selected_model or 'NAME'}", "bold"
-                )
-            )
+            out.print(text_line(f"Name one with --model: {name}", "bold"))
         return
-    if discovery.model:
-        out.print(text_line(f"Used unless --model says otherwise: {discovery.model.name}", "bold"))
-    else:
-        out.print(
-            text_line(
-                "No model was found. Without one, the built-in editor repairs what it can: "
-                "redraft demo",
-                "bold",
-            )
-        )
+    used = (
+        f"Used unless --model says otherwise: {discovery.model.name}"
+        if discovery.model
+        else "No model was found. Without one, the built-in editor repairs what it can: "
+        "redraft demo"
+    )
+    out.print(text_line(used, "bold"))
     others = "anthropic:NAME, google:NAME, http://host:port/v1#NAME, local:FILE.gguf ..."
     out.print(text_line(f"Name others with --model: {others}", "dim"))

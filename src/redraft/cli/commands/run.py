@@ -1,13 +1,42 @@
-"""`redraft run`: refine one answer."""
+"""`redraft run`: refine one answer, show the progress, and write the answer."""
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ...base.sync import run_sync
+from ...errors import RedraftError
+from ...loop.records import Comparison
+from ...loop.task import Task
+from ...loop.trace import Trace
+from ...result import Result, changed_fields, diagnosis_text
+from ...storage import JsonlStore, read_trace
 from .. import options
-from ..command_classes import ConfiguredCommand
+from ..command_classes import GroupedCommand
+from ..config import use_plan
+from ..consent import save_consent_for_trace, sensitive_settings_of_trace
+from ..errors import exit_code, warn_if_ungraded
+from ..exit_codes import INTERRUPTED
+from ..output import check_output, notice, warning
+from ..progress import describe_comparison, format_usage, summary_line
+from ..refinement import (
+    best_so_far,
+    build_request,
+    make_display,
+    run_request,
+    separate_answer,
+    write_error,
+    write_result,
+)
+from ..request import make_task, settings_for_trace, settings_from_trace, with_requirements
 
 EPILOG = """\b
 Examples:
@@ -42,10 +71,15 @@ redraft trust --help.
 """  # noqa: E501
 
 
-@click.command(short_help="Refine one answer.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.command(short_help="Refine one answer.", cls=GroupedCommand, epilog=EPILOG)
 @click.argument("prompt", required=False)
-@click.option(
-    "--response", type=options.READABLE, metavar="FILE", help="An answer to improve (- for stdin)."
+@options.option(
+    "--response",
+    heading=options.WRITING,
+    common=True,
+    type=options.READABLE,
+    metavar="FILE",
+    help="An answer to improve (- for stdin).",
 )
 @options.grading
 @options.answer
@@ -57,21 +91,26 @@ redraft trust --help.
 @options.sampling
 @options.system
 @options.background
-@click.option(
+@options.option(
     "--tools",
+    heading=options.WRITING,
     type=options.READABLE,
     metavar="FILE",
     help="Tools that the model may call: a JSON list in OpenAI's format.",
 )
 @options.output
-@click.option(
+@options.option(
     "--trace",
+    heading=options.OUTPUT,
+    common=True,
     type=click.Path(dir_okay=False),
     metavar="FILE",
     help="Save every step to FILE as it happens.",
 )
-@click.option(
+@options.option(
     "--resume",
+    heading=options.OUTPUT,
+    common=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Resume a saved trace with its settings; options override them.",
@@ -79,12 +118,150 @@ redraft trust --help.
 @options.as_json
 @options.debug
 @click.pass_context
-def run(ctx: click.Context, /, **values: Any) -> int:
+def run(
+    ctx: click.Context,
+    /,
+    *,
+    prompt: str | None,
+    response: str | None,
+    system: str | None,
+    context: str | None,
+    reference: str | None,
+    tests: str | None,
+    tools: str | None,
+    output: str | None,
+    trace: str | None,
+    resume: str | None,
+    overwrite: bool,
+    as_json: bool,
+    **settings: Any,
+) -> int:
     """Answer PROMPT (- for stdin), or improve a given response, until the graders are satisfied.
 
     A budget covers the whole trace, including the part before it was resumed.
     """
-    options.check_noise_aware(ctx)
-    from ..operations.run import run_command
+    settings = use_plan(ctx, settings)
+    files = {
+        "response": response,
+        "context": context,
+        "reference": reference,
+        "tests": tests,
+        "tools": tools,
+    }
+    if resume:
+        given = {"PROMPT": prompt, "--system": system, "--trace": trace}
+        _check_resume({**given, **{f"--{name}": file for name, file in files.items()}})
+    else:
+        _check_new(prompt or response, trace)
+    if output:  # a trace that is resumed replaces its own earlier answer
+        check_output(output, overwrite=overwrite or bool(resume))
+    display, saved = make_display(as_json=as_json), resume or trace
+    try:
+        with _open_store(saved, resume=bool(resume)) as store:
+            if resume:
+                begun, settings = _read_trace(ctx, resume, settings)
+            else:
+                task = make_task(prompt, settings["require"], system=system, **files)
+                begun = _new_trace(ctx, task, settings, trace)
+            callbacks = {"on_record": display.record, "on_step": display.step}
+            request = build_request(settings, begun, store=store, **callbacks)
+            result = run_sync(run_request(request, display))
+    except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
+        if (partial_result := best_so_far(interruption, display)) is None:
+            warning("interrupted before there was an answer", _resume_advice(saved))
+            return INTERRUPTED
+        result = partial_result
+    except RedraftError as error:
+        return write_error(error, error.result, output, as_json=as_json)
+    if not as_json:
+        _report(result, display.seconds, saved)
+        separate_answer(output)
+    write_result(result, output, as_json=as_json)
+    return exit_code(result)
 
-    return run_command(ctx, values)
+
+def _check_resume(given: Mapping[str, str | None]) -> None:
+    """Raise UsageError for what a trace that is resumed has itself."""
+    if extra := [name for name, value in given.items() if value]:
+        raise click.UsageError(
+            f"--resume takes the task from its trace: leave out {', '.join(extra)}"
+        )
+
+
+def _check_new(text: str | None, path: str | None) -> None:
+    """Raise UsageError for a new task without a text, or with the file of a trace that exists."""
+    if not text:
+        raise click.UsageError(
+            'a prompt is missing, for example: redraft run "Explain quantum computing" --require '
+            "words:80-200"
+        )
+    if path and Path(path).is_file() and Path(path).stat().st_size:
+        raise click.UsageError(
+            f"--trace: {path!r} exists already: resume it with redraft run --resume "
+            f"{shlex.quote(path)} -o FILE, or name another file (if the answer goes to "
+            "a file by > FILE, the shell has emptied that already)"
+        )
+
+
+@contextmanager
+def _open_store(path: str | None, *, resume: bool) -> Iterator[JsonlStore | None]:
+    """Open the file that saves the trace, if one is named, and delete it if it is new and stays
+    without records.
+    """
+    if path is None:
+        yield None
+        return
+    is_new = not Path(path).exists()
+    try:
+        with JsonlStore(path, resume=resume) as store:
+            yield store
+    finally:
+        if is_new and Path(path).is_file() and not Path(path).stat().st_size:
+            Path(path).unlink()
+
+
+def _read_trace(
+    ctx: click.Context, path: str, settings: Mapping[str, Any]
+) -> tuple[Trace, dict[str, Any]]:
+    """Return the trace to resume, and the settings with those that it saves. Raises StoreError,
+    ConfigError.
+    """
+    trace = read_trace(path)
+    completed = settings_from_trace(ctx, settings, options.settings_of_command(ctx), trace, path)
+    return with_requirements(trace, completed["require"]), completed
+
+
+def _new_trace(
+    ctx: click.Context, task: Task, settings: Mapping[str, Any], path: str | None
+) -> Trace:
+    """Return the trace of a new task. If it is saved in a file, save consent to its settings."""
+    trace = Trace(task, settings=settings_for_trace(settings, options.settings_of_command(ctx)))
+    if path:
+        save_consent_for_trace(path, sensitive_settings_of_trace(trace, Path(path)))
+    return trace
+
+
+def _report(result: Result, seconds: float, path: str | None) -> None:
+    """Report the result on stderr."""
+    notice(summary_line(result))
+    if not sys.stderr.isatty():
+        notice(format_usage(result.usage, seconds))
+    for comparison in [r for r in result.trace.records if isinstance(r, Comparison)][-1:]:
+        warning(describe_comparison(comparison))
+    if diagnosis := diagnosis_text(result):
+        notice(diagnosis)
+    if changed := changed_fields(result.trace):
+        notice(f"changed without being asked: {'; '.join(map(str, changed))}")
+    for name in result.facts.broken:
+        notice(f"still broken: {name}")
+    warn_if_ungraded(result)
+    if result.stop.resumable:
+        notice(_resume_advice(path))
+
+
+def _resume_advice(path: str | None) -> str:
+    return (
+        f"resume with: redraft run --resume {shlex.quote(path)}"
+        if path
+        else "with --trace FILE it could be resumed"
+    )

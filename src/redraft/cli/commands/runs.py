@@ -17,14 +17,16 @@ from ...base.money import format_usd, usd_amount
 from ...base.text import pluralize
 from ...errors import ConfigError
 from ...plans.quality.result_facts import Status, as_version_1
+from ...runs.report import SUMMARIZED, budget_and_priors
 from ...storage.journal import Journal
 from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
 from .. import options
 from ..command_classes import DefaultGroup
-from ..errors import OK
-from ..output import check_output, format_time, notice, parse_time, single_line
-from ..stored_runs import SUFFIX, describe_runs, find_run, journal_paths, read_runs
+from ..exit_codes import OK
+from ..output import check_output, format_time, notice, parse_time, print_json, single_line
+from ..stored_runs import SUFFIX, StoredRun, describe_runs, find_run, journal_paths, read_runs
+from ..terminal import console, figure_table, show_facts, show_trace, trace_as_json
 
 EPILOG = """\b
 Examples:
@@ -88,32 +90,27 @@ def list_(journal: str | None, as_json: bool) -> None:
     paths = journal_paths(journal)
     stored = read_runs(paths, strict=bool(journal))
     if as_json:
-        click.echo(json.dumps([run.as_data() for run in stored], indent=2, default=str))
+        print_json([run.as_data() for run in stored])
         return
     if not stored:
         notice(f"no runs; {describe_runs(stored, paths)}")
         return
-    from ..terminal import console, plain_table, text_line
-
-    table = plain_table()
-    table.add_column("run", overflow="fold")
-    for status in STATUSES:
-        table.add_column(status, justify="right")
-    table.add_column("last change", no_wrap=True)
     others = {run.path for run in stored if run.path.name != f"{run.info.display_name}{SUFFIX}"}
-    if others:
-        table.add_column("journal", overflow="fold")
-    for run in stored:
-        counts = [f"{run.info.counts.get(status, 0):,}" for status in STATUSES]
-        place = [text_line(str(run.path) if run.path in others else "")] if others else []
-        table.add_row(
-            text_line(run.info.display_name), *counts, format_time(run.info.updated_at), *place
+    headings = ("run", *STATUSES, "last change", *(["journal"] if others else []))
+    rows = (
+        (
+            run.info.display_name,
+            *(f"{run.info.counts.get(status, 0):,}" for status in STATUSES),
+            format_time(run.info.updated_at),
+            *([str(run.path) if run.path in others else ""] if others else []),
         )
-    console(stderr=False).print(table)
+        for run in stored
+    )
+    console(stderr=False).print(figure_table(headings, rows, STATUSES))
 
 
 @runs.command()
-@click.argument("run")
+@click.argument("run", type=options.FILE)
 @click.argument("row", required=False)
 @options.journal
 @options.as_json
@@ -123,41 +120,27 @@ def list_(journal: str | None, as_json: bool) -> None:
 @options.debug
 def show(run: str, row: str | None, journal: str | None, as_json: bool, full: bool) -> None:
     """Show a RUN; with the id of a ROW, everything that happened to it, as `redraft show` does."""
-    if row is None:
-        _show_run(run, journal, as_json=as_json)
+    stored = find_run(run, journal)
+    if row is not None:
+        _show_row(stored, row, as_json=as_json, full=full)
+    elif as_json:
+        print_json(stored.as_data())
     else:
-        _show_row(run, row, journal, as_json=as_json, full=full)
+        facts = (*_history(stored), *_facts(stored.info.metadata))
+        show_facts(stored.info.display_name, facts)
 
 
-def _show_run(name: str, journal: str | None, *, as_json: bool) -> None:
-    run = find_run(name, journal)
-    if as_json:
-        click.echo(json.dumps(run.as_data(), indent=2, default=str))
-        return
-    from ..terminal import console, grid, text_line
-
-    info = run.info
-    rows = (
-        ", ".join(f"{count:,} {status}" for status, count in info.counts.items() if count) or "none"
-    )
-    facts = {
-        "journal": str(run.path),
-        "started": format_time(info.started_at),
-        "last change": format_time(info.updated_at),
-        "rows": rows,
-    }
-    out = console(stderr=False)
-    out.print(text_line(info.display_name, "bold"))
-    table = grid(indent=1)
-    for label, value in (*facts.items(), *_facts(info.metadata)):
-        table.add_row(text_line(label, "dim"), text_line(value))
-    out.print(table)
+def _history(run: StoredRun) -> Iterator[tuple[str, str]]:
+    """Yield where and when a run was made, and its rows."""
+    yield "journal", str(run.path)
+    yield "started", format_time(run.info.started_at)
+    yield "last change", format_time(run.info.updated_at)
+    counts = (f"{count:,} {status}" for status, count in run.info.counts.items() if count)
+    yield "rows", ", ".join(counts) or "none"
 
 
 def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what is known about a run, one fact a line; those of its last report come last."""
-    from ...runs.report import SUMMARIZED, budget_and_priors
-
     facts = {name: value for name, value in metadata.items() if name not in INTERNAL}
     report = {
         name: value
@@ -188,10 +171,7 @@ def _format_value(value: Any) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: bool) -> None:
-    from ..terminal import show_trace, trace_as_json
-
-    run = find_run(name, journal)
+def _show_row(run: StoredRun, row: str, *, as_json: bool, full: bool) -> None:
     with Journal(run.path, read_only=True) as opened:
         trace = opened.trace(run.info.name, row)
     if trace is None:
@@ -203,7 +183,7 @@ def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: 
 
 
 @runs.command()
-@click.argument("run")
+@click.argument("run", type=options.FILE)
 @click.option(
     "--output",
     "-o",
@@ -258,7 +238,7 @@ def _open_output(path: str) -> Iterator[TextIO]:
 
 
 @runs.command()
-@click.argument("run", required=False)
+@click.argument("run", required=False, type=options.FILE)
 @click.option(
     "--older-than",
     type=options.POSITIVE,

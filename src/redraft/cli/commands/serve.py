@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...base.checks import check_extra
+from ...base.sync import run_sync
+from ...errors import ConfigError
+from ...gateway.config import GatewayConfig, default_config, load_config
+from ...models.discovery import find_model
+from ...models.openai_chat import Chat
+from ...models.registry import openai_url
 from .. import options
+from ..output import hide_waits, messages_are_json, notice, warning, write_event
+
+if TYPE_CHECKING:
+    from ...gateway.app import Gateway
+
+LIBRARIES = ("starlette", "uvicorn", "prometheus_client")  # of the gateway
+MODEL_OPTIONS = ("model", "judge", "model_param", "judge_param")
 
 EPILOG = """\b
 Examples:
@@ -76,10 +97,125 @@ again.
     help="Write a line for each request to stderr. Default: yes.",
 )
 @options.debug
-def serve(**values: Any) -> None:
+def serve(*, config: str | None, insecure: bool, access_log: bool, **given: Any) -> None:
     """Serve a gateway: clients of OpenAI and Anthropic get refined answers by changing their base
     URL.
     """
-    from ..operations.serve import ServeOptions, serve_gateway
+    check_extra("gateway", "redraft serve needs", *LIBRARIES)
+    from ...gateway.access_log import access_log_on
+    from ...gateway.server import GatewayServer, check_exposure
 
-    serve_gateway(ServeOptions(**values))
+    hide_waits()
+    gateway = read_config(config, given)
+    if not insecure:
+        check_exposure(gateway)
+    with ExitStack() as stack:
+        stack.enter_context(gateway_messages())
+        if access_log:
+            stack.enter_context(access_log_on(sys.stderr.fileno()))
+        GatewayServer(
+            gateway,
+            os.environ,
+            read_config=(lambda: read_config(config, given)) if config else None,
+            allow_public=insecure,
+            say=_tell(notice),
+            warn=_tell(warning),
+            announce=announce,
+        ).run()
+
+
+def read_config(path: str | None, given: Mapping[str, Any]) -> GatewayConfig:
+    """Return the configuration in a file, or for the one model that the options name, with the
+    address and the folder that they name. Raises ConfigError, and UsageError for both.
+    """
+    of_models = {name: value for name in MODEL_OPTIONS if (value := given.get(name))}
+    if path and of_models:
+        raise click.UsageError(
+            f"--{next(iter(of_models)).replace('_', '-')} cannot be combined with --config, which "
+            "names the models"
+        )
+    if path:
+        config = load_config(path, os.environ)
+    else:
+        model, judge = of_models.pop("model", None) or found_model(), of_models.pop("judge", None)
+        settings = {f"{name}s": value for name, value in of_models.items()}
+        config = default_config(model, os.environ, judge=judge, settings=settings)
+    folder = given.get("folder")
+    own = {"host": given.get("host"), "port": given.get("port"), "folder": folder and Path(folder)}
+    chosen: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
+    return replace(config, **chosen)
+
+
+def found_model() -> str:
+    """Return the name of the model that is found. Raises ConfigError if there is none."""
+    found = run_sync(find_model())
+    model = found.model
+    if model is None:
+        raise ConfigError(
+            "no model was found: name one with --model or --config (`redraft models` shows where "
+            "Redraft looks)"
+        )
+    if isinstance(model, Chat):
+        is_openai = model.base_url.rstrip("/") == openai_url(os.environ).rstrip("/")
+        return f"openai:{model.name}" if is_openai else f"{model.base_url}#{model.name}"
+    return model.name
+
+
+def announce(url: str, gateway: Gateway) -> None:
+    """Write where the gateway listens, and what it serves."""
+    from ...gateway.server import prefer_event_loop
+
+    prefer_event_loop()
+    names, folder = gateway.routing.names, gateway.config.folder
+    for name, refiner in gateway.routing.refiners.items():
+        if refiner.default_judge_note:
+            notice(f"refine/{name}: {refiner.default_judge_note}")
+    if messages_are_json():
+        write_event(
+            "serving",
+            stdout=True,
+            url=url,
+            models=names,
+            folder=str(folder),
+            needs_key=not gateway.keys.is_open,
+        )
+        return
+    click.echo(url)
+    sys.stdout.flush()
+    notice(f"models: {', '.join(names)}")
+    notice(
+        f"stored in {folder}; {'no API key is needed' if gateway.keys.is_open else 'clients need an API key'}; Ctrl-C ends it"  # noqa: E501
+    )
+
+
+def _tell(write: Callable[[str], object]) -> Callable[[str], None]:
+    """Return a function that writes a message if it can: a full disk behind stderr must fail no
+    request, nor the end.
+    """
+
+    def tell(message: str) -> None:
+        with suppress(OSError):
+            write(message)
+
+    return tell
+
+
+class _MessageHandler(logging.Handler):
+    """Shows what the gateway logs as warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _tell(warning)(record.getMessage())
+
+
+@contextmanager
+def gateway_messages() -> Iterator[None]:
+    """Show warnings and errors of the gateway within the context."""
+    logger, handler = logging.getLogger("redraft.gateway"), _MessageHandler(logging.WARNING)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before

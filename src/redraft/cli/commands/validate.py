@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, cast
 
 import click
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
 
+from ...base.text import pluralize
+from ...errors import ConfigError
+from ...graders.cards import MIN_CALIBRATION_LABELS, CardStore, Measure
+from ...graders.registry import as_grader
+from ...settings import ValidationSettings, settings_for
+from ...validation import api, plots
+from ...validation import card_page as page
+from ...validation.attacks import read_attacks
+from ...validation.cases import LabelKind, Verdict
+from ...validation.labelled import LabelledCases, read_cases
+from ...validation.recorded import read_verdicts
+from ...validation.recorded_formats import OUTPUT_FORMATS, find_format, parse_output
+from ...validation.report import ValidationReport
+from ...validation.run import JudgedCase, LabelledData, ValidationResult, validate_recorded
 from .. import options
 from ..command_classes import ConfiguredCommand
+from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK
+from ..output import messages_are_json, notice, warning, write_event
+from ..request import (
+    announce_sources,
+    budget_of,
+    build_settings,
+    find_judge,
+    judge_of,
+    load_rubric,
+)
+from ..terminal import console, figure_table, grid, text_line
+from ..user_code import load_grader
+
+CALIBRATION_HINT = (
+    f"that takes {MIN_CALIBRATION_LABELS} labels from 0 to 1 with a score (another scale: --scale "
+    "LOW-HIGH)"
+)
+RESUME = "run the same command without --restart to resume"
+MAX_LISTED = 20  # skipped rows that are listed one by one
+JSON_INTERVAL = 2.0  # seconds between two JSON lines of progress
+TEXT_INTERVAL = 30.0  # seconds between two lines of text
+WIDE = 120  # columns from which there is room for the meaning of each measure
 
 EPILOG = """\b
 Examples:
@@ -31,10 +77,12 @@ measures; `--require-validated` reads it. Exit codes: 0 better than chance, 1 fa
 
 
 def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
-    if on:
-        from ..operations.validate import list_formats
-
-        list_formats()
+    """Print the formats of recorded outputs, and end."""
+    if on and not ctx.resilient_parsing:
+        table = grid()
+        for form in OUTPUT_FORMATS.values():
+            table.add_row(form.name, form.kind, f"{form.about}, such as {form.example!r}")
+        console(stderr=False).print(table)
         ctx.exit()
 
 
@@ -82,11 +130,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     metavar="S",
     help="Answers with at least this score pass.",
 )
-@click.option(
-    "--scale",
-    metavar="LOW-HIGH",
-    help="Scale of the labels, such as 1-5, to measure how lenient the grader is.",
-)
+@options.scale("Scale of the labels, such as 1-5, to measure how lenient the grader is.")
 @click.option(
     "--recorded",
     metavar="FORMAT",
@@ -121,10 +165,274 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @options.timeout
 @options.as_json
 @options.debug
-def validate(**values: Any) -> int:
+def validate(
+    *,
+    data: str,
+    grader: str | None,
+    rubric: str | None,
+    template: str | None,
+    columns: Mapping[str, str],
+    kind: LabelKind | None,
+    lower_is_better: bool | None,
+    limit: int | None,
+    repeats: int,
+    threshold: float,
+    scale: tuple[float, float] | None,
+    recorded: str | None,
+    outputs: str | None,
+    attacks: str | None,
+    restart: bool,
+    as_json: bool,
+    **settings: Any,
+) -> int:
     """Measure how far a grader agrees with the human labels in DATA. The result is saved as a
     validation card.
     """
-    from ..operations.validate import run_command
+    _check_grader(grader, rubric, template, recorded)
+    labelled = read_labelled(data, columns, kind, limit)
+    if labelled.scale and not (scale or labelled.label_scale):
+        low, high = labelled.scale
+        notice(f"labels range from {low:g} to {high:g}; --scale LOW-HIGH also measures leniency")
+    if labelled.ignored_filters and not outputs:
+        raise ConfigError(f"where:{labelled.ignored_filters[0]}: no row has such a column")
+    how: dict[str, Any] = {
+        "threshold": threshold,
+        "scale": scale,
+        "lower_is_better": lower_is_better,
+    }
+    try:
+        if recorded:
+            if attacks:
+                raise ConfigError(
+                    "--attacks need a live grader: recorded outputs cannot be asked again"
+                )
+            verdicts = _read_verdicts(labelled, columns, data, outputs, recorded)
+            result = validate_recorded(
+                _as_data(labelled, **how),
+                verdicts,
+                CardStore.in_folder(settings["cards_dir"]),
+                grader=grader or Path(outputs or data).stem,
+                output_format=recorded,
+            )
+        else:
+            how |= {"repeats": repeats, "restart": restart}
+            judge = load_rubric(rubric, template)
+            measured: Any = judge_of(judge) if judge else load_grader(grader or "")
+            named = [grader] if grader else []
+            result = asyncio.run(
+                _measure_live(labelled, measured, attacks, how, {**settings, "grader": named})
+            )
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        warning("interrupted; finished answers are saved", RESUME)
+        return INTERRUPTED
+    return _report(result, as_json=as_json)
 
-    return run_command(values)
+
+def _report(result: ValidationResult, *, as_json: bool) -> int:
+    """Save and show the card, and return the exit code."""
+    if not page.write_card(result.card, result.report, result.card_folder):
+        warning("the saved card is about more rows of the same data, and is kept")
+    if as_json:
+        click.echo(result.card.to_json(), nl=False)
+    else:
+        _show_card(result)
+    if result.stop_reason:
+        message = f"ended early: {result.stop_reason}; nothing is known about"
+        warning(f"{message} {result.card.unjudged} rows", RESUME)
+        return FAILED
+    return OK if result.card.trusted else IMPERFECT
+
+
+def _check_grader(
+    grader: str | None, rubric: str | None, template: str | None, recorded: str | None
+) -> None:
+    """Raise UsageError or ConfigError before any data are read, unless one grader is named."""
+    if grader and (rubric or template):
+        option = "--rubric" if rubric else "--template"
+        raise click.UsageError(f"--grader and {option} name two graders: measure one at a time")
+    if recorded:
+        find_format(recorded)
+    elif grader:
+        as_grader(load_grader(grader))
+    elif not (rubric or template):
+        raise click.UsageError(
+            "name what to measure: --grader NAME, --rubric FILE or --template FILE, or --recorded "
+            "FORMAT for outputs of another system"
+        )
+
+
+def read_labelled(
+    data: str, columns: Mapping[str, str], kind: LabelKind | None, limit: int | None
+) -> LabelledCases:
+    """Read labelled data, and report how the columns were understood and which rows were
+    skipped.
+    """
+    labelled = read_cases(data, columns, kind=kind, limit=limit)
+    for text in labelled.column_notes:
+        notice(text)
+    for row in labelled.skipped_rows[:MAX_LISTED]:
+        warning(f"skipped: {row.location}: {row.message}")
+    if labelled.skipped_rows:
+        warning(f"{pluralize(len(labelled.skipped_rows), 'row')} skipped")
+    return labelled
+
+
+def judging_settings(settings: Mapping[str, Any]) -> ValidationSettings:
+    """Return the settings of a session that judges, with the budget, the prices and the parameters
+    of the judge.
+    """
+    chosen = settings_for("validate", build_settings(settings))
+    return cast("ValidationSettings", {**chosen, "budget": budget_of(settings)})
+
+
+async def _measure_live(
+    labelled: LabelledCases,
+    grader: Any,
+    attacks: str | None,
+    how: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> ValidationResult:
+    """Call the grader on each case; `how` are the arguments of `validate`."""
+    model = await find_judge(settings["judge"], settings["model"])
+    announce_sources(model)
+    strings = read_attacks(attacks) if attacks else []
+    given: Any = {**how, **judging_settings(settings)}
+    with _show_progress(len(labelled.cases) * how["repeats"] + len(strings)) as report:
+        return await api.validate(
+            labelled, grader, model or False, attacks=strings, on_case=report, **given
+        )
+
+
+def _as_data(
+    labelled: LabelledCases,
+    *,
+    threshold: float,
+    scale: tuple[float, float] | None,
+    lower_is_better: bool | None,
+) -> LabelledData:
+    """Return the cases with how their labels and scores are read."""
+    directed = api.in_direction(labelled, lower_is_better=lower_is_better, scale=scale)
+    return api.labelled_data(directed, threshold, scale)
+
+
+def _read_verdicts(
+    labelled: LabelledCases,
+    columns: Mapping[str, str],
+    data: str,
+    outputs: str | None,
+    form: str,
+) -> list[Verdict]:
+    """Read recorded outputs, beside the labels or in a file of their own."""
+    verdicts = read_verdicts(
+        outputs or data,
+        labelled.cases,
+        columns,
+        lambda text: parse_output(text, form),
+        labelled.ignored_filters,
+        beside_labels=outputs is None,
+    )
+    if (repeats := max((verdict.repeat for verdict in verdicts), default=0) + 1) > 1:
+        message = f"up to {repeats} outputs on the same row are taken as repeats of one judge"
+        warning(message, "for several judges, choose one with -c where:COLUMN=VALUE")
+    return verdicts
+
+
+@contextmanager
+def _show_progress(total: int) -> Iterator[Callable[[JudgedCase], None]]:
+    """Show progress: a bar on a terminal, else a line every half minute, or a JSON line every other
+    second if asked for.
+    """
+    if not sys.stderr.isatty() or messages_are_json():
+        yield _ProgressLines(total)
+        return
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("judging", total=total)
+        left = iter(range(total - 1, -1, -1))
+
+        def advance(_: JudgedCase) -> None:
+            bar.update(task, advance=1, description="judging" if next(left, 0) else "measuring")
+
+        yield advance
+
+
+@dataclass
+class _ProgressLines:
+    """Writes the progress line by line."""
+
+    total: int
+    done: int = 0
+    lost: int = 0
+    written: float = field(default_factory=monotonic)
+
+    def __call__(self, case: JudgedCase) -> None:
+        self.done += 1
+        self.lost += bool(case.outage)
+        interval = JSON_INTERVAL if messages_are_json() else TEXT_INTERVAL
+        if self.done < self.total and monotonic() - self.written < interval:
+            return
+        self.written = monotonic()
+        if messages_are_json():
+            write_event("judged", done=self.done, of=self.total, lost=self.lost)
+        else:
+            notice(
+                f"{self.done:,} of {self.total:,} judged"
+                + (f", {self.lost:,} lost" if self.lost else "")
+            )
+
+
+def _show_card(result: ValidationResult) -> None:
+    """Print the verdict, the measures, the plots, and the path of the card."""
+    out = console(stderr=False)
+    for part in _card_parts(result, with_meaning=out.is_terminal and out.width >= WIDE):
+        out.print(part)
+
+
+def _card_parts(result: ValidationResult, *, with_meaning: bool) -> Iterator[Text | Table]:
+    card = result.card
+    if card.trusted:
+        yield Text("better than chance", "bold green")
+    else:
+        yield Text("not shown to be better than chance", "bold red")
+    yield text_line(f"{card.grader}: {page.format_headline(card.headline)}", "bold")
+    yield Text()
+    for line in filter(None, (card.repeats_line(), page.direction_hint(card))):
+        yield text_line(line, "yellow")
+    yield _measure_table("measure", card.measures, with_meaning=with_meaning)
+    if card.calibration:
+        yield text_line(f"calibrated by {page.format_calibration(card.calibration)}")
+    elif card.kind in {"score", "pass"}:
+        yield text_line(f"not calibrated to people's labels: {CALIBRATION_HINT}")
+    if card.class_rates:
+        headings = ("class", "precision", "recall", "F1", "n")
+        yield figure_table(headings, map(page.class_rate_cells, card.class_rates), headings[1:])
+    if card.groups:
+        groups = [(g.name, g.value, g.low, g.high, g.n, g.chance) for g in card.groups]
+        yield plots.forest_text(groups)
+    if card.attacks:
+        measures = [Measure(**row) for row in card.attacks["measures"]]
+        yield _measure_table("attack", measures, with_meaning=with_meaning)
+        yield text_line(card.attacks["note"])
+    yield from _plots(result.report)
+    for reason, times in (card.parse_errors or {}).items():
+        yield text_line(f"unreadable, {times} x: {reason}", "dim")
+    if card.unjudged:
+        failed = "failed: run the same command to retry them"
+        what = failed if card.source == "live" else "have no recorded output"
+        yield text_line(f"{card.unjudged} rows {what}", "yellow")
+    yield text_line(f"card: {result.card_folder / 'card.md'}", "dim")
+
+
+def _plots(report: ValidationReport) -> Iterator[Table]:
+    """Yield the plots of what the labels and the scores allow to draw."""
+    if report.confusion:
+        yield plots.confusion_text(page.class_names(report.confusion), report.confusion)
+    if report.scores:
+        yield plots.histogram_text(report.scores)
+    if report.probabilities:
+        yield plots.reliability_text(page.score_reliability(report))
+
+
+def _measure_table(name: str, measures: Iterable[Measure], *, with_meaning: bool) -> Table:
+    headings = (name, "value", "95 %", "n", "chance", *([""] if with_meaning else []))
+    rows = (page.measure_cells(measure)[: len(headings)] for measure in measures)
+    return figure_table(headings, rows, headings[1:5])

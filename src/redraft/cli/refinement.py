@@ -1,0 +1,412 @@
+"""One refinement of the command line, which `redraft run` and `redraft best` have in common: its
+request, what is shown while it runs, and how its answer is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from ..base.text import pluralize
+from ..errors import ConfigError, GradingError, RedraftError, StoreError, attachment
+from ..loop.records import Failure, Outcome, Record, Slot
+from ..loop.serialize import record_to_json
+from ..loop.steps import Step, Stop
+from ..loop.trace import Trace
+from ..plans import plan_traits
+from ..plans.quality.priors import Priors
+from ..result import Result
+from ..session.options import Options
+from ..session.refinement import Refinement, finish_refinement, prepare_refinement
+from ..storage import write_atomic
+from ..storage.priors_store import PriorsStore
+from ..usage import NO_USAGE
+from .errors import error_event, report_error
+from .exit_codes import IMPERFECT, handle_sigterm
+from .output import messages_are_json, notice, print_answer, redirect_messages, warning
+from .progress import (
+    candidate_rows,
+    describe_origin,
+    describe_step,
+    format_usage,
+    print_event,
+)
+from .request import (
+    announce_sources,
+    answer_of,
+    budget_of,
+    build_settings,
+    check_judge_params,
+    graders_of,
+    parse_model,
+    report_unused_prices,
+)
+from .terminal import console, text_line
+
+MAX_ANSWERS = 12  # shown in the live view: the latest, and the best
+
+
+@dataclass(frozen=True)
+class RefineRequest:
+    """One refinement that the command line requests."""
+
+    trace: Trace
+    model: Any
+    graders: list[Any] | None
+    judge: Any
+    options: Options
+
+
+def build_request(settings: Mapping[str, Any], trace: Trace, **more: Any) -> RefineRequest:
+    """Build the request from the settings of a command; `more` are settings without an option.
+    Raises ConfigError.
+    """
+    if settings["model"] == "none" and not trace.task.given_responses and not trace.candidates:
+        raise ConfigError(
+            "--model none: there is no model to write an answer; give one to repair with "
+            "--response FILE"
+        )
+    options: dict[str, Any] = {
+        **build_settings(settings),
+        "answer": answer_of(settings),
+        "budget": budget_of(settings, trace.usage),
+        **more,
+    }
+    return RefineRequest(
+        trace,
+        parse_model(settings["model"]),
+        graders_of(settings),
+        parse_model(settings["judge"]),
+        Options(**options),
+    )
+
+
+class RefinementDisplay:
+    """Follows a refinement: the trace as it grows, and the steps that are pending. Subclasses show
+    them.
+
+    `given_records`: the number of records at the start that are given answers.
+    """
+
+    def __init__(self, given_records: int = 0) -> None:
+        self.given_records = given_records
+        self.trace: Trace | None = None
+        self.pending: dict[Slot, Step] = {}
+        self._started = monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return monotonic() - self._started
+
+    def begin(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def step(self, step: Step) -> None:
+        if not isinstance(step, Stop):
+            self.pending[step.slot] = step
+
+    def record(self, record: Record) -> None:
+        assert self.trace is not None
+        self.trace += record
+        self.pending.pop(getattr(record, "step_slot", record.slot), None)
+
+    def end(self, error: str) -> None:
+        """End the display; `error` is the message of the error that ended the refinement."""
+
+
+class PlainDisplay(RefinementDisplay):
+    """Writes a line for each event, for logs and for terminals that cannot redraw.
+
+    Failures are reported when the work goes on. Those that end it are left to the message that says
+    why it ended.
+    """
+
+    def __init__(self, given_records: int = 0) -> None:
+        super().__init__(given_records)
+        self._reported: set[int] = set()
+        self._failures: list[Failure] = []
+
+    def begin(self, trace: Trace) -> None:
+        super().begin(trace)
+        if len(trace.records) - self.given_records > len(trace.task.given_responses):
+            answers, calls = len(trace.candidates), trace.usage.calls
+            notice(f"resuming after {len(trace.records)} records: {answers} answers, {calls} calls")
+        self._reported = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
+
+    def step(self, step: Step) -> None:
+        super().step(step)
+        if not isinstance(step, Stop):
+            self._report_failures()
+            notice(f"{describe_step(step)} ...")
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        if isinstance(record, Failure):
+            self._failures.append(record)
+        elif not isinstance(record, Outcome):
+            self._report_failures()
+        assert self.trace is not None
+        for candidate, score, remark in candidate_rows(self.trace):
+            if score and candidate.id not in self._reported:
+                self._reported.add(candidate.id)
+                parts = [f"{candidate.id} {describe_origin(candidate)}", f"score {score}", remark]
+                notice(" · ".join(filter(None, parts)))
+
+    def _report_failures(self, end_reason: str = "") -> None:
+        """Report the failures since the last report, except those that are the reason why the work
+        ended.
+        """
+        for line in dict.fromkeys(
+            f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason
+        ):
+            notice(line)
+        self._failures.clear()
+
+    def end(self, error: str) -> None:
+        self._report_failures(error or (self.trace.stop_note if self.trace else ""))
+
+
+class JsonDisplay(RefinementDisplay):
+    """Writes an object a line to stdout: start, priors (unless they are the shipped ones), step,
+    record, result, error.
+    """
+
+    def begin(self, trace: Trace) -> None:
+        super().begin(trace)
+        records = len(trace.records) - self.given_records
+        print_event("start", records=records, panel=[s.name for s in trace.panel])
+
+    def step(self, step: Step) -> None:
+        super().step(step)
+        if not isinstance(step, Stop):
+            print_event("step", step=step.role, slot=step.slot, description=describe_step(step))
+
+    def record(self, record: Record) -> None:
+        super().record(record)
+        trace = self.trace
+        assert trace is not None
+        is_graded = bool(trace.graded_candidates)
+        print_event(
+            "record",
+            record=json.loads(record_to_json(record)),
+            best=trace.best.id if is_graded and trace.best else None,
+            score=trace.score if is_graded else None,
+            judge_score=trace.judge_score if is_graded else None,
+            calls=trace.usage.calls,
+        )
+
+
+class LiveDisplay(RefinementDisplay):
+    """A live view on stderr: the answers so far with their scores, pending steps, and usage."""
+
+    def __init__(self, given_records: int = 0) -> None:
+        super().__init__(given_records)
+        self._ended = False
+        self._messages = ExitStack()
+        self._live = Live(
+            console=console(stderr=True),
+            get_renderable=self.render,
+            refresh_per_second=8,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def begin(self, trace: Trace) -> None:
+        super().begin(trace)
+        self._live.start()
+        self._messages.enter_context(
+            redirect_messages(lambda text: self._live.console.print(Text(text)))
+        )
+
+    def end(self, error: str) -> None:
+        self._ended = True
+        self._messages.close()
+        self._live.stop()
+
+    def render(self) -> RenderableType:
+        """Return the whole view in its present state."""
+        trace = self.trace
+        parts: list[RenderableType] = [candidate_table(trace)] if trace and trace.candidates else []
+        steps = [describe_step(step) for step in list(self.pending.values())]
+        if steps and not self._ended:
+            more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
+            parts.append(Spinner("dots", text_line(" · ".join(steps[:3]) + more), style="cyan"))
+        usage = format_usage(trace.usage if trace else NO_USAGE, self.seconds)
+        parts.append(Text(f"  {usage}", "dim", no_wrap=True, overflow="ellipsis"))
+        return Group(*parts)
+
+
+def candidate_table(trace: Trace) -> Table:
+    """Return a table with a row for each answer: its score, its origin and a remark; the best is
+    highlighted.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    best = trace.best.id if trace.graded_candidates and trace.best else None
+    rows = list(candidate_rows(trace))
+    for candidate, score, remark in [
+        r for i, r in enumerate(rows) if i >= len(rows) - MAX_ANSWERS or r[0].id == best
+    ]:
+        style = "bold green" if candidate.id == best else ""
+        source = text_line(
+            f"{describe_origin(candidate)} by {candidate.by}"
+            if candidate.by != "given"
+            else "given"
+        )
+        table.add_row(
+            Text(str(candidate.id), "dim"),
+            Text(score or "·", style),
+            source,
+            text_line(remark, "dim"),
+        )
+    return table
+
+
+def make_display(*, as_json: bool, given_records: int = 0) -> RefinementDisplay:
+    """Return the display that suits the output: JSON, a live view in a terminal, or lines."""
+    if as_json:
+        return JsonDisplay(given_records)
+    interactive = sys.stderr.isatty() and not messages_are_json()
+    if interactive and not console(stderr=True).is_dumb_terminal:
+        return LiveDisplay(given_records)
+    return PlainDisplay(given_records)
+
+
+async def run_request(request: RefineRequest, display: RefinementDisplay) -> Result:
+    """Refine and show the progress. SIGTERM works like Ctrl-C: the best answer so far is
+    returned.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    with handle_sigterm(asyncio.get_running_loop(), task.cancel):
+        refinement = await prepare_refinement(
+            request.trace, request.model, request.graders, request.judge, request.options
+        )
+        if (
+            request.model is None
+            and refinement.roles.writer is None
+            and not isinstance(display, JsonDisplay)
+        ):
+            warning(
+                "no model was found, so only the built-in editor is used",
+                "`redraft models` shows where Redraft looked for one",
+            )
+        session, models = refinement.session, refinement.session.models
+        check_judge_params(session.graders)
+        announce_sources(models.writer, models.judge)
+        if note := session.default_judge_note:
+            notice(note)
+        report_unused_prices(session.options.prices, models.writer, models.judge)
+        display.begin(refinement.trace)
+        _report_priors(refinement, as_json=isinstance(display, JsonDisplay))
+        message = ""
+        try:
+            return await finish_refinement(refinement)
+        except RedraftError as error:
+            message = str(error)
+            raise
+        finally:
+            display.end(message)
+
+
+def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
+    """Report the priors that the plan uses unless they are the shipped ones, and that learned
+    priors are missing.
+    """
+    plan = plan_traits(refinement.plan).noise_aware
+    if plan is None:
+        return
+    learned, tasks = refinement.session.options.priors == "learned", plan.priors.tasks
+    key = refinement.session.knowledge.priors_key if learned else None
+    if plan.calibration and not as_json:
+        grader = refinement.session.knowledge.calibration.grader
+        warning(f"scores and the target are by {plan.calibration.source}: the card of {grader!r}")
+    if plan.priors == refinement.session.knowledge.labelled_figures.applied_to(Priors()):
+        if not learned:
+            return
+        with suppress(StoreError):
+            if key and (damage := PriorsStore.in_folder().load_error(key)):
+                warning(
+                    f"{damage}; the shipped priors are used",
+                    f"`redraft priors forget {key.key[:8]}` deletes it",
+                )
+                return
+        warning(
+            "nothing has been learned yet about this model with these graders: the shipped priors "
+            "are used"
+        )
+    elif as_json:
+        print_event("priors", tasks=tasks, key=key.key if key else None)
+    elif tasks:
+        details = f" (redraft priors show {key.key[:8]})" if key else ""
+        warning(f"priors learned from {pluralize(tasks, 'task')}{details}")
+    else:
+        warning("priors given by the plan file")
+
+
+def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Result | None:
+    """Return the result that an interruption carries, or that of the trace that was shown last;
+    None if there is no answer.
+    """
+    result: Result | None = attachment(interruption)
+    trace = result.trace if result else display.trace
+    return (result or Result(trace)) if trace and trace.candidates else None
+
+
+def write_error(
+    error: RedraftError, result: Result | None, output: str | None, *, as_json: bool
+) -> int:
+    """Write the answer that there is in spite of an error, and the error, and return the exit code;
+    raise it without an answer.
+    """
+    if result is not None:
+        write_result(result, output, as_json=as_json)
+    if as_json:
+        print_event("error", **error_event(error))
+    if result is None or not isinstance(error, GradingError):
+        raise error
+    report_error(error)
+    return IMPERFECT
+
+
+def separate_answer(output: str | None) -> None:
+    """Write an empty line between messages and answer, where both appear on one terminal."""
+    if sys.stdout.isatty() and sys.stderr.isatty() and not output:
+        click.echo(err=True)
+
+
+def write_result(
+    result: Result, output: str | None, *, as_json: bool, text: str | None = None
+) -> None:
+    """Write the answer, or `text` instead, to the file `output`, or print it.
+
+    If the file cannot be written, print the answer and raise OSError.
+    """
+    text = result.display_text if text is None else text
+    if output:
+        try:
+            write_atomic(output, text)
+        except OSError as error:
+            print_answer(text)
+            message = f"cannot be written ({error.strerror}); the answer is on stdout instead"
+            raise OSError(error.errno, message, output) from error
+    if as_json:
+        print_event("result", **result.to_dict())
+    elif not output:
+        print_answer(text)
