@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from redraft.cli import main
 from redraft.comparison import compare_sync, leaderboard_sync
 from redraft.errors import BudgetExhaustedError, ConfigError, GradingError
 from redraft.loop.records import Comparison
@@ -192,3 +193,66 @@ def test_the_budget_is_that_of_the_whole_leaderboard(tmp_path):
         leaderboard_sync(models, TASKS, **settings, budget=Budget(calls=15))
     leaderboard_sync(models, TASKS, **settings)
     assert sum(len(model.requests) for model in models) == 36
+
+
+COMPARER = """
+class Longer:
+    name, model_free = "longer", True
+
+    async def compare(self, task, candidates, ask):
+        from redraft.loop.records import Comparison
+
+        return Comparison(tuple(c.id for c in sorted(candidates, key=lambda c: -len(c.text))))
+
+
+longer = Longer()
+
+
+def length(text: str) -> float:
+    return min(1.0, len(text) / 100)
+"""
+
+
+def write_runs(folder, lengths):
+    """Write runs whose answers have these lengths on average."""
+    names = []
+    for name, length in zip("abcd", lengths, strict=False):
+        rng, names = random.Random(name), [*names, f"{name}.jsonl"]
+        rows = [
+            {
+                "id": str(k),
+                "prompt": f"Task {k}",
+                "response": "x" * (length + rng.randrange(10)),
+                "score": rng.random() / 10 + length / 100,
+            }
+            for k in range(30)
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    (folder / "own.py").write_text(COMPARER)
+    return names
+
+
+@pytest.mark.parametrize("grader", [None, "own.py:longer", "own.py:length"])
+def test_three_runs_make_a_leaderboard(tmp_path, monkeypatch, capsys, grader):
+    """The best first, as text and as JSON; with recorded scores, a comparer, or a scorer."""
+    monkeypatch.chdir(tmp_path)
+    names = write_runs(tmp_path, (20, 21, 60))
+    options = ["--grader", grader, "--trust-in-process"] if grader else []
+    assert main(["compare", *names, *options]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == "c.jsonl is better than all others"
+    assert ("strength" in printed) == (grader == "own.py:longer")
+    assert main(["compare", *names, *options, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [entry["ranks"] for entry in data["entries"]] == [[1, 1], [2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    "option", [("--slice", "topic"), ("--margin", "0.1"), ("--anytime",), ("--labels", "a.jsonl")]
+)
+def test_options_about_two_are_refused_for_three(tmp_path, monkeypatch, capsys, option):
+    """The message names the option."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *write_runs(tmp_path, (1, 2, 3)), *option]) == 2
+    assert f"{option[0]} is about two, and there are 3" in capsys.readouterr().err

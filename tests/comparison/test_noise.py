@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from redraft.cli import main
 from redraft.comparison import anchor_drift_sync, noise_floor_sync
 from redraft.comparison.noise import smallest_loss, stale_graders
 from redraft.errors import ConfigError
@@ -180,3 +181,63 @@ async def test_graders_that_have_changed_since_they_were_validated(tmp_path):
     (status,) = await stale_graders([judge, "words:1-5"], other, cards_dir=tmp_path)
     assert status.grader == "truthful" and "its model has changed since" in status.explanation
     assert await stale_graders(replace(judge, name="unknown"), other, cards_dir=tmp_path) == []
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "words"),
+    [
+        (verdicts(2, 0.1), 0, "do not differ by more than chance"),
+        ([{**row, "score": 0.0} for row in verdicts(1, 0.0)], 4, "are not the same"),
+    ],
+)
+def test_the_gate_measures_the_noise(tmp_path, monkeypatch, capsys, second, code, words):
+    """The exit code is 0 if two runs of the same thing do not differ by more than chance, else 4;
+    the same as JSON.
+    """
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.jsonl", verdicts(1, 0.1))
+    write(tmp_path / "b.jsonl", second)
+    assert main(["gate", "--aa", "a.jsonl", "b.jsonl"]) == code
+    printed = capsys.readouterr().out
+    assert words in printed and "with 20 rows" in printed
+    assert main(["gate", "--aa", "a.jsonl", "b.jsonl", "--json"]) == code
+    assert set(json.loads(capsys.readouterr().out)["smallest"]) == {"20", "50", "200"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.jsonl"], "Missing argument 'B'"),
+        (["--aa", "a.jsonl"], "give a second run of the same thing"),
+        (["--aa", "a.jsonl", "--data", "a.jsonl"], "leave out --data"),
+        (["a.jsonl", "a.jsonl", "--anchors", "a.jsonl"], "name the --grader"),
+    ],
+)
+def test_wrong_uses_of_the_gate(tmp_path, monkeypatch, capsys, arguments, message):
+    """Each has the exit code 2, and says what to do."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.jsonl", verdicts(1, 0.1, 10))
+    assert main(["gate", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shift", "words"),
+    [(0, "do not show whether the judge has drifted"), (0.2, "the judge has drifted")],
+)
+def test_the_gate_warns_of_a_judge_that_has_drifted(tmp_path, monkeypatch, capsys, shift, words):
+    """The verdict stays, and the shift is in the JSON."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(
+        f"def grade(text: str) -> float:\n    return 0.3 + int(text.split()[1]) / 100 + {shift}\n"
+    )
+    write(tmp_path / "old.jsonl", anchors())
+    command = ["gate", "old.jsonl", "old.jsonl", "--anchors", "old.jsonl", "--json"]
+    assert main([*command, "--grader", "own.py:grade", "--trust-in-process"]) == 0
+    printed = capsys.readouterr()
+    assert f"{words}: scores of old.jsonl moved by" in printed.err
+    assert json.loads(printed.out)["anchors"]["shift"]["value"] == pytest.approx(shift, abs=1e-9)

@@ -29,6 +29,7 @@ from ..runs import BatchSettings
 from ..session.models import Models
 from ..session.options import Options
 from ..session.panel import needs_judge
+from ..session.refinement import resolve_model
 from ..session.session import Session
 from ..usage import NO_USAGE, Usage
 from ..validation.differences import PairedDifference, paired_difference
@@ -309,15 +310,16 @@ async def stale_graders(
     Raises ConfigError for graders or a model that are wrong.
     """
     options = Options.from_settings({})
-    models = Models(options, judge=judge if needs_judge(graders) else False)
+    found = await resolve_model(judge if needs_judge(graders) else False)
+    models = Models(options, judge=found)
     async with Session(options, models, graders) as session:
         panel, roles = session.resolve_panel(())
         store = CardStore.in_folder(cards_dir)
-        found = [
+        statuses = [
             store.trust_status(roles.traits[grader.name].name, *roles.identify(grader.name))
             for grader in panel
         ]
-    return [status for status in found if status.status == "stale"]
+    return [status for status in statuses if status.status == "stale"]
 
 
 anchor_drift_sync = async_to_sync(anchor_drift)
