@@ -137,11 +137,9 @@ def main():
         count, rows, largest, spread, tie = world
         figures = "  ".join(f"{found[name]:9.3f}" for name in found)
         print(f"{count:8} {rows:5} {largest:9} {spread:7} {tie:5}   {figures}", flush=True)
+    boards = 5 * repetitions
     for count, rows in ((3, 20), (4, 40)):
-        share, error = (
-            false_alarms(count, rows, repetitions),
-            1.96 * sqrt(0.05 * 0.95 / repetitions),
-        )
+        share, error = false_alarms(count, rows, boards), 1.96 * sqrt(0.05 * 0.95 / boards)
         allowed = f"0.05 +- {error:.3f} at most"
         print(f"{count} equal variants, {rows} rows: told apart {share:.3f} ({allowed})")
 
