@@ -80,7 +80,6 @@ def test_equal_seeds_make_equal_requests(tmp_path):
     ("arguments", "message"),
     [
         (("", "t.jsonl"), "description"),
-        (("x" * 8001, "t.jsonl"), "at most 8000 characters"),
         (("d", "t.csv"), "JSON lines, to NAME.jsonl"),
         (("d", "t.jsonl", 0), "count"),
         (("d", "bad.jsonl"), "without a text 'prompt'"),

@@ -7,34 +7,40 @@ each other, are half a win), and its strength in the model of Bradley and Terry.
 score single answers, it is the mean score.
 
 Two variants are told apart if the interval of their difference excludes 0. It is the paired
-difference over tasks of their scores, or of what both won against the same opponents on the same
-task, so that it exists also for a variant that won everything. The intervals of all pairs hold at
-once (Bonferroni): with equally good variants, none is called better with the probability `level`.
+difference over tasks of their scores, or of what both won on the same task, so that it exists also
+for a variant that won everything. The intervals of all pairs hold at once (Bonferroni): with
+equally good variants, none is called better with the probability `level`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from ..base.sync import async_to_sync
 from ..base.text import pluralize
 from ..errors import ConfigError, GradingError
 from ..runs import BatchSettings
 from ..usage import NO_USAGE, Usage
-from ..validation.differences import PairedDifference, paired_difference, win_rate
+from ..validation.differences import PairedDifference
 from ..validation.estimators import ppi_mean
 from ..validation.strengths import Strength, bradley_terry
 from .api import is_any_lower, open_comparison
 from .estimates import ComparisonSettings, PairedScores
 from .report import format_interval, format_signed
-from .results import WINS_NAME, PairedResults, RunResults, pair_results
+from .results import (
+    WINS_NAME,
+    PairedResults,
+    ResultPair,
+    ResultRow,
+    RunResults,
+    pair_results,
+)
 from .task_writer import WRITER_COLUMN
 from .variants import NO_VERDICT, ComparisonRun, ranks_answers
 
@@ -178,8 +184,7 @@ class Leaderboard:
             for (a, b), found in self.differences.items()
         ]
         usage = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
-        data = {**vars(self), "entries": [asdict(entry) for entry in self.entries]}
-        return {**data, "differences": differences, "usage": usage}
+        return {**asdict(self), "differences": differences, "usage": usage}
 
 
 def _games(entry: LeaderboardEntry) -> tuple[str, ...]:
@@ -247,156 +252,165 @@ async def leaderboard(
         if graders is None:
             lower = is_any_lower(sides, stated=lower_is_better)
             options = replace(options, lower_is_better=lower)
-    each = 1 - (1 - level) / (len(sides) * (len(sides) - 1) / 2)
-    of_pairs = replace(options, level=each)
-    if not ranks_answers(graders):
-        return replace(_board(_Scores(sides, options, of_pairs)), usage=run.usage)
-    games = _Games(sides, options, of_pairs)
-    await games.play(run)
-    second_shown, first_shown = map(fmean, zip(*games.orders, strict=True))
-    return replace(
-        _board(games),
-        score_name=WINS_NAME,
-        consistency=fmean(a == b for a, b in games.orders),
-        position_bias=(first_shown - second_shown) / 2,
-        usage=run.usage,
-    )
+    games: list[_Game] = []
+    if ranks_answers(graders):
+        games = await _play(run, sides, options)
+        sides = [_with_shares(side, n, games) for n, side in enumerate(sides)]
+    board = _board(sides, options)
+    return replace(_with_games(board, sides, games, level) if games else board, usage=run.usage)
 
 
 leaderboard_sync = async_to_sync(leaderboard)
 """Call `leaderboard` without await. It also works where an event loop is running."""
 
 
-@dataclass
-class _Scores:
-    """Scores of single answers; variants are numbers. `options` are those of one interval,
-    `of_pairs` those of the intervals of all pairs at once.
+class _Game(NamedTuple):
+    """A comparison of two answers to a task: the numbers of the variants, the results of both, what
+    the second one won when it was shown second and first, and the cluster of the task.
     """
 
-    sides: Sequence[RunResults]
-    options: ComparisonSettings
-    of_pairs: ComparisonSettings
+    first: int
+    second: int
+    pair: ResultPair
+    orders: tuple[float, float]
+    cluster: Hashable
 
-    def entry(self, i: int) -> LeaderboardEntry:
-        """Return the mean score of a variant."""
-        own = pair_results(self.sides[i], self.sides[i])  # repeats are averaged
-        scores = [float(pair.a.score or 0.0) for pair in own.pairs]
-        clusters, none = PairedScores(own.pairs, self.options).clusters, [0.0] * len(scores)
-        found = ppi_mean(scores, none, clusters=clusters, confidence=self.options.level)
-        interval = found.interval
-        if interval and all(0 <= score <= 1 for score in scores):
-            interval = max(0.0, interval[0]), min(1.0, interval[1])
-        name, unscored = self.sides[i].name, len(own.unscored_a)
-        return LeaderboardEntry(name, found.value, interval, len(scores), unscored)
-
-    def difference(self, i: int, j: int) -> PairedDifference | None:
-        """Return by how much j is better than i; None without common rows."""
-        try:
-            paired = pair_results(self.sides[i], self.sides[j])
-        except ConfigError:  # no row of both has a score
-            return None
-        return PairedScores(paired.pairs, self.of_pairs).difference()
+    def won_by(self, variant: int) -> float:
+        """Return what one of the two won."""
+        return fmean(self.orders) if variant == self.second else 1 - fmean(self.orders)
 
 
-@dataclass
-class _Games(_Scores):
-    """Comparisons of answers. `won[i][j]` is what i won against j, by the key of the task;
-    `clusters` are those of the tasks, `orders` what the second one of each pair of answers won when
-    it was shown second and first.
+async def _play(
+    run: ComparisonRun, sides: Sequence[RunResults], options: ComparisonSettings
+) -> list[_Game]:
+    """Have each two variants judged on the tasks that both have answered. Raises GradingError if
+    there is no verdict.
     """
+    games: list[_Game] = []
+    for i, j in combinations(range(len(sides)), 2):
+        paired = _common_rows(sides[i], sides[j], scored=False)
+        if paired is None:
+            continue
+        orders = await run.judge_in_both_orders(paired)
+        groups = PairedScores(paired.pairs, options).groups
+        games.extend(
+            _Game(i, j, pair, orders[pair.key], group)
+            for pair, group in zip(paired.pairs, groups, strict=True)
+            if pair.key in orders
+        )
+    if not games:
+        raise GradingError(NO_VERDICT, usage=run.usage)
+    return games
 
-    won: defaultdict[int, dict[int, dict[str, float]]] = field(
-        default_factory=lambda: defaultdict(dict)
+
+def _common_rows(a: RunResults, b: RunResults, *, scored: bool = True) -> PairedResults | None:
+    """Return the rows that two runs have in common; None if there are none, or none has a score."""
+    try:
+        return pair_results(a, b, scored=scored)
+    except ConfigError:
+        return None
+
+
+def _with_shares(side: RunResults, n: int, games: Sequence[_Game]) -> RunResults:
+    """Return a run with the share that it won on each task as the score; None on a task on which it
+    met fewer opponents than on others, whose shares are not comparable.
+    """
+    rows: dict[str, ResultRow] = {}
+    won: defaultdict[str, list[float]] = defaultdict(list)
+    for game in games:
+        if n in {game.first, game.second}:
+            rows[game.pair.key] = game.pair.a if n == game.first else game.pair.b
+            won[game.pair.key].append(game.won_by(n))
+    most = max(map(len, won.values()), default=0)
+    scored = [
+        replace(row, id=key, text=None, score=fmean(won[key]) if len(won[key]) == most else None)
+        for key, row in rows.items()
+    ]
+    return replace(side, rows=scored, score_name=WINS_NAME)
+
+
+def _with_games(
+    board: Leaderboard, sides: Sequence[RunResults], games: Sequence[_Game], level: float
+) -> Leaderboard:
+    """Return a leaderboard with strengths, games, and what the two orders say."""
+    first, second = [game.first for game in games], [game.second for game in games]
+    strengths = bradley_terry(
+        first,
+        second,
+        [game.won_by(game.first) for game in games],
+        clusters=[game.cluster for game in games],
+        confidence=level,
     )
-    clusters: dict[str, Hashable] = field(default_factory=dict)
-    orders: list[tuple[float, float]] = field(default_factory=list)
-    strengths: Mapping[int, Strength] = field(default_factory=dict)
-
-    async def play(self, run: ComparisonRun) -> None:
-        """Have each two variants judged on the tasks that both have answered. Raises ConfigError if
-        no two have one, GradingError if there is no verdict.
-        """
-        paired: dict[tuple[int, int], PairedResults] = {}
-        for i, j in combinations(range(len(self.sides)), 2):
-            with suppress(ConfigError):  # they have no row in common
-                paired[i, j] = pair_results(self.sides[i], self.sides[j], scored=False)
-        if len({each.paired_by for each in paired.values()}) > 1:
-            raise ConfigError("some of these runs are paired by ID, and some by task: give all IDs")
-        games: list[tuple[int, int, float, Hashable]] = []
-        for (i, j), results in paired.items():
-            shares = await run.judge_in_both_orders(results)
-            self.orders.extend(shares.values())
-            groups = PairedScores(results.pairs, self.options).groups
-            for pair, group in zip(results.pairs, groups, strict=True):
-                self.clusters[pair.key] = group
-            for key, both in shares.items():
-                self.won[j].setdefault(i, {})[key] = fmean(both)
-                self.won[i].setdefault(j, {})[key] = 1 - fmean(both)
-                games.append((j, i, fmean(both), self.clusters[key]))
-        if not games:
-            raise GradingError(NO_VERDICT, usage=run.usage)
-        first, second, won, clusters = zip(*games, strict=True)
-        level = self.options.level
-        self.strengths = bradley_terry(first, second, won, clusters=clusters, confidence=level)
-
-    def entry(self, i: int) -> LeaderboardEntry:
-        """Return what a variant won, as the mean over the tasks."""
-        by_task: defaultdict[str, list[float]] = defaultdict(list)
-        for against in self.won[i].values():
-            for key, share in against.items():
-                by_task[key].append(share)
-        name, rows, lacking = self.sides[i].name, len(by_task), len(self.clusters) - len(by_task)
-        if not rows:
-            return LeaderboardEntry(name, 0.5, None, 0, lacking)
-        shares, clusters = [*map(fmean, by_task.values())], [self.clusters[key] for key in by_task]
-        found = win_rate(shares, shares, clusters=clusters, confidence=self.options.level)
-        all_shares = [share for task in by_task.values() for share in task]
-        wins, losses = sum(s > 0.5 for s in all_shares), sum(s < 0.5 for s in all_shares)
-        games = wins, len(all_shares) - wins - losses, losses
-        strength = self.strengths.get(i)
-        return LeaderboardEntry(name, found.value, found.interval, rows, lacking, strength, games)
-
-    def difference(self, i: int, j: int) -> PairedDifference | None:
-        """Return how much more j won than i: of each other, and of those whom both met."""
-        keys = self.won[i].get(j, {})
-        if not keys:
-            return None
-        others = self.won[i].keys() & self.won[j].keys()
-        sides: tuple[list[float], list[float]] = [], []
-        for key in keys:
-            both = [k for k in others if key in self.won[i][k] and key in self.won[j][k]]
-            sides[0].append(fmean(self.won[i][k][key] for k in (j, *both)))
-            sides[1].append(fmean(self.won[j][k][key] for k in (i, *both)))
-        clusters = [self.clusters[key] for key in keys]
-        return paired_difference(*sides, clusters=clusters, confidence=self.of_pairs.level)
+    number = {side.name: n for n, side in enumerate(sides)}
+    entries = []
+    for entry in board.entries:
+        n = number[entry.name]
+        won = [game.won_by(n) for game in games if n in {game.first, game.second}]
+        wins, losses = sum(share > 0.5 for share in won), sum(share < 0.5 for share in won)
+        played = wins, len(won) - wins - losses, losses
+        entries.append(replace(entry, strength=strengths.get(n), games=played))
+    shown_second, shown_first = (fmean(game.orders[n] for game in games) for n in (0, 1))
+    return replace(
+        board,
+        entries=tuple(entries),
+        consistency=fmean(game.orders[0] == game.orders[1] for game in games),
+        position_bias=(shown_first - shown_second) / 2,
+    )
 
 
-def _board(figures: _Scores) -> Leaderboard:
-    """Return the leaderboard of some figures. Raises ConfigError if no two variants have a row in
+def _board(sides: Sequence[RunResults], options: ComparisonSettings) -> Leaderboard:
+    """Return the leaderboard of scores. Raises ConfigError if no two variants have a row in
     common.
     """
-    sides, lower = figures.sides, figures.options.lower_is_better
-    entries = [figures.entry(n) for n in range(len(sides))]
-    order = sorted(range(len(sides)), key=lambda n: entries[n].value, reverse=not lower)
-    found = {(i, j): figures.difference(j, i) for i, j in combinations(order, 2)}
-    differences = {pair: each for pair, each in found.items() if each is not None}
+    count = len(sides)
+    of_pairs = replace(options, level=1 - (1 - options.level) / (count * (count - 1) / 2))
+    entries = [_entry(side, options) for side in sides]
+    order = sorted(
+        range(count), key=lambda n: entries[n].value, reverse=not options.lower_is_better
+    )
+    differences = {}
+    for i, j in combinations(order, 2):
+        if paired := _common_rows(sides[j], sides[i]):
+            difference = PairedScores(paired.pairs, of_pairs).difference()
+            differences[sides[i].name, sides[j].name] = difference
     if not differences:
         raise ConfigError("no two of these runs have a row in common: are they of the same tasks?")
-    apart = {pair for pair, each in differences.items() if each.verdict == "better"}
-    apart |= {(j, i) for (i, j), each in differences.items() if each.verdict == "worse"}
-    for n in order:
-        better = {k for k in order if (k, n) in apart}
-        worse = {k for k in order if (n, k) in apart}
-        same = tuple(sides[k].name for k in order if k not in {n, *better, *worse})
-        ranks = 1 + len(better), len(order) - len(worse)
-        entries[n] = replace(entries[n], ranks=ranks, not_told_apart=same)
     writers = {str(row.values.get(WRITER_COLUMN) or "") for side in sides for row in side.rows}
     return Leaderboard(
-        tuple(entries[n] for n in order),
-        {(sides[i].name, sides[j].name): each for (i, j), each in differences.items()},
+        tuple(_with_ranks([entries[n] for n in order], differences)),
+        differences,
         sides[0].score_name,
-        figures.options.level,
-        lower_is_better=lower,
+        options.level,
+        lower_is_better=options.lower_is_better,
         written_by=() if "" in writers else tuple(sorted(writers)),
         skipped=tuple(reason for side in sides for reason in side.skipped),
     )
+
+
+def _entry(side: RunResults, options: ComparisonSettings) -> LeaderboardEntry:
+    """Return the mean score of a variant."""
+    own = pair_results(side, side)  # repeats are averaged
+    scores = [float(pair.a.score or 0.0) for pair in own.pairs]
+    clusters, none = PairedScores(own.pairs, options).clusters, [0.0] * len(scores)
+    found = ppi_mean(scores, none, clusters=clusters, confidence=options.level)
+    interval = found.interval
+    if interval and all(0 <= score <= 1 for score in scores):
+        interval = max(0.0, interval[0]), min(1.0, interval[1])
+    return LeaderboardEntry(side.name, found.value, interval, len(scores), len(own.unscored_a))
+
+
+def _with_ranks(
+    entries: Sequence[LeaderboardEntry], differences: Mapping[tuple[str, str], PairedDifference]
+) -> Iterator[LeaderboardEntry]:
+    """Yield the entries with their ranks, and the names of those from which they are not told
+    apart.
+    """
+    apart = {pair for pair, each in differences.items() if each.verdict == "better"}
+    apart |= {(b, a) for (a, b), each in differences.items() if each.verdict == "worse"}
+    names = [entry.name for entry in entries]
+    for entry in entries:
+        better = {name for name in names if (name, entry.name) in apart}
+        worse = {name for name in names if (entry.name, name) in apart}
+        same = tuple(name for name in names if name not in {entry.name, *better, *worse})
+        ranks = 1 + len(better), len(names) - len(worse)
+        yield replace(entry, ranks=ranks, not_told_apart=same)

@@ -75,7 +75,7 @@ class NoiseFloor:
     changed: float
     flips: float | None
     flips_interval: tuple[float, float] | None
-    noise_sd: float | None
+    noise_sd: float
     smallest: Mapping[int, float | None]
     level: float = 0.95
     score_name: str = "score"
@@ -88,28 +88,28 @@ class NoiseFloor:
 
     def summary(self) -> list[str]:
         """Return lines for people: whether it is noise, how much, and what can be seen beyond."""
-        d, low_high = self.difference, self.flips_interval or (0.0, 1.0)
+        d = self.difference
         first = f"{self.a} and {self.b} do not differ by more than chance"
         if not self.is_same:
             first = f"{self.a} and {self.b} are not the same: the second one is {d.verdict}"
-        changes = [f"{self.changed:.1%} of scores change"]
+        changes = (
+            f"{self.changed:.1%} of scores change, noise of a score {self.noise_sd:.3f} (sd)"
+        )
         if self.flips is not None:
-            share = "{:.1%} to {:.1%}".format(*low_high)
-            changes.insert(0, f"{self.flips:.1%} of verdicts flip ({share})")
-        if self.noise_sd is not None:
-            changes.append(f"the noise of one score is {self.noise_sd:.3f} (standard deviation)")
-        losses = [
+            share = "{:.1%} to {:.1%}".format(*(self.flips_interval or (0.0, 1.0)))
+            changes = f"{self.flips:.1%} of verdicts flip ({share}), {changes}"
+        losses = ", ".join(
             f"{'none' if loss is None else f'{loss:.3f}'} with {rows} rows"
             for rows, loss in self.smallest.items()
-        ]
+        )
         means = f"{d.mean_a:.3f} to {d.mean_b:.3f}"
         change = f"{format_signed(d.value)} {format_interval(d.interval)}"
         gate = f"the gate reports in {POWER:.0%} of cases, at a level of {self.level:g}"
         return [
             first,
             f"{self.score_name}: {means}, {change} over {pluralize(d.rows, 'row')}",
-            ", ".join(changes),
-            f"the smallest loss that {gate}: {', '.join(losses)}",
+            changes,
+            f"the smallest loss that {gate}: {losses}",
             "that is with this noise alone; losses that differ from row to row need more rows",
         ]
 
@@ -182,7 +182,7 @@ async def noise_floor(
         sum(a != b for a, b in both) / count,
         flips / count if scores.are_shares else None,
         wilson_interval(flips, count, level) if scores.are_shares else None,
-        noise_sigma(both),
+        noise_sigma(both) or 0.0,
         _smallest_losses(scores, level),
         level,
         score_name=sides[1].score_name,

@@ -51,7 +51,6 @@ MAX_TASKS = 1000
 BATCH = 10  # tasks that are asked for at a time
 SHOWN = 30  # earlier tasks that are shown
 MAX_TASK_CHARS = 2000
-MAX_DESCRIPTION_CHARS = 8000
 MAX_OVERLAP = 0.8  # of the words of two tasks; with more, one is left out
 MAX_USELESS = 3  # replies in a row without a new task
 TEMPERATURE = 1.0
@@ -76,7 +75,7 @@ async def write_tasks(
     """Write tasks from a description to a file, unless they are there, and return its path.
 
     Args:
-        description: What the tasks are about and who has them, in at most 8,000 characters.
+        description: What the tasks are about, and who has them.
         path: A file of JSON lines. The tasks in it count, whoever wrote them.
         count: How many tasks there shall be, at most 1,000.
         model: The model that writes them, as in `refine`. None means one that is found.
@@ -91,10 +90,6 @@ async def write_tasks(
             differ from those before.
     """
     checks.text("description", description)
-    if len(description) > MAX_DESCRIPTION_CHARS:
-        raise ConfigError(
-            f"description: at most {MAX_DESCRIPTION_CHARS} characters, got {len(description)}"
-        )
     checks.whole_number("count", count, 1, MAX_TASKS)
     file = Path(path)
     if file.suffix != ".jsonl":

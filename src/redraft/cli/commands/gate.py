@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
@@ -13,7 +13,7 @@ import click
 from ...base.sync import run_sync
 from ...base.text import pluralize
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
-from ...comparison.noise import NoiseFloor, anchor_drift, noise_floor, stale_graders
+from ...comparison.noise import anchor_drift, noise_floor_sync, stale_graders
 from ...comparison.report import format_interval, format_signed
 from ...settings import GradeSettings, settings_for
 from ...validation.grader_comparison import JudgeDrift
@@ -163,7 +163,8 @@ def _measure_noise(ctx: click.Context, settings: Mapping[str, Any], *, as_json: 
     if settings["data"] is not None:
         raise click.UsageError("--aa is about finished runs: leave out --data")
     names = [source_of(settings[name], settings) for name in "ab" if settings[name] is not None]
-    floor = run_sync(_noise(names, settings, calls=has_calls(ctx, settings)))
+    given = run_sync(arguments_of(names, settings, calls=has_calls(ctx, settings)))
+    floor = noise_floor_sync(*names, **{n: given[n] for n in given if n not in OF_TWO})
     if as_json:
         print_json(floor.as_data())
     else:
@@ -172,11 +173,6 @@ def _measure_noise(ctx: click.Context, settings: Mapping[str, Any], *, as_json: 
     if floor.difference.interval is None:
         return UNDECIDED
     return OK if floor.is_same else WORSE
-
-
-async def _noise(names: Sequence[str], settings: Mapping[str, Any], *, calls: bool) -> NoiseFloor:
-    given = await arguments_of(names, settings, calls=calls)
-    return await noise_floor(*names, **{n: given[n] for n in given if n not in OF_TWO})
 
 
 async def _check_judge(anchors: str | None, settings: Mapping[str, Any]) -> JudgeDrift | None:
