@@ -92,9 +92,7 @@ class NoiseFloor:
         first = f"{self.a} and {self.b} do not differ by more than chance"
         if not self.is_same:
             first = f"{self.a} and {self.b} are not the same: the second one is {d.verdict}"
-        changes = (
-            f"{self.changed:.1%} of scores change, noise of a score {self.noise_sd:.3f} (sd)"
-        )
+        changes = f"{self.changed:.1%} of scores change, noise of a score {self.noise_sd:.3f} (sd)"
         if self.flips is not None:
             share = "{:.1%} to {:.1%}".format(*(self.flips_interval or (0.0, 1.0)))
             changes = f"{self.flips:.1%} of verdicts flip ({share}), {changes}"

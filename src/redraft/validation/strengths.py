@@ -119,12 +119,13 @@ def _fit(
     if count == 1:
         return [None], [None]
     wins = wins[wins.any((1, 2))]
-    strengths = np.zeros(count)
+    strengths, total = np.zeros(count), wins.sum(0)
+    slope, information = _derivatives(total, strengths)
     for _ in range(STEPS):
-        slope, information = _derivatives(wins.sum(0), strengths)
         step = np.linalg.pinv(information, NO_SLOPE, hermitian=True) @ slope
         largest = abs(step).max()
         strengths = strengths + step * min(1.0, MAX_STEP / largest if largest else 1.0)
+        slope, information = _derivatives(total, strengths)
         if largest < 1e-10:
             break
     values: list[float | None] = strengths.tolist()
