@@ -482,11 +482,11 @@ FILES = {
     ),
     "no number": (
         lambda path: path.write_text("target-score = nan\n"),
-        "target-score must be a number, got nan",
+        "target-score must be a number in [0, 1], got nan",
     ),
     "a name that no file has": (
         lambda path: path.write_text('rubric = "a\\u0000"\n'),
-        "rubric must be a path",
+        "rubric must be the path of a file",
     ),
     "juries without end": (
         lambda path: path.write_text(f'grader = ["{"jury:" * 5_000}clarity"]\n'),
@@ -494,7 +494,7 @@ FILES = {
     ),
     "a long value": (
         lambda path: path.write_text(f"model = [{'1, ' * 50_000}]\n"),
-        "model must be a text",
+        "model must be text",
     ),
     "a long name": (lambda path: path.write_text(f'rubric = "{"a" * 100_000}"\n'), "rubric"),
     "no table of ours": (lambda path: path.write_text("[[model]]\n"), "model must be"),

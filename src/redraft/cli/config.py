@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
+from ..base import checks
 from ..base.checks import (
     format_value,
-    is_number,
     read_error_message,
     unknown_name_message,
 )
@@ -34,7 +34,7 @@ from ..errors import ConfigError
 from ..models.endpoint_url import redacted_model_name
 from ..models.model_names import canonical_name, split_names
 from ..plans.quality.priors import Priors
-from ..settings import PlanSettings, Validation, names_of
+from ..settings import PlanSettings, Validation, names_of, settings_of
 from ..storage.priors_store import read_priors
 from .consent import (
     PRIORS_KEYWORDS,
@@ -46,9 +46,9 @@ from .consent import (
 )
 from .options import (
     PLAN,
+    PLAN_DEFAULTS,
     PLAN_KEYS,
     PLAN_SETTINGS,
-    ParameterType,
     SettingOption,
     setting_keys,
     where_it_went,
@@ -333,38 +333,32 @@ def use_plan(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     its name, and the defaults of the others. Raises ConfigError.
     """
     for each in PLAN_SETTINGS:
-        if each.envvar in os.environ:
+        if os.environ.get(str(each.envvar)):
             raise ConfigError(f"{each.envvar} in the environment: {where_it_went(each.key)}")
-    defaults = {info.name: info.default for info in fields(PlanSettings)}
-    named = {each.name: defaults[str(each.name)] for each in PLAN_SETTINGS if each.key in PLAN_KEYS}
     given = read_plan(settings[PLAN]) if settings[PLAN] else {}
     source = ctx.get_parameter_source(PLAN) or ParameterSource.DEFAULT
     for name in given:
         ctx.set_parameter_source(name, source)
-    return {**{n: v for n, v in settings.items() if n != PLAN}, **named, **given}
+    own = {name: value for name, value in settings.items() if name != PLAN}
+    return {**own, **PLAN_DEFAULTS, **given}
 
 
 def read_plan(file: str) -> dict[str, Any]:
-    """Return the settings in a plan file, by the names of parameters; the priors that it names, as
-    they are in their file. Raises ConfigError naming the file, the key, the value and what is
-    allowed.
+    """Return the settings in a plan file, by their names; the priors that it names, as they are in
+    their file. Raises ConfigError naming the file, the key, the value and what is allowed.
     """
-    path = Path(file)
+    path, declared = Path(file), settings_of(PlanSettings)
     table = _parse(path, _contents(path, "--plan: "))
-    options = {each.key: each for each in PLAN_SETTINGS if each.key in PLAN_KEYS}
     values: dict[str, Any] = {}
-    for name, value in table.items():
-        key = name.replace("_", "-")
-        if key not in options:
-            said = where_it_went(key) or unknown_name_message("key", name, PLAN_KEYS)
+    for written, value in table.items():
+        key, name = written.replace("_", "-"), written.replace("-", "_")
+        if key not in PLAN_KEYS:
+            said = where_it_went(key) or unknown_name_message("key", written, PLAN_KEYS)
             raise ConfigError(f"{file}: {said}")
-        beside = _relative(key, value, str(path.parent))
-        values[str(options[key].name)] = _convert(options[key], beside, f"{file}: {name}")
-    if values.get("priors") is not None:
-        try:
-            values["priors"] = load_priors(values["priors"])
-        except ConfigError as error:
-            raise ConfigError(f"{file}: {error}") from error
+        declared[name].kind.check(f"{file}: {key}", value, optional=False)
+        values[name] = value
+    if "priors" in values:
+        values["priors"] = _priors_beside(path, values["priors"])
     without_effect = [n for n in names_of(PlanSettings, group="noise-aware") if values.get(n)]
     if values.get("noise_aware") is False and without_effect:
         keys = ", ".join(name.replace("_", "-") for name in without_effect)
@@ -373,6 +367,15 @@ def read_plan(file: str) -> dict[str, Any]:
             "leave out one or the other"
         )
     return values
+
+
+def _priors_beside(path: Path, value: Any) -> Priors | str | None:
+    """Return the priors that a plan file names. Raises ConfigError."""
+    checks.text(f"{path}: priors", value)
+    try:
+        return load_priors(rebase_paths("priors", value, str(path.parent)))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
@@ -399,18 +402,17 @@ def _unknown_key_error(where: str, key: str, known: list[str]) -> ConfigError:
 
 
 def _convert(setting: SettingOption, value: Any, where: str) -> Any:
-    """Convert a value to the type of the setting. Nothing is coerced except a whole number to a
-    fraction. Raises ConfigError.
+    """Check a value by the declaration of the setting, and convert it to the type of its option.
+    Raises ConfigError.
     """
-    if isinstance(setting.type, ParameterType):
-        check_parameters(where, value)
+    setting.kind.check(where, value, optional=False)
+    if isinstance(value, Mapping):
         return value
-    types, name = _type_of(setting)
-    values = value if setting.multiple else [value]
-    if not isinstance(values, list) or not all(_fits(each, types) for each in values):
-        raise ConfigError(f"{where} must be {name}, got {format_value(value)}")
     try:
-        converted = [setting.type.convert(each, setting, None) for each in values]
+        converted = [
+            setting.type.convert(each, setting, None)
+            for each in (value if setting.multiple else [value])
+        ]
     except click.BadParameter as error:
         raise ConfigError(f"{where}: {error.message:.500}") from error
     except ValueError as error:  # not a valid file name
@@ -423,27 +425,6 @@ def _convert(setting: SettingOption, value: Any, where: str) -> Any:
 def _has_secret(name: str) -> bool:
     """Whether the address in the name of a model has a user, a key or a secret parameter."""
     return any(secrets_in_url(name.partition("#")[0]))
-
-
-def _type_of(setting: SettingOption) -> tuple[tuple[type, ...], str]:
-    """Return the types of values that a file may have for a setting, or for each in its list, and
-    how a message names them.
-    """
-    if setting.multiple:
-        return (str,), "a list of texts"
-    if setting.is_flag:
-        return (bool,), "true or false"
-    if isinstance(setting.type, click.types.IntParamType):
-        return (int,), "a whole number"
-    if isinstance(setting.type, click.types.FloatParamType):
-        return (int, float), "a number"
-    return (str,), "a text"
-
-
-def _fits(value: Any, types: tuple[type, ...]) -> bool:
-    if float in types:
-        return is_number(value)
-    return isinstance(value, types) and (types == (bool,) or not isinstance(value, bool))
 
 
 def _relative(key: str, value: Any, beside: str) -> Any:

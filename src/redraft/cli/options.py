@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial, reduce
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +31,11 @@ from ..settings import (
     Names,
     Number,
     OptionFields,
+    Parameters,
     PlanSettings,
     PromptSource,
     SettingInfo,
+    Text,
     ValueKind,
     WholeNumber,
     info_of,
@@ -137,10 +139,13 @@ option = partial(click.option, cls=Option)
 class SettingOption(Option):
     """An option with a default in the environment (REDRAFT_NAME, for those given once) and in
     configuration files.
+
+    `kind`: the values that a file may have; without it, text, or a list of text.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, kind: ValueKind | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.kind = kind or (Names('["clarity"]') if self.multiple else Text())
         if not self.multiple and self.envvar is None:
             self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
 
@@ -219,8 +224,11 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
         **_values_of(info.kind),
         **more,
     }
-    declare = setting if info.in_files else option
-    return declare(*_flags(name, is_switch=is_switch), **attributes)
+    flags = _flags(name, is_switch=is_switch)
+    if info.in_files:
+        kind = Flag() if is_switch else info.kind  # an object of Python is no value of a file
+        return setting(*flags, kind=kind, **attributes)
+    return option(*flags, **attributes)
 
 
 def _flags(name: str, *, is_switch: bool) -> list[str]:
@@ -240,8 +248,7 @@ def _values_of(kind: ValueKind) -> dict[str, Any]:
             # help does not mention a limit that no file reaches
             return {"type": WholeRange(least, None if most == MAX_ROWS else most)}
         case Number(least, most, exclusive):
-            limit = most if isfinite(most) else None
-            return {"type": NumberRange(least, limit, min_open=exclusive)}
+            return {"type": NumberRange(least, None if most == inf else most, min_open=exclusive)}
         case Keyword(choices):
             return {"type": click.Choice(choices)}
         case Keywords(choices):
@@ -446,6 +453,7 @@ judge_calls_in_flight = click.option(
 
 rubric = setting(
     "--rubric",
+    kind=FilePath(),
     heading=GRADING,
     common=True,
     type=click.Path(exists=True, dir_okay=False),
@@ -454,6 +462,7 @@ rubric = setting(
 )
 template = setting(
     "--template",
+    kind=FilePath(),
     heading=GRADING,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
@@ -557,6 +566,7 @@ def _merge_parameters(
 def _parameters(name: str, heading: str, help: str) -> Callable[[F], F]:
     return setting(
         name,
+        kind=Parameters(),
         heading=heading,
         type=ParameterType(),
         multiple=True,
@@ -622,16 +632,16 @@ answer = under(
 )
 
 PLAN = "plan_file"  # the parameter of --plan
-PLAN_KEYS = tuple(
-    name.replace("_", "-") for name, info in settings_of(PlanSettings).items() if info.in_plan_file
-)
-"""What a plan file may have."""
+PLAN_DEFAULTS = {f.name: f.default for f in fields(PlanSettings) if info_of(f).in_plan_file}
+"""What a plan file may have, and what a setting is that it leaves out."""
+PLAN_KEYS = tuple(name.replace("_", "-") for name in PLAN_DEFAULTS)
 
 plan = combine(
     setting_options(PlanSettings, group="stopping"),
     setting(
         "--plan",
         PLAN,
+        kind=FilePath(),
         heading=STOPPING,
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
@@ -670,6 +680,7 @@ budget = under(
     setting(
         "--budget-usd",
         common=True,
+        kind=Number(),
         type=POSITIVE,
         metavar="USD",
         help="Maximum cost in USD.",
@@ -677,12 +688,14 @@ budget = under(
     setting(
         "--budget-calls",
         common=True,
+        kind=WholeNumber(0),
         type=WHOLE,
         metavar="N",
         help="Maximum number of model calls.",
     ),
     setting(
         "--budget-tokens",
+        kind=WholeNumber(0),
         type=WHOLE,
         metavar="N",
         help="Maximum number of tokens, input and output together.",

@@ -7,11 +7,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from rich.console import Group, RenderableType
@@ -28,14 +28,14 @@ from ..loop.steps import Step, Stop
 from ..loop.trace import Trace
 from ..plans import plan_traits
 from ..plans.quality.priors import Priors
-from ..result import Result
+from ..result import Result, is_graded
 from ..session.options import Options
 from ..session.refinement import Refinement, finish_refinement, prepare_refinement
 from ..storage import write_atomic
 from ..storage.priors_store import PriorsStore
 from ..usage import NO_USAGE
-from .errors import error_event, report_error
-from .exit_codes import IMPERFECT, handle_sigterm
+from .errors import error_event, exit_code, report_error
+from .exit_codes import IMPERFECT, INTERRUPTED, handle_sigterm
 from .output import messages_are_json, notice, print_answer, redirect_messages, warning
 from .progress import (
     candidate_rows,
@@ -100,6 +100,8 @@ class RefinementDisplay:
 
     `given_records`: the number of records at the start that are given answers.
     """
+
+    as_json: ClassVar[bool] = False  # whether it writes JSON to stdout
 
     def __init__(self, given_records: int = 0) -> None:
         self.given_records = given_records
@@ -183,6 +185,8 @@ class JsonDisplay(RefinementDisplay):
     """Writes an object a line to stdout: start, priors (unless they are the shipped ones), step,
     record, result, error.
     """
+
+    as_json = True
 
     def begin(self, trace: Trace) -> None:
         super().begin(trace)
@@ -298,11 +302,8 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
         refinement = await prepare_refinement(
             request.trace, request.model, request.graders, request.judge, request.options
         )
-        if (
-            request.model is None
-            and refinement.roles.writer is None
-            and not isinstance(display, JsonDisplay)
-        ):
+        is_missing = request.model is None and refinement.roles.writer is None
+        if is_missing and not display.as_json:
             warning(
                 "no model was found, so only the built-in editor is used",
                 "`redraft models` shows where Redraft looked for one",
@@ -314,7 +315,7 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
             notice(note)
         report_unused_prices(session.options.prices, models.writer, models.judge)
         display.begin(refinement.trace)
-        _report_priors(refinement, as_json=isinstance(display, JsonDisplay))
+        _report_priors(refinement, as_json=display.as_json)
         message = ""
         try:
             return await finish_refinement(refinement)
@@ -360,7 +361,47 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
         warning("priors given by the plan file")
 
 
-def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Result | None:
+def conclude(
+    refine: Callable[[], Result],
+    display: RefinementDisplay,
+    report: Callable[[Result], object],
+    output: str | None,
+    *,
+    needs_grade: bool = False,
+    advice: str = "",
+) -> int:
+    """Refine, report the result, write the answer to the file `output` or stdout, and return the
+    exit code. An interruption or an error that has an answer ends with that.
+
+    `needs_grade`: whether an answer without a grade is none; `advice`: what to do after an
+    interruption without an answer.
+    """
+    try:
+        result = refine()
+    except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
+        last = _best_so_far(interruption, display)
+        if last is None or (needs_grade and not is_graded(last.trace)):
+            warning("interrupted before there was an answer", advice)
+            return INTERRUPTED
+        result = last
+    except RedraftError as error:
+        last = None if needs_grade else error.result
+        if last is not None:
+            _write_result(last, output, as_json=display.as_json)
+        if display.as_json:
+            print_event("error", **error_event(error))
+        if last is None or not isinstance(error, GradingError):
+            raise
+        report_error(error)
+        return IMPERFECT
+    report(result)
+    if not (display.as_json or output) and sys.stdout.isatty() and sys.stderr.isatty():
+        click.echo(err=True)  # between messages and answer on one terminal
+    _write_result(result, output, as_json=display.as_json)
+    return exit_code(result)
+
+
+def _best_so_far(interruption: BaseException, display: RefinementDisplay) -> Result | None:
     """Return the result that an interruption carries, or that of the trace that was shown last;
     None if there is no answer.
     """
@@ -369,36 +410,12 @@ def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Resu
     return (result or Result(trace)) if trace and trace.candidates else None
 
 
-def write_error(
-    error: RedraftError, result: Result | None, output: str | None, *, as_json: bool
-) -> int:
-    """Write the answer that there is in spite of an error, and the error, and return the exit code;
-    raise it without an answer.
-    """
-    if result is not None:
-        write_result(result, output, as_json=as_json)
-    if as_json:
-        print_event("error", **error_event(error))
-    if result is None or not isinstance(error, GradingError):
-        raise error
-    report_error(error)
-    return IMPERFECT
-
-
-def separate_answer(output: str | None) -> None:
-    """Write an empty line between messages and answer, where both appear on one terminal."""
-    if sys.stdout.isatty() and sys.stderr.isatty() and not output:
-        click.echo(err=True)
-
-
-def write_result(
-    result: Result, output: str | None, *, as_json: bool, text: str | None = None
-) -> None:
-    """Write the answer, or `text` instead, to the file `output`, or print it.
+def _write_result(result: Result, output: str | None, *, as_json: bool) -> None:
+    """Write the answer, or those that are kept, to the file `output`, or print it.
 
     If the file cannot be written, print the answer and raise OSError.
     """
-    text = result.display_text if text is None else text
+    text = _answer_text(result)
     if output:
         try:
             write_atomic(output, text)
@@ -410,3 +427,11 @@ def write_result(
         print_event("result", **result.to_dict())
     elif not output:
         print_answer(text)
+
+
+def _answer_text(result: Result) -> str:
+    """Return the answer; of several that are kept all, best first, with a line between them."""
+    kept = [row.candidate.display_text for row in result.top]
+    if len(kept) < 2:
+        return result.display_text
+    return "\n\n---\n\n".join(text.strip("\n") for text in kept)

@@ -400,25 +400,17 @@ def settings_from_trace(
     Typed options take precedence over the trace, and the trace over environment and configuration
     files. Raises ConfigError, also for settings that need consent and have none.
     """
-    from_trace = {**_saved_settings(trace, params, where), **_saved_prompts(ctx, trace, where)}
-    if trace.settings:
-        unset = {
-            str(p.name): () if p.multiple and p.name not in PARAMETERS else None
-            for p in params
-            if p.key in UNSET_IN_TRACE
-        }
-        from_trace = {**unset, **from_trace}
-    from_trace = keep_strict_validation(from_trace, values.get("require_validated"))
-    typed_params = {
-        name: merge_parameters(from_trace[name], values.get(name) or {})
-        for name in PARAMETERS
-        if from_trace.get(name) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    unset = {
+        str(p.name): () if p.multiple and p.name not in PARAMETERS else None
+        for p in params
+        if p.key in UNSET_IN_TRACE and trace.settings
     }
-    used = {
-        name
-        for name in from_trace
-        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+    saved = {**_saved_settings(trace, params, where), **_saved_prompts(ctx, trace, where)}
+    from_trace = keep_strict_validation({**unset, **saved}, values.get("require_validated"))
+    typed = {
+        name for name in from_trace if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+    used = {name: value for name, value in from_trace.items() if name not in typed}
     if used and trace.settings:
         ctx.meta[TRACE] = where
     require_consent(
@@ -428,7 +420,12 @@ def settings_from_trace(
         where,
         is_trace=True,
     )
-    return {**values, **{name: from_trace[name] for name in used}, **typed_params}
+    merged = {
+        name: merge_parameters(from_trace[name], values[name] or {})
+        for name in typed.intersection(PARAMETERS)
+        if from_trace[name]
+    }
+    return {**values, **used, **merged}
 
 
 def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> dict[str, Any]:

@@ -70,29 +70,33 @@ def find_run(name: str, journal: str | None) -> StoredRun:
     cannot be read.
     """
     own = Path(name) if name.endswith(SUFFIX) else Path(f"{name}{SUFFIX}")
-    is_named = not journal and own.is_file()
-    paths = [own] if is_named else journal_paths(journal)
-    runs = read_runs(paths, strict=bool(journal) or is_named)
-    # then no other output of that name
-    is_path = Path(name).name != name and not (journal or is_named)
-    matches = (
-        []
-        if is_path
-        else [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
-    )
-    matches = matches or [run for run in runs if run.writes(name)] or (runs if is_named else [])
-    if len(matches) == 1:
-        return matches[0]
+    is_journal = not journal and own.is_file()
+    paths = [own] if is_journal else journal_paths(journal)
+    runs = read_runs(paths, strict=bool(journal) or is_journal)
+    # the path of an output means no run in another folder that has the name of its file
+    is_path = Path(name).name != name and not (journal or is_journal)
+    names = set() if is_path else {name, run_name(Path(name).name)}
+    matches = [run for run in runs if run.info.name in names]
+    matches = matches or [run for run in runs if run.writes(name)] or (runs if is_journal else [])
+    if len(matches) != 1:
+        raise _choice_error(name, matches, runs, paths)
+    return matches[0]
+
+
+def _choice_error(
+    name: str, matches: list[StoredRun], runs: list[StoredRun], paths: list[Path]
+) -> ConfigError:
+    """Return the error of a name that means no run, or several."""
     if not matches:
-        raise ConfigError(f"there is no run {name!r}; {describe_runs(runs, paths)}")
-    if len({run.path for run in matches}) == len(matches):
-        raise ConfigError(
-            f"there are {len(matches)} runs {name!r}; give --journal: "
-            f"{', '.join(str(run.path) for run in matches)}"
+        return ConfigError(f"there is no run {name!r}; {describe_runs(runs, paths)}")
+    journals = [str(run.path) for run in matches]
+    if len(set(journals)) == len(matches):
+        return ConfigError(
+            f"there are {len(matches)} runs {name!r}; give --journal: {', '.join(journals)}"
         )
-    raise ConfigError(
+    return ConfigError(
         f"{name!r} does not mean one run; {describe_runs(matches, paths)}: name one, with "
-        f"--journal {matches[0].path}"
+        f"--journal {journals[0]}"
     )
 
 

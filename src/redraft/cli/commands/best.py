@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from rich.text import Text
 
 from ...base.checks import is_blank
 from ...base.sync import run_sync
-from ...errors import RedraftError
 from ...loop.ranking import RankedAnswer
 from ...loop.records import Candidate
 from ...loop.task import Task
@@ -33,21 +31,10 @@ from ...session.options import load_template
 from ...session.panel import graders_for_tasks, needs_judge
 from .. import options
 from ..command_classes import GroupedCommand
-from ..errors import exit_code, warn_if_ungraded
-from ..exit_codes import INTERRUPTED
-from ..output import check_output, notice, read_text, warning
+from ..errors import warn_if_ungraded
+from ..output import check_output, notice, read_text
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
-from ..refinement import (
-    RefinementDisplay,
-    RefineRequest,
-    best_so_far,
-    build_request,
-    make_display,
-    run_request,
-    separate_answer,
-    write_error,
-    write_result,
-)
+from ..refinement import RefinementDisplay, build_request, conclude, make_display, run_request
 from ..request import find_model, make_task
 from ..terminal import console, text_line
 
@@ -138,44 +125,39 @@ def best(
     **settings: Any,
 ) -> int:
     """Draft several answers to PROMPT (- for stdin), or compare given ones, and keep the best."""
-    if response and ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("-n drafts answers and --response gives them: leave out one")
-    _check(prompt, response, keep, len(response) or n)
+    n_given = ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE
+    _check(prompt, response, keep, n, n_given=n_given)
     if output:
         check_output(output, overwrite=overwrite)
     background = {"system": system, "context": context, "reference": reference, "tests": tests}
     display = make_display(as_json=as_json, given_records=len(response))
-    try:
+
+    def choose() -> Result:
         task = make_task(prompt or UNKNOWN_PROMPT, settings["require"], **background)
-        plan = _make_plan(settings, len(response) or n, keep, drafts=not response)
-        result = run_sync(
-            _choose_given(task, response, plan, settings, display)
-            if response
-            else _choose_draft(task, plan, settings, display)
-        )
-    except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
-        partial_result = best_so_far(interruption, display)
-        if partial_result is None or (response and not is_graded(partial_result.trace)):
-            warning("interrupted before there was an answer")
-            return INTERRUPTED
-        result = partial_result
-    except RedraftError as error:  # without a grade, none of the given answers is chosen
-        return write_error(error, None if response else error.result, output, as_json=as_json)
-    if as_json:
-        print_event("ranking", answers=[_answer_data(row, response) for row in result.ranking])
-    else:
-        _report(result, response, display.seconds)
-        separate_answer(output)
-    write_result(result, output, as_json=as_json, text=_kept_text(result))
-    return exit_code(result)
+        texts = _read_answers(response)
+        plan = _make_plan(settings, texts, n, keep)
+        return run_sync(_choose(task, texts, plan, settings, display))
+
+    return conclude(
+        choose,
+        display,
+        lambda result: _report(result, response, display),
+        output,
+        needs_grade=bool(response),  # without a grade, none of the given answers is chosen
+    )
 
 
-def _check(prompt: str | None, response: tuple[str, ...], keep: int, answers: int) -> None:
+def _check(
+    prompt: str | None, response: tuple[str, ...], keep: int, n: int, *, n_given: bool
+) -> None:
     """Raise UsageError for arguments that exclude each other, and for a missing prompt."""
+    if response and n_given:
+        raise click.UsageError("-n drafts answers and --response gives them: leave out one")
     if len(response) == 1:
         raise click.UsageError(
             "there is only one answer to choose from: give --response at least twice"
         )
+    answers = len(response) or n
     if keep > answers:
         raise click.UsageError(f"--keep {keep} is more than the {answers} answers to choose from")
     if not response and not prompt:
@@ -187,49 +169,36 @@ def _check(prompt: str | None, response: tuple[str, ...], keep: int, answers: in
         raise click.UsageError("only one of PROMPT and --response can be read from stdin")
 
 
-def _make_plan(settings: Mapping[str, Any], n: int, keep: int, *, drafts: bool) -> BestOfN:
-    """Return the plan that chooses among `n` answers; `drafts`: whether it writes them. Raises
-    ConfigError.
-    """
-    prompt = load_template("draft_prompt", settings["draft_prompt"])
-    return BestOfN(n, repairs=drafts and settings["editor"], draft_prompt=prompt, keep=keep)
-
-
-async def _choose_draft(
-    task: Task, plan: BestOfN, settings: Mapping[str, Any], display: RefinementDisplay
-) -> Result:
-    """Draft answers and choose the best."""
-    return await run_request(_build_request(Trace(task), plan, settings, display), display)
-
-
-async def _choose_given(
-    task: Task,
-    names: Sequence[str],
-    plan: BestOfN,
-    settings: Mapping[str, Any],
-    display: RefinementDisplay,
-) -> Result:
-    """Choose the best of the answers in these files. With requirements alone, no model is called.
-    Raises UsageError, and GradingError if none can be graded.
-    """
+def _read_answers(names: Sequence[str]) -> list[str]:
+    """Return the answers in these files. Raises UsageError."""
     texts = [read_text(name, "--response") for name in names]
     for name, text in zip(names, texts, strict=True):
         if is_blank(text):
             raise click.UsageError(f"--response: {name} is blank, which is no answer: leave it out")
+    return texts
+
+
+def _make_plan(settings: Mapping[str, Any], texts: Sequence[str], n: int, keep: int) -> BestOfN:
+    """Return the plan that chooses among the given answers, or among `n` drafts. Raises
+    ConfigError.
+    """
+    prompt = load_template("draft_prompt", settings["draft_prompt"])
+    repairs = not texts and settings["editor"]
+    return BestOfN(len(texts) or n, repairs=repairs, draft_prompt=prompt, keep=keep)
+
+
+async def _choose(
+    task: Task,
+    texts: Sequence[str],
+    plan: BestOfN,
+    settings: Mapping[str, Any],
+    display: RefinementDisplay,
+) -> Result:
+    """Choose the best of the given answers, or of new drafts. With requirements alone, no model is
+    called for given ones. Raises GradingError if none of those can be graded.
+    """
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
-    request = _build_request(trace, plan, settings, display)
-    graders = graders_for_tasks(request.graders, request.judge, request.options.answer, [task])
-    model = (await find_model(settings["model"]) or False) if needs_judge(graders) else False
-    result = await run_request(replace(request, model=model), display)
-    if not is_graded(result.trace):
-        raise conclusion_error(result)
-    return result
-
-
-def _build_request(
-    trace: Trace, plan: BestOfN, settings: Mapping[str, Any], display: RefinementDisplay
-) -> RefineRequest:
-    return build_request(
+    request = build_request(
         settings,
         trace,
         plan=plan,
@@ -239,14 +208,14 @@ def _build_request(
         on_record=display.record,
         on_step=display.step,
     )
-
-
-def _kept_text(result: Result) -> str | None:
-    """Return the answers that are kept, best first, with a line between them; None if it is only
-    the best.
-    """
-    kept = [row.candidate.display_text for row in result.top]
-    return "\n\n---\n\n".join(text.strip("\n") for text in kept) if len(kept) > 1 else None
+    if texts:
+        graders = graders_for_tasks(request.graders, request.judge, request.options.answer, [task])
+        model = (await find_model(settings["model"]) or False) if needs_judge(graders) else False
+        request = replace(request, model=model)
+    result = await run_request(request, display)
+    if texts and not is_graded(result.trace):
+        raise conclusion_error(result)
+    return result
 
 
 def _answer_data(row: RankedAnswer, names: Sequence[str]) -> dict[str, Any]:
@@ -257,8 +226,11 @@ def _answer_data(row: RankedAnswer, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _report(result: Result, names: Sequence[str], seconds: float) -> None:
-    """Show the ranking and the usage on stderr."""
+def _report(result: Result, names: Sequence[str], display: RefinementDisplay) -> None:
+    """Show the ranking and the usage on stderr, or the ranking as JSON on stdout."""
+    if display.as_json:
+        print_event("ranking", answers=[_answer_data(row, names) for row in result.ranking])
+        return
     err, trace = console(stderr=True), result.trace
     err.print(_ranking_table(result.ranking, trace, names))
     for comparison in trace.comparisons:
@@ -269,7 +241,7 @@ def _report(result: Result, names: Sequence[str], seconds: float) -> None:
     if sys.stderr.isatty():
         lines += dict.fromkeys(f"failed: {f.role}: {f.message}" for f in sorted_failures(trace))
     else:
-        lines.append(format_usage(result.usage, seconds))
+        lines.append(format_usage(result.usage, display.seconds))
     for text in lines:
         notice(text)
     for name in result.facts.broken:

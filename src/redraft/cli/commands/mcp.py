@@ -156,7 +156,7 @@ def mcp(
         {**build_settings({**settings, "grader": ()}), "budget": budget_of(settings)}, max_calls
     )
     if http:
-        from ...mcp_server.http import HttpAddress, serve_http, with_call_limit
+        from ...mcp_server.http import with_call_limit
 
         limits = with_call_limit(limits)
     models: Any = [model, *allow_model] if model else ()
@@ -169,6 +169,8 @@ def mcp(
         connect=connect_declared,
     )
     if http:
+        from ...mcp_server.http import HttpAddress, serve_http
+
         place = Path(folder) if folder else default_folder()
         address = HttpAddress(place, host, port, allow_host, insecure)
         work = serve_http(bench, address, lambda url: notice(f"serving {url}; Ctrl-C ends it"))

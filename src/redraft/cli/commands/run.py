@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,6 @@ from typing import Any
 import click
 
 from ...base.sync import run_sync
-from ...errors import RedraftError
 from ...loop.records import Comparison
 from ...loop.task import Task
 from ...loop.trace import Trace
@@ -23,19 +21,10 @@ from .. import options
 from ..command_classes import GroupedCommand
 from ..config import use_plan
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
-from ..errors import exit_code, warn_if_ungraded
-from ..exit_codes import INTERRUPTED
+from ..errors import warn_if_ungraded
 from ..output import check_output, notice, warning
 from ..progress import describe_comparison, format_usage, summary_line
-from ..refinement import (
-    best_so_far,
-    build_request,
-    make_display,
-    run_request,
-    separate_answer,
-    write_error,
-    write_result,
-)
+from ..refinement import RefinementDisplay, build_request, conclude, make_display, run_request
 from ..request import make_task, settings_for_trace, settings_from_trace, with_requirements
 
 EPILOG = """\b
@@ -156,28 +145,22 @@ def run(
     if output:  # a trace that is resumed replaces its own earlier answer
         check_output(output, overwrite=overwrite or bool(resume))
     display, saved = make_display(as_json=as_json), resume or trace
-    try:
+
+    def refine() -> Result:
         with _open_store(saved, resume=bool(resume)) as store:
             if resume:
-                begun, settings = _read_trace(ctx, resume, settings)
+                begun, used = _read_trace(ctx, resume, settings)
             else:
                 task = make_task(prompt, settings["require"], system=system, **files)
-                begun = _new_trace(ctx, task, settings, trace)
+                begun, used = _new_trace(ctx, task, settings, trace), settings
             callbacks = {"on_record": display.record, "on_step": display.step}
-            request = build_request(settings, begun, store=store, **callbacks)
-            result = run_sync(run_request(request, display))
-    except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
-        if (partial_result := best_so_far(interruption, display)) is None:
-            warning("interrupted before there was an answer", _resume_advice(saved))
-            return INTERRUPTED
-        result = partial_result
-    except RedraftError as error:
-        return write_error(error, error.result, output, as_json=as_json)
-    if not as_json:
-        _report(result, display.seconds, saved)
-        separate_answer(output)
-    write_result(result, output, as_json=as_json)
-    return exit_code(result)
+            request = build_request(used, begun, store=store, **callbacks)
+            return run_sync(run_request(request, display))
+
+    advice = _resume_advice(saved)
+    return conclude(
+        refine, display, lambda result: _report(result, display, advice), output, advice=advice
+    )
 
 
 def _check_resume(given: Mapping[str, str | None]) -> None:
@@ -241,11 +224,13 @@ def _new_trace(
     return trace
 
 
-def _report(result: Result, seconds: float, path: str | None) -> None:
-    """Report the result on stderr."""
+def _report(result: Result, display: RefinementDisplay, advice: str) -> None:
+    """Report the result on stderr, unless it is written as JSON."""
+    if display.as_json:
+        return
     notice(summary_line(result))
     if not sys.stderr.isatty():
-        notice(format_usage(result.usage, seconds))
+        notice(format_usage(result.usage, display.seconds))
     for comparison in [r for r in result.trace.records if isinstance(r, Comparison)][-1:]:
         warning(describe_comparison(comparison))
     if diagnosis := diagnosis_text(result):
@@ -256,7 +241,7 @@ def _report(result: Result, seconds: float, path: str | None) -> None:
         notice(f"still broken: {name}")
     warn_if_ungraded(result)
     if result.stop.resumable:
-        notice(_resume_advice(path))
+        notice(advice)
 
 
 def _resume_advice(path: str | None) -> str:
