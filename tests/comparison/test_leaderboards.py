@@ -54,6 +54,15 @@ class ByQuality:
         return Comparison(tuple(c.id for c in best_first))
 
 
+class Silent:
+    """A comparer that gives no verdict."""
+
+    name, model_free = "silent", True
+
+    async def compare(self, task, candidates, ask):
+        raise GradingError("it says nothing")
+
+
 def test_scores_of_finished_runs():
     """The best first; who differs by more than noise is told apart, with the ranks that remain."""
     board = leaderboard_sync([score_rows(shift, n) for n, shift in enumerate((0, 0, 0.3))])
@@ -141,8 +150,10 @@ def test_runs_without_a_common_row_are_not_compared(tmp_path):
     assert any(line.startswith("not compared, for want of common rows") for line in board.summary())
     with pytest.raises(ConfigError, match="no two of these runs have a row in common"):
         leaderboard_sync([score_rows(0, 1), [{"id": "x", "score": 1}]])
+    with pytest.raises(ConfigError, match="'rows .C.' has no row in common with another one"):
+        leaderboard_sync([answers(0), answers(1), answers(2, first=100)], **settings)
     with pytest.raises(GradingError, match="no verdict"):
-        leaderboard_sync([answers(0), answers(1, first=100)], **settings)
+        leaderboard_sync(runs[:2], graders=Silent(), journal=tmp_path / "s.journal")
 
 
 def test_rows_without_a_score_are_counted():

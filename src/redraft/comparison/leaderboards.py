@@ -283,22 +283,26 @@ class _Game(NamedTuple):
 async def _play(
     run: ComparisonRun, sides: Sequence[RunResults], options: ComparisonSettings
 ) -> list[_Game]:
-    """Have each two variants judged on the tasks that both have answered. Raises GradingError if
-    there is no verdict.
+    """Have each two variants judged on the tasks that both have answered. Raises ConfigError for a
+    variant that has none in common with another one, GradingError for one without a verdict.
     """
+    numbers = range(len(sides))
+    common = {
+        (i, j): _common_rows(sides[i], sides[j], scored=False) for i, j in combinations(numbers, 2)
+    }
+    paired = {both: rows for both, rows in common.items() if rows}
+    if alone := [n for n in numbers if not any(n in both for both in paired)]:
+        raise ConfigError(f"{sides[alone[0]].name!r} has no row in common with another one")
     games: list[_Game] = []
-    for i, j in combinations(range(len(sides)), 2):
-        paired = _common_rows(sides[i], sides[j], scored=False)
-        if paired is None:
-            continue
-        orders = await run.judge_in_both_orders(paired)
-        groups = PairedScores(paired.pairs, options).groups
+    for (i, j), results in paired.items():
+        orders = await run.judge_in_both_orders(results)
+        groups = PairedScores(results.pairs, options).groups
         games.extend(
             _Game(i, j, pair, orders[pair.key], group)
-            for pair, group in zip(paired.pairs, groups, strict=True)
+            for pair, group in zip(results.pairs, groups, strict=True)
             if pair.key in orders
         )
-    if not games:
+    if any(not any(n in game[:2] for game in games) for n in numbers):
         raise GradingError(NO_VERDICT, usage=run.usage)
     return games
 
@@ -318,10 +322,10 @@ def _with_shares(side: RunResults, n: int, games: Sequence[_Game]) -> RunResults
     rows: dict[str, ResultRow] = {}
     won: defaultdict[str, list[float]] = defaultdict(list)
     for game in games:
-        if n in {game.first, game.second}:
+        if n in game[:2]:
             rows[game.pair.key] = game.pair.a if n == game.first else game.pair.b
             won[game.pair.key].append(game.won_by(n))
-    most = max(map(len, won.values()), default=0)
+    most = max(map(len, won.values()))
     scored = [
         replace(row, id=key, text=None, score=fmean(won[key]) if len(won[key]) == most else None)
         for key, row in rows.items()
@@ -345,7 +349,7 @@ def _with_games(
     entries = []
     for entry in board.entries:
         n = number[entry.name]
-        won = [game.won_by(n) for game in games if n in {game.first, game.second}]
+        won = [game.won_by(n) for game in games if n in game[:2]]
         wins, losses = sum(share > 0.5 for share in won), sum(share < 0.5 for share in won)
         played = wins, len(won) - wins - losses, losses
         entries.append(replace(entry, strength=strengths.get(n), games=played))
