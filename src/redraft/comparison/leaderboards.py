@@ -286,15 +286,8 @@ async def _play(
     """Have each two variants judged on the tasks that both have answered. Raises ConfigError for a
     variant that has none in common with another one, GradingError for one without a verdict.
     """
-    numbers = range(len(sides))
-    common = {
-        (i, j): _common_rows(sides[i], sides[j], scored=False) for i, j in combinations(numbers, 2)
-    }
-    paired = {both: rows for both, rows in common.items() if rows}
-    if alone := [n for n in numbers if not any(n in both for both in paired)]:
-        raise ConfigError(f"{sides[alone[0]].name!r} has no row in common with another one")
     games: list[_Game] = []
-    for (i, j), results in paired.items():
+    for (i, j), results in _tasks_in_common(sides).items():
         orders = await run.judge_in_both_orders(results)
         groups = PairedScores(results.pairs, options).groups
         games.extend(
@@ -302,9 +295,24 @@ async def _play(
             for pair, group in zip(results.pairs, groups, strict=True)
             if pair.key in orders
         )
-    if any(not any(n in game[:2] for game in games) for n in numbers):
+    judged = {n for game in games for n in game[:2]}
+    if len(judged) < len(sides):
         raise GradingError(NO_VERDICT, usage=run.usage)
     return games
+
+
+def _tasks_in_common(sides: Sequence[RunResults]) -> dict[tuple[int, int], PairedResults]:
+    """Return the tasks that each two variants have answered, if there are any. Raises ConfigError
+    for a variant that has none in common with another one.
+    """
+    found: dict[tuple[int, int], PairedResults] = {}
+    for i, j in combinations(range(len(sides)), 2):
+        if paired := _common_rows(sides[i], sides[j], scored=False):
+            found[i, j] = paired
+    for n, side in enumerate(sides):
+        if not any(n in both for both in found):
+            raise ConfigError(f"{side.name!r} has no row in common with another one")
+    return found
 
 
 def _common_rows(a: RunResults, b: RunResults, *, scored: bool = True) -> PairedResults | None:
@@ -350,9 +358,7 @@ def _with_games(
     for entry in board.entries:
         n = number[entry.name]
         won = [game.won_by(n) for game in games if n in game[:2]]
-        wins, losses = sum(share > 0.5 for share in won), sum(share < 0.5 for share in won)
-        played = wins, len(won) - wins - losses, losses
-        entries.append(replace(entry, strength=strengths.get(n), games=played))
+        entries.append(replace(entry, strength=strengths.get(n), games=_wins_ties_losses(won)))
     shown_second, shown_first = (fmean(game.orders[n] for game in games) for n in (0, 1))
     return replace(
         board,
@@ -360,6 +366,11 @@ def _with_games(
         consistency=fmean(game.orders[0] == game.orders[1] for game in games),
         position_bias=(shown_first - shown_second) / 2,
     )
+
+
+def _wins_ties_losses(won: Sequence[float]) -> tuple[int, int, int]:
+    wins, losses = sum(share > 0.5 for share in won), sum(share < 0.5 for share in won)
+    return wins, len(won) - wins - losses, losses
 
 
 def _board(sides: Sequence[RunResults], options: ComparisonSettings) -> Leaderboard:
@@ -409,12 +420,16 @@ def _with_ranks(
     """Yield the entries with their ranks, and the names of those from which they are not told
     apart.
     """
-    apart = {pair for pair, each in differences.items() if each.verdict == "better"}
-    apart |= {(b, a) for (a, b), each in differences.items() if each.verdict == "worse"}
+    worse: defaultdict[str, set[str]] = defaultdict(set)  # than each variant
+    for (a, b), difference in differences.items():
+        if difference.verdict == "better":
+            worse[a].add(b)
+        elif difference.verdict == "worse":
+            worse[b].add(a)
     names = [entry.name for entry in entries]
     for entry in entries:
-        better = {name for name in names if (name, entry.name) in apart}
-        worse = {name for name in names if (entry.name, name) in apart}
-        same = tuple(name for name in names if name not in {entry.name, *better, *worse})
-        ranks = 1 + len(better), len(names) - len(worse)
+        better = {name for name in names if entry.name in worse[name]}
+        known = {entry.name, *better, *worse[entry.name]}
+        same = tuple(name for name in names if name not in known)
+        ranks = 1 + len(better), len(names) - len(worse[entry.name])
         yield replace(entry, ranks=ranks, not_told_apart=same)
