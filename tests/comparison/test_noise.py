@@ -241,3 +241,25 @@ def test_the_gate_warns_of_a_judge_that_has_drifted(tmp_path, monkeypatch, capsy
     printed = capsys.readouterr()
     assert f"{words}: scores of old.jsonl moved by" in printed.err
     assert json.loads(printed.out)["anchors"]["shift"]["value"] == pytest.approx(shift, abs=1e-9)
+
+
+def test_the_gate_warns_of_a_grader_that_has_changed_since_it_was_validated(
+    tmp_path, monkeypatch, capsys
+):
+    """It says what has changed; a grader that is as it was needs no warning."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
+    code = "def grade(text: str) -> float:\n    return 0.3 + int(text.split()[1]) / 100\n"
+    (tmp_path / "own.py").write_text(code)
+    write(tmp_path / "old.jsonl", anchors())
+    write(tmp_path / "labels.jsonl", anchors())
+    own = ["--grader", "own.py:grade", "--trust-in-process"]
+    assert main(["validate", "labels.jsonl", *own, "--kind", "score"]) == 0
+    capsys.readouterr()
+    assert main(["gate", "old.jsonl", "old.jsonl", *own]) == 0
+    assert "changed" not in capsys.readouterr().err
+    (tmp_path / "own.py").write_text(code.replace("/ 100", "/ 99"))
+    assert main(["gate", "old.jsonl", "old.jsonl", *own]) == 0
+    said = capsys.readouterr().err
+    assert "grader 'grade': it was validated on" in said
+    assert "its prompt or a setting has changed since" in said
