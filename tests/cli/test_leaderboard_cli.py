@@ -9,9 +9,7 @@ def answer(messages, n):
     """Write tasks, compare answers by their length, or answer a task."""
     prompt = messages[-1]["content"]
     if "Write tasks with which" in prompt:
-        return json.dumps(
-            {"tasks": [f"Explain {word} {n}" for n, word in enumerate(WORDS)]}
-        )
+        return json.dumps({"tasks": [f"Explain {word} {n}" for n, word in enumerate(WORDS)]})
     if "winner" in json.dumps(messages):
         return json.dumps({"reason": "", "change": [], "winner": "tie", "done": True})
     return f"Answer {n}"
