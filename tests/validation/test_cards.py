@@ -107,6 +107,41 @@ def test_fingerprint_changes_with_the_judge(changed):
     assert mark_of(changed) != mark_of()
 
 
+OTHER_RUBRIC = Rubric.from_data({"criteria": {"truth": "It is quite true."}}, "r", "r")
+
+
+@pytest.mark.parametrize(
+    ("judge", "model", "words"),
+    [
+        (replace(JUDGE, rubric=OTHER_RUBRIC), "scripted", "its rubric has"),
+        (replace(JUDGE, temperature=0.7), "scripted", "its prompt or a setting has"),
+        (JUDGE, "other", "its model has"),
+        (replace(JUDGE, rubric=OTHER_RUBRIC), "other", "its rubric and its model have"),
+        (replace(JUDGE, max_eval_chars=9), "other", "its prompt or a setting and its model have"),
+    ],
+)
+def test_a_stale_card_says_what_has_changed(tmp_path, judge, model, words):
+    """The rubric, the prompt or a setting, or the model; a card of earlier releases cannot tell."""
+
+    def identify(judge, model):
+        models = Models(Options(), judge=ScriptedModel([VERDICT], name=model))
+        panel, roles = Session(Options(), models, judge).resolve_panel(())
+        return roles.identify(panel[0].name)
+
+    fingerprint, parts = identify(JUDGE, "scripted")
+    store = CardStore(tmp_path)
+    write_to_store(store, card(fingerprint, parts=parts))
+    assert store.trust_status("truthful", fingerprint, parts).status == "trusted"
+    now = CardStore(tmp_path).trust_status("truthful", *identify(judge, model))
+    assert (now.status, now.explanation.partition(", and ")[2]) == (
+        "stale",
+        f"{words} changed since",
+    )
+    write_to_store(store, card(fingerprint))
+    earlier = CardStore(tmp_path).trust_status("truthful", *identify(judge, model))
+    assert "its rubric, prompt, settings or model have changed" in earlier.explanation
+
+
 def test_fingerprint_covers_the_model_but_not_the_name():
     """A new model makes another grader, and a new name does not."""
     assert mark_of(model=ScriptedModel([VERDICT], name="other")) != mark_of()

@@ -127,6 +127,7 @@ GOOD = Card(
     calibration=Calibration(
         100, 50, ((0.0, 0.1), (1.0, 0.9)), (-0.1, 0.1), 0.5, 0.5, 0.2, 0.0, 0.1, 0.1
     ),
+    parts={"rubric": "a", "judge": "b", "model": "c"},
 )
 
 

@@ -15,18 +15,16 @@ from ..runs import BatchSettings
 from ..session.options import Options
 from ..settings import BATCH_DEFAULTS, Settings
 from ..validation.cases import is_lower_better
-from ..validation.statistics import check_dependencies
+from ..validation.statistics import WinRate, check_dependencies
 from .estimates import ComparisonSettings, PairedScores, build_report
 from .labels import read_labels
-from .readers import read_results
 from .report import ComparisonReport
-from .results import RunResults, check_scales, pair_results, with_shares_of_wins
+from .results import PairedResults, RunResults, pair_results, with_shares_of_wins
 from .variants import (
     DEFAULT_JOURNAL,
     OWN_SETTINGS,
     ComparisonRun,
     ranks_answers,
-    reread,
 )
 
 
@@ -101,34 +99,24 @@ async def compare(
         BudgetExhaustedError: The budget or the time ran out; the same call resumes.
     """
     options = ComparisonSettings(cluster, _column_names(slices), margin, level, anytime)
-    checks.flag("lower_is_better", lower_is_better, optional=True)
-    if lower_is_better is not None and (tasks is not None or graders is not None):
-        raise ConfigError(
-            "lower_is_better has no effect on scores of graders: higher is better; it is about "
-            "scores in result files"
-        )
-    _check(options, settings, tasks=tasks, graders=graders, judge=judge, model=model)
-    run = ComparisonRun(
-        Path(settings.get("journal") or DEFAULT_JOURNAL), graders, judge, _batch_settings(settings)
+    run = open_comparison(
+        options,
+        settings,
+        tasks=tasks,
+        graders=graders,
+        judge=judge,
+        model=model,
+        lower_is_better=lower_is_better,
     )
-    ranks = ranks_answers(graders)
     if tasks is not None:
-        sides = await _run_variants(run, (a, b), reread(tasks), model, ranks=ranks)
+        sides = await run.results_of((a, b), tasks, model)
     else:
-        sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]
+        sides = await run.results_in(
+            (a, b), score=score, columns=result_columns, labelled=labels is not None
+        )
         if graders is None:
-            is_lower = _is_lower_better(sides, stated=lower_is_better)
-            options = replace(options, lower_is_better=is_lower)
-        if labels is not None or graders is not None:
-            sides = [results.with_tasks() for results in sides]
-        sides = _with_own_names(sides, (a, b))
-        if graders is not None and not ranks:
-            sides = [await run.grade_anew(side, tag) for side, tag in zip(sides, "ab", strict=True)]
-    paired = pair_results(*_with_own_names(sides, (a, b)), scored=not ranks)
-    wins = None
-    if ranks:
-        wins = await run.win_rate(paired, PairedScores(paired.pairs, options).clusters, level)
-        paired = with_shares_of_wins(paired, run.shares_of_wins)
+            options = replace(options, lower_is_better=is_any_lower(sides, stated=lower_is_better))
+    paired, wins = await paired_runs(run, sides, options)
     found = None
     if labels is not None:
         found = read_labels(labels, paired.pairs, columns=label_columns, scale=label_scale)
@@ -139,19 +127,22 @@ compare_sync = async_to_sync(compare)
 """Call `compare` without await. It also works where an event loop is running."""
 
 
-async def _run_variants(
-    run: ComparisonRun, variants: Sequence[Any], tasks: Any, model: Any, *, ranks: bool
-) -> list[RunResults]:
-    """Have both variants answer the tasks, one after the other.
-
-    If a grader compares the answers (`ranks`), what graded single answers says nothing.
+async def paired_runs(
+    run: ComparisonRun, sides: Sequence[RunResults], options: ComparisonSettings
+) -> tuple[PairedResults, WinRate | None]:
+    """Return two runs row by row; if the grader compares answers, with the shares of wins as
+    scores, and the win rate.
     """
-    run.check_judge(variants, tasks, model)
-    sides = [await run.run(variant, tasks, model) for variant in variants]
-    return [side.without_scores() for side in sides] if ranks else sides
+    ranks = ranks_answers(run.graders)
+    paired = pair_results(sides[0], sides[1], scored=not ranks)
+    if not ranks:
+        return paired, None
+    clusters = PairedScores(paired.pairs, options).clusters
+    wins = await run.win_rate(paired, clusters, options.level)
+    return with_shares_of_wins(paired, run.shares_of_wins), wins
 
 
-def _check(
+def open_comparison(
     options: ComparisonSettings,
     settings: BatchSettings,
     *,
@@ -159,9 +150,18 @@ def _check(
     graders: Any,
     judge: Any,
     model: Any,
-) -> None:
-    """Raise ConfigError for arguments that are wrong, before any file is read."""
+    lower_is_better: bool | None,
+) -> ComparisonRun:
+    """Return what runs the variants and grades their answers. Raises ConfigError for arguments that
+    are wrong, before any file is read.
+    """
     check_dependencies()
+    checks.flag("lower_is_better", lower_is_better, optional=True)
+    if lower_is_better is not None and (tasks is not None or graders is not None):
+        raise ConfigError(
+            "lower_is_better has no effect on scores of graders: higher is better; it is about "
+            "scores in result files"
+        )
     check_confidence(options.level, "level")
     checks.number("margin", options.margin, optional=True)
     checks.flag("anytime", options.anytime)
@@ -184,10 +184,12 @@ def _check(
         raise ConfigError(
             "model has no effect without tasks: the answers of finished runs are graded"
         )
-    if options.anytime and ranks_answers(graders):
+    if ranks_answers(graders) and options.anytime:
         raise ConfigError(
             "anytime: a win rate has no interval that is valid at any time; compare scores"
         )
+    journal = Path(settings.get("journal") or DEFAULT_JOURNAL)
+    return ComparisonRun(journal, graders, judge, _batch_settings(settings))
 
 
 def _batch_settings(settings: BatchSettings) -> BatchSettings:
@@ -204,16 +206,6 @@ def _batch_settings(settings: BatchSettings) -> BatchSettings:
     return cast("BatchSettings", given)
 
 
-def _is_lower_better(sides: Sequence[RunResults], *, stated: bool | None) -> bool:
-    """Return whether lower scores of both runs are better. Raises ConfigError if that is not known,
-    or their scales differ.
-    """
-    check_scales(*sides)
-    names = ["" if side.is_own_grade else side.score_name for side in sides]
-    lower = [is_lower_better(name, stated=stated) for name in names]
-    return any(lower)
-
-
 def _column_names(slices: Any) -> tuple[str, ...]:
     names = (slices,) if isinstance(slices, str) else tuple(slices)
     for name in names:
@@ -221,13 +213,10 @@ def _column_names(slices: Any) -> tuple[str, ...]:
     return names
 
 
-def _with_own_names(sides: Sequence[RunResults], sources: Sequence[Any]) -> list[RunResults]:
-    """Return the runs with different names: those of equally named files are their paths, or A and
-    B.
+def is_any_lower(sides: Sequence[RunResults], *, stated: bool | None) -> bool:
+    """Return whether lower scores are better in one of the runs. Raises ConfigError for a name that
+    leaves it open.
     """
-    first, second = sides
-    if first.name != second.name:
-        return [first, second]
-    paths = [str(source) for source in sources if isinstance(source, str | Path)]
-    names = paths if len(set(paths)) == 2 else [f"{first.name} (A)", f"{second.name} (B)"]
-    return [replace(side, name=name) for side, name in zip(sides, names, strict=True)]
+    names = ["" if side.is_own_grade else side.score_name for side in sides]
+    directions = [is_lower_better(name, stated=stated) for name in names]
+    return any(directions)

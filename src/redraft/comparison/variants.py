@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import cycle, islice
+from itertools import combinations, cycle, islice
 from pathlib import Path
 from statistics import fmean
+from string import ascii_lowercase, ascii_uppercase
 from time import monotonic
 from typing import Any, cast
 
@@ -43,9 +44,10 @@ from ..validation.cases import LabelledCase
 from ..validation.run import GraderHarness, JudgedCase
 from ..validation.statistics import WinRate, group_values, win_rate
 from .readers import read_results
-from .results import PairedResults, ResultPair, ResultRow, RunResults, hash_task
+from .results import PairedResults, ResultPair, ResultRow, RunResults, check_scales, hash_task
 
 DEFAULT_JOURNAL = "compare.journal"
+NO_VERDICT = "the grader gave no verdict in both orders on any pair"
 PROMPT_SUFFIXES = {".md", ".txt", ".toml", ".prompt"}  # of a name that is a file and no model
 OWN_SETTINGS = ("output", "name", "errors", "graders", "judge", "journal", "mode", "engine")
 """Settings that a variant cannot have: they are those of the comparison, so that only the variants
@@ -100,6 +102,45 @@ class ComparisonRun:
             )
             is None
         )
+
+    async def results_of(self, variants: Sequence[Any], tasks: Any, model: Any) -> list[RunResults]:
+        """Return the results of variants that answer the same tasks. What graded single answers
+        says nothing if the grader compares answers.
+        """
+        rows = reread(tasks)
+        self.check_judge(variants, rows, model)
+        sides = [await self.run(variant, rows, model) for variant in variants]
+        if ranks_answers(self.graders):
+            sides = [
+                replace(side, rows=[replace(row, score=None) for row in side.rows])
+                for side in sides
+            ]
+        return with_own_names(sides, variants)
+
+    async def results_in(
+        self,
+        sources: Sequence[Any],
+        *,
+        score: str,
+        columns: Mapping[str, str] | None,
+        labelled: bool,
+    ) -> list[RunResults]:
+        """Return the results of finished runs, graded anew if there are graders; with the tasks of
+        their rows if those are needed, as for labels.
+        """
+        sides = [read_results(source, score=score, columns=columns) for source in sources]
+        if self.graders is None:
+            for a, b in combinations(sides, 2):
+                check_scales(a, b)
+        if labelled or self.graders is not None:
+            sides = [results.with_tasks() for results in sides]
+        sides = with_own_names(sides, sources)
+        if self.graders is None or ranks_answers(self.graders):
+            return sides
+        return [
+            await self.grade_anew(results, tag)
+            for results, tag in zip(sides, ascii_lowercase, strict=False)
+        ]
 
     async def run(self, variant: Any, tasks: Any, model: Any) -> RunResults:
         """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run
@@ -196,11 +237,22 @@ class ComparisonRun:
         self, results: PairedResults, clusters: Sequence[Any] | None, level: float
     ) -> WinRate:
         """Have the grader compare each pair of answers in both orders, and return the win rate of
-        B.
+        B. Raises GradingError if no pair has a verdict in both orders.
+        """
+        shares = await self.judge_in_both_orders(results)
+        if not shares:
+            raise GradingError(NO_VERDICT, usage=self.usage)
+        counted = [n for n, pair in enumerate(results.pairs) if pair.key in shares]
+        of_pairs = None if clusters is None else [clusters[n] for n in counted]
+        self.shares_of_wins = {key: fmean(both) for key, both in shares.items()}
+        return win_rate(*zip(*shares.values(), strict=True), clusters=of_pairs, confidence=level)
 
-        Of repeats, the first of A meets the first of B, and so on; the win rate of a task is their
-        mean. Pairs of the same text are ties and take no call. Raises GradingError if no pair has a
-        verdict in both orders.
+    async def judge_in_both_orders(self, results: PairedResults) -> dict[str, tuple[float, float]]:
+        """Return what B wins if it is shown second, and if it is shown first, by the key of the
+        pair; pairs without a verdict in both orders are left out.
+
+        Of repeats, the first of A meets the first of B, and so on; what B wins in a task is their
+        mean. Pairs of the same text are ties and take no call.
         """
         answers = {n: _text_pairs(pair) for n, pair in enumerate(results.pairs) if _task_of(pair)}
         if not any(answers.values()):
@@ -208,18 +260,14 @@ class ComparisonRun:
                 "these runs do not tell their tasks and answers, so no grader can compare them"
             )
         shares = await self._shares_of_verdicts(results.pairs, answers)
-        counted = [n for n in answers if n in shares]
-        if not counted:
-            raise GradingError(
-                "the grader gave no verdict in both orders on any pair", usage=self.usage
+        return {
+            results.pairs[n].key: (
+                fmean(second for second, _ in shares[n]),
+                fmean(first for _, first in shares[n]),
             )
-        of_pairs = None if clusters is None else [clusters[n] for n in counted]
-        second, first = ([fmean(share[k] for share in shares[n]) for n in counted] for k in (0, 1))
-        self.shares_of_wins = {
-            results.pairs[n].key: fmean(both)
-            for n, both in zip(counted, zip(second, first, strict=True), strict=True)
+            for n in answers
+            if n in shares
         }
-        return win_rate(second, first, clusters=of_pairs, confidence=level)
 
     async def _shares_of_verdicts(
         self, pairs: Sequence[ResultPair], answers: Mapping[int, Sequence[tuple[str, str]]]
@@ -460,3 +508,15 @@ def reread(tasks: Any) -> Any:
         if isinstance(tasks, str | Path | Sequence) or hasattr(tasks, "columns")
         else list(tasks)
     )
+
+
+def with_own_names(sides: Sequence[RunResults], sources: Sequence[Any]) -> list[RunResults]:
+    """Return the runs with different names: those of equally named files are their paths, or have
+    a letter.
+    """
+    names = [side.name for side in sides]
+    if len(set(names)) < len(names):
+        paths = [str(source) for source in sources if isinstance(source, str | Path)]
+        lettered = [f"{n} ({letter})" for n, letter in zip(names, ascii_uppercase, strict=False)]
+        names = paths if len(set(paths)) == len(names) else lettered
+    return [replace(side, name=name) for side, name in zip(sides, names, strict=True)]

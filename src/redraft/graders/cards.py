@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 from ..base.documents import read_small_text
 from ..base.text import format_estimate, pluralize
@@ -91,7 +92,10 @@ LATER_FIELDS = {
     "calibration",
     "repeated_rows",
     "clusters",
+    "parts",
 }  # written where they are set, so that earlier releases read the other cards
+# what a grader is made of: its criteria, all else but the model, and the model that answers
+PARTS = {"rubric": "its rubric", "judge": "its prompt or a setting", "model": "its model"}
 RECORDED_FINGERPRINT = "recorded"  # replaces the fingerprint on cards of recorded outputs
 
 
@@ -104,7 +108,8 @@ class Card:
     `skipped_rows` the rows of `data` that could not be understood, `repeated_rows` those that were
     equal to another one and do not count. `source` is "live", or the format in which recorded
     outputs were read. `sha256` belongs to the labelled file. `calibration` maps scores to people's
-    labels (kinds score and pass, 100 labels or more).
+    labels (kinds score and pass, 100 labels or more). `parts` are hashes of what the fingerprint is
+    made of, by the names in PARTS, so that one can say which of them has changed.
     """
 
     grader: str
@@ -128,6 +133,7 @@ class Card:
     usage: Mapping[str, Any] | None = None
     attacks: Mapping[str, Any] | None = None
     calibration: Calibration | None = None
+    parts: Mapping[str, str] | None = None
 
     @property
     def trusted(self) -> bool:
@@ -139,6 +145,16 @@ class Card:
         """The standard deviation of repeated scores, and of how many answers; if they are known."""
         measures = (measure for measure in self.measures if measure.name == NOISE)
         return [(m.value, m.n) for m in measures if m.value and m.n >= MIN_NOISE_ANSWERS]
+
+    def changed_parts(self, parts: Mapping[str, str]) -> str:
+        """Return in words what of the grader has changed, from its parts now."""
+        before = self.parts or {}
+        changed = [PARTS[name] for name in PARTS if before.get(name) != parts.get(name)]
+        if PARTS["rubric"] in changed:  # it is part of the judge
+            changed = [part for part in changed if part != PARTS["judge"]]
+        if not (before and parts and changed):
+            return "its rubric, prompt, settings or model have"
+        return f"{' and '.join(changed)} {'have' if len(changed) > 1 else 'has'}"
 
     def repeats_line(self) -> str:
         """Return what is said of rows that are not independent; "" if all are."""
@@ -287,9 +303,11 @@ class CardStore:
         noises = (noise for card in trusted for noise in card.noises)
         return JudgeMeasures(next(enough, None), next(noises, None))
 
-    def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
-        """Return what the cards say about a grader as it is now. The card with the most rows
-        counts; cards of recordings do not.
+    def trust_status(
+        self, grader: str, fingerprint: str, parts: Mapping[str, str] = MappingProxyType({})
+    ) -> TrustStatus:
+        """Return what the cards say about a grader as it is now, with what of it has changed if its
+        `parts` are known. The card with the most rows counts; cards of recordings do not.
         """
         own = [
             c
@@ -302,8 +320,8 @@ class CardStore:
             return TrustStatus(grader, "none", "it was never validated")
         if not current:
             explanation = (
-                f"it was validated on {own[0].date}, and its rubric, prompt, settings or model "
-                "have changed since"
+                f"it was validated on {own[0].date}, and {own[0].changed_parts(parts)} changed "
+                "since"
             )
             return TrustStatus(grader, "stale", explanation, own[0])
         card = max(current, key=lambda card: card.rows)
@@ -389,6 +407,9 @@ OWN_CODE_HINT = (
 )
 
 
+Identify: TypeAlias = Callable[[str], tuple[str, Mapping[str, str]]]
+
+
 class UntrustedGraderWarning(UserWarning):
     """An unvalidated grader is in use."""
 
@@ -396,12 +417,11 @@ class UntrustedGraderWarning(UserWarning):
 def _trust_status(
     panel_name: str,
     traits: GraderTraits,
-    fingerprint: Callable[[str], str],
+    identify: Identify,
     card_store: CardStore,
 ) -> TrustStatus:
-    status = replace(
-        card_store.trust_status(traits.name, fingerprint(panel_name)), grader=panel_name
-    )
+    found = card_store.trust_status(traits.name, *identify(panel_name))
+    status = replace(found, grader=panel_name)
     if status.status == "none" and traits.is_deterministic:
         return TrustStatus(panel_name, "deterministic", "needs no validation card")
     if status.trusted or not traits.is_user_defined:
@@ -412,16 +432,16 @@ def _trust_status(
 def with_trust(
     panel: tuple[PanelGrader, ...],
     graders: Mapping[str, GraderTraits],
-    fingerprint: Callable[[str], str],
+    identify: Identify,
     card_store: CardStore,
     require_validated: str,
 ) -> tuple[PanelGrader, ...]:
     """Return the panel with the trust status of each grader. Warn of those not trusted; with
-    "error" raise ConfigError. `fingerprint` returns the fingerprint of a grader by its name there.
+    "error" raise ConfigError. `identify` returns the fingerprint of a grader by its name there, and
+    its parts.
     """
     statuses = [
-        _trust_status(member.name, graders[member.name], fingerprint, card_store)
-        for member in panel
+        _trust_status(member.name, graders[member.name], identify, card_store) for member in panel
     ]
     untrusted = [s for s in statuses if not s.trusted]
     message = "; ".join(f"grader {s.grader!r} is not trusted: {s.explanation}" for s in untrusted)

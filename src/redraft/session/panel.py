@@ -305,7 +305,7 @@ def _check_trust(
     from ..graders.cards import CardStore, with_trust  # most runs ask for no cards
 
     cards = CardStore.in_folder(options.cards_dir)
-    return with_trust(panel, roles.traits, roles.fingerprint, cards, options.require_validated)
+    return with_trust(panel, roles.traits, roles.identify, cards, options.require_validated)
 
 
 def assign_roles(options: Options, models: Models, members: Sequence[Member]) -> Roles:

@@ -111,6 +111,17 @@ class Roles:
 
         return grader_fingerprint(self.traits[grader].grader, identity_of)
 
+    def identify(self, grader: str) -> tuple[str, Mapping[str, str]]:
+        """Return the fingerprint of a grader, and hashes of what it is made of: the criteria, all
+        of the grader but its models, and the model that it asks.
+        """
+        traits, client = self.traits[grader], self.judges.get(grader)
+        return self.fingerprint(grader), {
+            "rubric": grader_fingerprint(traits.criteria, str),
+            "judge": grader_fingerprint(traits.grader, lambda _: ""),
+            "model": grader_fingerprint(client and client.identity, str),
+        }
+
     def known_fingerprint(self, grader: str) -> str:
         """Return the same, computed once for each grader."""
         if grader not in self.known_fingerprints:

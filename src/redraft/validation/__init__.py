@@ -3,8 +3,9 @@
 `validate` and `validate_sync` do all of it; `propose_rubric` asks a model for a rubric.
 `fit_calibration` maps scores to labels of people, and `ppi_mean` and others estimate what people
 would say of many answers from few labels. `paired_difference` and others say whether one of two
-sets of scores is better, `compare_graders` which of two graders is. Importing this package loads
-nothing: each name is loaded when it is first used.
+sets of scores is better, `bradley_terry` how strong several competitors are, `compare_graders`
+which of two graders is better. Importing this package loads nothing: each name is loaded when it is
+first used.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
         JudgeDrift,
         LabelEstimate,
         PairedDifference,
+        Strength,
         WinRate,
+        bradley_terry,
         confidence_sequence,
         effective_votes,
         judge_drift,
@@ -73,8 +76,10 @@ else:
             "LabelSet": "label_file",
             "LabelledCase": "cases",
             "PairedDifference": "statistics",
+            "Strength": "statistics",
             "ValidationResult": "run",
             "WinRate": "statistics",
+            "bradley_terry": "statistics",
             "compare_graders": "grader_comparison",
             "compare_graders_sync": "grader_comparison",
             "confidence_sequence": "statistics",
@@ -114,8 +119,10 @@ __all__ = [
     "LabelSet",
     "LabelledCase",
     "PairedDifference",
+    "Strength",
     "ValidationResult",
     "WinRate",
+    "bradley_terry",
     "compare_graders",
     "compare_graders_sync",
     "confidence_sequence",

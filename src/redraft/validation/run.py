@@ -277,7 +277,7 @@ async def validate_live(
     _check_labels(data, harness)
     check_environments(harness.roles.traits.values())
     name = harness.panel_grader.name
-    fingerprint = harness.roles.fingerprint(name)
+    fingerprint, parts = harness.roles.identify(name)
     folder = card_store.card_folder(name, fingerprint, data.name, data.sha256)
     header = {"grader": fingerprint, "data": data.sha256}
     with VerdictFile(folder / "verdicts.jsonl", header, restart=config.restart) as verdict_file:
@@ -295,6 +295,7 @@ async def validate_live(
         attacks=attacks,
         usage=asdict(run.usage),
         calibration=calibration,
+        parts=parts,
         **_report_fields(data, report),
     )
     said = tuple(v for by_case in verdicts.values() for v in by_case)

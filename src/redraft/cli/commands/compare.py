@@ -1,9 +1,9 @@
-"""`redraft compare`: say whether B is better than A."""
+"""`redraft compare`: say whether B is better than A, or of several who is better than whom."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -18,18 +18,21 @@ from rich.table import Table
 from ...base.sync import run_sync
 from ...comparison import api
 from ...comparison.labels import NOT_RANDOM
+from ...comparison.leaderboards import Leaderboard, leaderboard
 from ...comparison.report import (
     DEFAULT_MARGIN,
     ComparisonReport,
     format_interval,
     format_signed,
 )
+from ...comparison.task_writer import write_tasks
 from ...errors import ConfigError
 from ...graders.base import must
 from ...models.model_names import PREFIXES
 from ...runs import BatchProgress
+from ...session.options import Options
 from ...session.panel import needs_judge
-from ...settings import BatchFields, OptionFields, ValidationSettings, settings_for
+from ...settings import BatchFields, OptionFields, Settings, ValidationSettings, settings_for
 from ...validation.grader_comparison import compare_graders
 from ...validation.labelled import random_cases, read_cases
 from ...validation.statistics import PairedDifference
@@ -68,6 +71,8 @@ SUFFIXES = {  # of results
 }
 RESULT_ROLES = ("id", "prompt", "messages", "response")
 ARGUMENTS = ("score", "lower_is_better", "cluster", "slices", "margin", "level", "anytime")
+OF_TWO = ("labels", "label_columns", "scale", "slices", "margin", "anytime")
+COMMAND_LINE = ParameterSource.COMMANDLINE
 
 EPILOG = """\b
 Examples:
@@ -77,6 +82,8 @@ Examples:
   redraft compare openai:gpt-4o-mini openai:gpt-4o --data tasks.jsonl --grader helpfulness --judge openai:gpt-4o
   redraft compare old.md new.md --data tasks.jsonl --model openai:gpt-4o-mini --grader rules.py:score
   redraft compare helpfulness rules.py:score --labels people.jsonl --judge openai:gpt-4o-mini
+  redraft compare MODEL MODEL MODEL --data tasks.jsonl --grader pairwise --judge openai:gpt-4o
+  redraft compare MODEL MODEL --tasks-from "questions of beginners about SQL" -n 50 --judge openai:gpt-4o
 
 \b
 A and B are finished runs: outputs or journals of `redraft batch`, tables with a column
@@ -90,11 +97,15 @@ Rows are paired by their ID, else by their task. Repeats, such as epochs, are av
 and rows of equal tasks count as one cluster. The answer is better, worse or undecided;
 undecided says how many more rows or labels would decide. With --labels it is about
 what people say, whatever the bias of the judge.
+
+\b
+Three or more make a leaderboard: with --grader pairwise each pair of them is judged in
+both orders, and shown are shares of wins and strengths (Bradley-Terry); else mean
+scores. It says who is not told apart from whom. --tasks-from lets a model write the
+tasks to a file that one can read and edit; the same command then goes on with it.
 """  # noqa: E501
 
 comparison = options.combine(
-    click.argument("a", type=options.FILE, metavar="A"),
-    click.argument("b", type=options.FILE, metavar="B"),
     options.under(
         "Results",
         options.option(
@@ -199,13 +210,53 @@ comparison = options.combine(
     cls=ConfiguredCommand,
     epilog=EPILOG,
 )
+@click.argument("a", type=options.FILE, metavar="A")
+@click.argument("b", type=options.FILE, metavar="B")
+@click.argument("more", type=options.FILE, nargs=-1, metavar="[MORE]...")
 @comparison
+@options.option(
+    "--tasks-from",
+    heading="Running or grading anew",
+    metavar="TEXT",
+    help=(
+        "A description, from which the --judge or the --model writes the tasks to the file --data, "
+        "or tasks.jsonl, unless they are there."
+    ),
+)
+@options.option(
+    "-n",
+    "count",
+    heading="Running or grading anew",
+    type=options.COUNT,
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="How many tasks are written.",
+)
 @options.debug
 @click.pass_context
-def compare(ctx: click.Context, /, as_json: bool, **settings: Any) -> int:
+def compare(
+    ctx: click.Context,
+    /,
+    *,
+    more: tuple[str, ...],
+    tasks_from: str | None,
+    count: int,
+    as_json: bool,
+    **settings: Any,
+) -> int:
     """Say whether B is better than A, worse, or undecided: paired, with an interval, and what would
-    decide it.
+    decide it. With more than two, say who is better than whom.
     """
+    if tasks_from is not None:
+        settings["data"] = str(run_sync(_write_tasks(tasks_from, count, settings)))
+    if more:
+        board = run_sync(_rank([settings["a"], settings["b"], *more], ctx, settings))
+        if as_json:
+            print_json(board.as_data())
+        else:
+            _show_leaderboard(board)
+        return OK
     report = compare_variants(ctx, settings)
     if as_json:
         print_json(report.as_data())
@@ -214,26 +265,71 @@ def compare(ctx: click.Context, /, as_json: bool, **settings: Any) -> int:
     return OK
 
 
-def compare_variants(ctx: click.Context, settings: Mapping[str, Any]) -> ComparisonReport:
-    """Compare what the options of `redraft compare` name, and list unreadable rows. Graders that a
-    file or the environment names do not grade finished runs anew.
+async def _write_tasks(description: str, count: int, settings: Mapping[str, Any]) -> Path:
+    """Have the model that judges, else the one that answers, write tasks to a file."""
+    writer = await find_judge(settings["judge"], settings["model"])
+    path = settings["data"] or "tasks.jsonl"
+    given = {**build_settings(settings), "budget": budget_of(settings)}
+    own = {name: given[name] for name in given.keys() & Options.__dataclass_fields__.keys()}
+    return await write_tasks(description, path, count, writer, say=notice, **cast("Settings", own))
+
+
+async def _rank(
+    names: Sequence[str], ctx: click.Context, settings: Mapping[str, Any]
+) -> Leaderboard:
+    """Return the leaderboard of three or more."""
+    if unused := [name for name in OF_TWO if ctx.get_parameter_source(name) is COMMAND_LINE]:
+        option = next(param.opts[0] for param in ctx.command.params if param.name == unused[0])
+        raise click.UsageError(f"{option} is about two, and there are {len(names)}")
+    names = [source_of(name, settings) for name in names]
+    with show_progress(ctx, settings, names) as progress:
+        given = await arguments_of(names, settings, progress)
+        own = {name: value for name, value in given.items() if name not in OF_TWO}
+        return await leaderboard([_variant(name) for name in names], settings["data"], **own)
+
+
+def _show_leaderboard(board: Leaderboard) -> None:
+    """Print who is best, the table, and what is to be said of it."""
+    out = console(stderr=False)
+    first, *others = board.summary()
+    out.print(text_line(first, "bold"))
+    headings, *rows = board.table()
+    out.print(figure_table(headings, rows, headings[2:-1]))
+    for text in others:
+        out.print(text_line(text))
+
+
+def names_graders(ctx: click.Context) -> bool:
+    """Return whether the command line names graders: those that a file or the environment names do
+    not grade finished runs anew.
     """
-    names_graders = any(
-        ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in GRADER_OPTIONS
-    )
+    return any(ctx.get_parameter_source(name) is COMMAND_LINE for name in GRADER_OPTIONS)
+
+
+@contextmanager
+def show_progress(
+    ctx: click.Context, settings: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[RunsProgress | None]:
+    """Show how far the runs with these names are; None if nothing is run or graded anew."""
+    if settings["data"] is None and not names_graders(ctx):
+        yield None
+        return
+    err = console(stderr=True)
+    with err.status("comparing ...") if err.is_interactive else nullcontext() as status:
+        yield RunsProgress((*names, "pairs"), status)
+
+
+def compare_variants(ctx: click.Context, settings: Mapping[str, Any]) -> ComparisonReport:
+    """Compare what the options of `redraft compare` name, and list unreadable rows."""
     has_labels, has_tasks = bool(settings["labels"]), settings["data"] is not None
-    a, b = settings["a"], settings["b"]
-    if not has_tasks:
-        a, b = (_run_source(name, may_be_grader=has_labels) for name in (a, b))
+    a, b = (source_of(settings[name], settings) for name in "ab")
     are_graders = has_labels and not has_tasks and not (_is_results(a) or _is_results(b))
-    if are_graders and names_graders:
+    if are_graders and names_graders(ctx):
         raise click.UsageError(
             "A and B are the graders that are compared: leave out --grader, --require, --rubric "
             "and --template"
         )
-    calls, err = has_tasks or names_graders, console(stderr=True)
-    with err.status("comparing ...") if err.is_interactive and calls else nullcontext() as status:
-        progress = RunsProgress((a, b, "pairs"), status) if calls else None
+    with show_progress(ctx, settings, (a, b)) as progress:
         report = run_sync(
             _compare_graders(a, b, settings)
             if are_graders
@@ -249,7 +345,8 @@ class RunsProgress:
     """Says how far a comparison is: in a terminal at any time; elsewhere by a line after a second
     and then every half minute, or in JSON lines every five seconds.
 
-    It is called with the progress of one batch after the other, whose `names` these are.
+    It is called with the progress of one batch after the other, whose `names` these are; the last
+    one has all that follow.
     """
 
     names: tuple[str, ...]
@@ -260,7 +357,7 @@ class RunsProgress:
     def __call__(self, progress: BatchProgress) -> None:
         if not any(progress is each for each in self._runs):
             self._runs.append(progress)
-        name = self.names[len(self._runs) - 1]
+        name = self.names[min(len(self._runs), len(self.names)) - 1]
         total = "" if progress.total is None else f" of {progress.total:,}"
         line = f"{name}: {progress.ended_rows:,}{total} done"
         if self.status:
@@ -277,10 +374,27 @@ async def _compare_runs(
     a: str, b: str, settings: Mapping[str, Any], progress: RunsProgress | None
 ) -> ComparisonReport:
     """Compare finished runs, or with `progress` what is run or graded anew."""
+    return await api.compare(
+        _variant(a),
+        _variant(b),
+        settings["data"],
+        labels=settings["labels"] or None,
+        label_columns=settings["label_columns"] or None,
+        label_scale=settings["scale"],
+        **await arguments_of((a, b), settings, progress),
+    )
+
+
+async def arguments_of(
+    names: Sequence[str], settings: Mapping[str, Any], progress: RunsProgress | None
+) -> dict[str, Any]:
+    """Return the arguments of a comparison of variants or, without --data, of finished runs; with
+    `progress` those of what is run or graded anew.
+    """
     given: dict[str, Any] = {name: settings[name] for name in ARGUMENTS}
     columns = dict(text.split("=", 1) for text in settings["column"])
     if settings["data"] is None:
-        _check_results(a, b)
+        _check_results(*names)
         if wrong := [role for role in columns if role not in RESULT_ROLES]:
             raise click.UsageError(
                 f"--column {wrong[0]}=...: the columns of results are {', '.join(RESULT_ROLES)}; "
@@ -296,22 +410,14 @@ async def _compare_runs(
             "limit": settings["limit"],
             "say": _say_once(),
             "on_progress": progress,
-            **await _models_and_graders(settings, has_prompts=_is_file(a) or _is_file(b)),
+            **await models_and_graders(settings, has_prompts=any(map(_is_file, names))),
         }
     if settings["journal"]:
         given["journal"] = settings["journal"]
-    return await api.compare(
-        _variant(a),
-        _variant(b),
-        settings["data"],
-        labels=settings["labels"] or None,
-        label_columns=settings["label_columns"] or None,
-        label_scale=settings["scale"],
-        **given,
-    )
+    return given
 
 
-async def _models_and_graders(settings: Mapping[str, Any], *, has_prompts: bool) -> dict[str, Any]:
+async def models_and_graders(settings: Mapping[str, Any], *, has_prompts: bool) -> dict[str, Any]:
     """Return the models and graders with which something is run or graded; `has_prompts`: whether
     A or B is a file with a prompt.
     """
@@ -367,6 +473,13 @@ def _is_results(name: str) -> bool:
     file, sign, _ = name.partition("#")
     exists = _is_file(name) or (bool(sign) and _is_file(file))
     return exists or Path(file).suffix in SUFFIXES
+
+
+def source_of(name: str, settings: Mapping[str, Any]) -> str:
+    """Return a variant, or without --data the finished run or the grader that a name means."""
+    if settings["data"] is not None:
+        return name
+    return _run_source(name, may_be_grader=bool(settings["labels"]))
 
 
 def _run_source(name: str, *, may_be_grader: bool) -> str:

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import click
 
+from ...base.sync import run_sync
+from ...base.text import pluralize
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
+from ...comparison.noise import anchor_drift, noise_floor_sync, stale_graders
+from ...comparison.report import format_interval, format_signed
+from ...settings import GradeSettings, settings_for
+from ...validation.grader_comparison import JudgeDrift
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import OK, UNDECIDED, WORSE
-from ..output import check_writable, print_json
-from .compare import compare_variants, comparison, show_report
+from ..output import check_writable, notice, print_json, warning
+from ..request import budget_of, build_settings, parse_model
+from ..terminal import console, text_line
+from .compare import (
+    OF_TWO,
+    arguments_of,
+    compare_variants,
+    comparison,
+    models_and_graders,
+    show_progress,
+    show_report,
+    source_of,
+)
+
+DRIFTS = {
+    "drifted": "the judge has drifted",
+    "undecided": "the anchors do not show whether the judge has drifted",
+    "stable": "the judge has not drifted",
+}
 
 EPILOG = """\b
 Examples:
   redraft gate baseline.jsonl candidate.jsonl --junit gate.xml --markdown "$GITHUB_STEP_SUMMARY"
   redraft gate old.md new.md --data tasks.jsonl --model openai:gpt-4o-mini --grader helpfulness --margin 0.03
   redraft gate baseline.jsonl candidate.jsonl --undecided pass
+  redraft gate --aa baseline.jsonl again.jsonl
+  redraft gate --aa baseline.jsonl --grader helpfulness --judge openai:gpt-4o
 
 \b
 B passes if the interval of the difference lies above the margin: the loss is smaller
@@ -28,12 +55,17 @@ says how many more rows would decide. With A = B a false alarm has a probability
 (1 - level) / 2 at most: 2.5 %.
 
 \b
+--aa measures the noise of your set-up before you spend money on B: A and B are two runs
+of the same thing, or the graders grade the answers of A twice. It says which share of
+verdicts flips, and which loss 20, 50 and 200 rows could show.
+
+\b
 Exit codes:
   0    not worse (or undecided, with --undecided pass)
   1    failed: a model, a budget, a file that cannot be written
   2    wrong usage or settings, or a file that cannot be read
-  4    worse
-  5    undecided
+  4    worse; with --aa, the two differ by more than chance
+  5    undecided; with --aa, there is one cluster only
   130  interrupted
 """  # noqa: E501
 
@@ -65,6 +97,21 @@ Exit codes:
     metavar="FILE",
     help="Add a summary in Markdown to FILE.",
 )
+@options.option(
+    "--aa",
+    heading="Gate",
+    is_flag=True,
+    help="Measure the noise: A and B are the same thing, or A is graded twice.",
+)
+@options.option(
+    "--anchors",
+    heading="Gate",
+    type=options.FILE,
+    metavar="RUN",
+    help="Answers with earlier scores: grade them anew, and warn if the judge has drifted.",
+)
+@click.argument("a", type=options.FILE, metavar="A")
+@click.argument("b", type=options.FILE, required=False, metavar="[B]")
 @comparison
 @options.debug
 @click.pass_context
@@ -75,6 +122,8 @@ def gate(
     undecided: OnUndecided,
     junit: str | None,
     markdown: str | None,
+    aa: bool,
+    anchors: str | None,
     as_json: bool,
     **settings: Any,
 ) -> int:
@@ -84,7 +133,14 @@ def gate(
     for option, path in (("--junit", junit), ("--markdown", markdown)):
         if path:
             check_writable(path, option)
+    if aa:
+        return _measure_noise(ctx, settings, as_json=as_json)
+    if settings["b"] is None:
+        raise click.UsageError("Missing argument 'B'.")
     began = monotonic()
+    if anchors and not show_progress(ctx, settings):
+        raise click.UsageError("--anchors: name the --grader that grades them anew")
+    drift = run_sync(_check_judge(anchors, settings)) if show_progress(ctx, settings) else None
     report = compare_variants(ctx, settings)
     passed = gate_passes(report, undecided)
     if junit:
@@ -94,9 +150,47 @@ def gate(
         with Path(markdown).open("a", encoding="utf-8") as file:
             file.write(markdown_summary(report, undecided))
     if as_json:
-        print_json({"passed": passed, **report.as_data()})
+        print_json({"passed": passed, **report.as_data(), "anchors": drift and asdict(drift)})
     else:
         show_report(report.gate_line(), report.gate, report)
     if passed:
         return OK
     return WORSE if report.gate == "worse" else UNDECIDED
+
+
+def _measure_noise(ctx: click.Context, settings: Mapping[str, Any], *, as_json: bool) -> int:
+    """Show how far a set-up differs from itself, and return the exit code."""
+    if settings["data"] is not None:
+        raise click.UsageError("--aa is about finished runs: leave out --data")
+    names = [source_of(settings[name], settings) for name in "ab" if settings[name] is not None]
+    with show_progress(ctx, settings, names) as progress:
+        given = run_sync(arguments_of(names, settings, progress))
+        floor = noise_floor_sync(*names, **{n: given[n] for n in given if n not in OF_TWO})
+    if as_json:
+        print_json(floor.as_data())
+    else:
+        for line in floor.summary():
+            console(stderr=False).print(text_line(line))
+    if floor.difference.interval is None:
+        return UNDECIDED
+    return OK if floor.is_same else WORSE
+
+
+async def _check_judge(anchors: str | None, settings: Mapping[str, Any]) -> JudgeDrift | None:
+    """Warn of graders that have changed since they were validated, and of a judge that grades the
+    anchors otherwise than before.
+    """
+    found = await models_and_graders(settings, has_prompts=False)
+    graders, judge = found["graders"], found["judge"] or parse_model(settings["model"])
+    given = build_settings(settings)
+    for status in await stale_graders(graders, judge, cards_dir=given.get("cards_dir")):
+        warning(f"grader {status.grader!r}: {status.explanation}")
+    if anchors is None:
+        return None
+    own = cast("GradeSettings", settings_for("grade", {**given, "budget": budget_of(settings)}))
+    drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
+    shift = f"{format_signed(drift.shift.value)} {format_interval(drift.shift.interval)}"
+    say = warning if drift.verdict == "drifted" else notice
+    rows = pluralize(drift.shift.rows, "answer")
+    say(f"{DRIFTS[drift.verdict]}: scores of {anchors} moved by {shift} over {rows}")
+    return drift

@@ -8,6 +8,7 @@ sequences, each with its formula and source.
 - `paired`: two samples of the same rows: the difference B - A, win rates, slices, how many rows
   would decide, and whether a judge has changed.
 - `prediction`: few labels and many scores: what people would say of all answers.
+- `strengths`: several competitors, from comparisons of two at a time.
 - `samples`: the arguments of all of these.
 
 A result is None if it is undefined: for too few data, or for input without variation where the
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
         group_values,
         import_library,
     )
+    from .strengths import Strength, bradley_terry
 else:
     __getattr__ = attribute_loader(
         __name__,
@@ -99,9 +101,11 @@ else:
             "LabelEstimate": "prediction",
             "LabelScores": "agreement",
             "PairedDifference": "paired",
+            "Strength": "strengths",
             "ThreeWayVerdict": "intervals",
             "WinRate": "paired",
             "bootstrap_interval": "intervals",
+            "bradley_terry": "strengths",
             "brier_score": "agreement",
             "check_dependencies": "samples",
             "check_equal_lengths": "samples",
@@ -154,9 +158,11 @@ __all__ = [
     "LabelEstimate",
     "LabelScores",
     "PairedDifference",
+    "Strength",
     "ThreeWayVerdict",
     "WinRate",
     "bootstrap_interval",
+    "bradley_terry",
     "brier_score",
     "check_dependencies",
     "check_equal_lengths",

@@ -1,0 +1,48 @@
+"""A leaderboard of models on tasks that a model writes first, on the command line."""
+
+import json
+
+WORDS = "red blue green amber violet grey black white pink teal".split()
+
+
+def answer(messages, n):
+    """Write tasks, compare answers by their length, or answer a task."""
+    prompt = messages[-1]["content"]
+    if "Write tasks with which" in prompt:
+        return json.dumps({"tasks": [f"Explain {word} {n}" for n, word in enumerate(WORDS)]})
+    if "winner" in json.dumps(messages):
+        return json.dumps({"reason": "", "change": [], "winner": "tie", "done": True})
+    return f"Answer {n}"
+
+
+def test_tasks_are_written_then_models_compared(redraft, serve, tmp_path):
+    """The model and the number of calls are said before the first one. The tasks can be edited: a
+    second start leaves them alone, and takes no call.
+    """
+    server = serve(answer)
+    models = [f"{server.model}{n}" for n in range(3)]
+    options = [
+        "--tasks-from",
+        "colours",
+        "-n",
+        "8",
+        "--grader",
+        "pairwise",
+        "--judge",
+        server.model,
+    ]
+    done = redraft("compare", *models, *options, "--data", "mine.jsonl")
+    assert done.returncode == 0, done.err
+    assert "tiny writes 8 tasks to mine.jsonl, in about 1 call; read and edit them" in done.err
+    assert "undecided: nothing tells them apart" in done.out
+    assert "tasks written by tiny" in done.out
+    tasks = (tmp_path / "mine.jsonl").read_text()
+    assert len(tasks.splitlines()) == 8
+    assert server.calls == 1 + 3 * 8 + 3 * 8 * 2
+    again = redraft("compare", *models, *options, "--data", "mine.jsonl", "--json")
+    assert again.returncode == 0, again.err
+    assert "mine.jsonl has 8 tasks, and none is written" in again.err
+    data = json.loads(again.out)
+    assert [entry["games"] for entry in data["entries"]] == [[0, 16, 0]] * 3
+    assert (tmp_path / "mine.jsonl").read_text() == tasks
+    assert server.calls == 1 + 3 * 8 + 3 * 8 * 2
