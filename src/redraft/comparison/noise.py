@@ -32,9 +32,10 @@ from ..session.panel import needs_judge
 from ..session.refinement import resolve_model
 from ..session.session import Session
 from ..usage import NO_USAGE, Usage
-from ..validation.grader_comparison import JudgeDrift, judge_drift
 from ..validation.statistics import (
+    JudgeDrift,
     PairedDifference,
+    judge_drift,
     noise_sigma,
     paired_difference,
     wilson_interval,

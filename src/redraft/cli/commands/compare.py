@@ -306,12 +306,17 @@ def names_graders(ctx: click.Context) -> bool:
     return any(ctx.get_parameter_source(name) is COMMAND_LINE for name in GRADER_OPTIONS)
 
 
+def has_calls(ctx: click.Context, settings: Mapping[str, Any]) -> bool:
+    """Return whether something is run or graded anew."""
+    return settings["data"] is not None or names_graders(ctx)
+
+
 @contextmanager
 def show_progress(
     ctx: click.Context, settings: Mapping[str, Any], names: Sequence[str]
 ) -> Iterator[RunsProgress | None]:
     """Show how far the runs with these names are; None if nothing is run or graded anew."""
-    if settings["data"] is None and not names_graders(ctx):
+    if not has_calls(ctx, settings):
         yield None
         return
     err = console(stderr=True)

@@ -16,7 +16,7 @@ from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdo
 from ...comparison.noise import anchor_drift, noise_floor_sync, stale_graders
 from ...comparison.report import format_interval, format_signed
 from ...settings import GradeSettings, settings_for
-from ...validation.grader_comparison import JudgeDrift
+from ...validation.statistics import JudgeDrift
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import OK, UNDECIDED, WORSE
@@ -28,6 +28,7 @@ from .compare import (
     arguments_of,
     compare_variants,
     comparison,
+    has_calls,
     models_and_graders,
     show_progress,
     show_report,
@@ -138,9 +139,9 @@ def gate(
     if settings["b"] is None:
         raise click.UsageError("Missing argument 'B'.")
     began = monotonic()
-    if anchors and not show_progress(ctx, settings):
+    if anchors and not has_calls(ctx, settings):
         raise click.UsageError("--anchors: name the --grader that grades them anew")
-    drift = run_sync(_check_judge(anchors, settings)) if show_progress(ctx, settings) else None
+    drift = run_sync(_check_judge(anchors, settings)) if has_calls(ctx, settings) else None
     report = compare_variants(ctx, settings)
     passed = gate_passes(report, undecided)
     if junit:
