@@ -126,7 +126,9 @@ def flags_in(text):
 def test_help_shows_the_common_options_and_says_how_to_see_all(redraft, name):
     """About twenty are shown, under headings; `--help-all` shows every one, under its heading."""
     command = program.get_command(click.Context(program), name)
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [
+        each for each in command.params if isinstance(each, click.Option) and not each.hidden
+    ]
     assert [each.name for each in options if each.heading not in HEADINGS] == []
     common, every = redraft(name, "--help").out, redraft(name, "--help-all").out
     by_name = {max(each.opts, key=len): each for each in options}

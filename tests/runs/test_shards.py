@@ -298,7 +298,7 @@ def test_the_progress_of_a_run_has_what_its_shards_have_done(tmp_path, rows, loc
             assert min(seen.first.n, seen.best.n) >= seen.done
             assert seen.usage.cost == seen.usage.calls * 2**-10
             model.stopped.set()
-            assert (await going).done == ROWS
+            assert (await going).rows.done == ROWS
 
     asyncio.run(watch())
 

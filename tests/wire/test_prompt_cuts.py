@@ -250,7 +250,7 @@ async def test_a_row_has_the_note(faults, tmp_path):
         sorted(note or "" for note in notes)[0] == ""
         and sum("the server cut the prompt: it read" in (n or "") for n in notes) == 2
     )
-    assert report.rows.cut_prompts == report.as_data()["cut_prompts"] == 2
+    assert report.rows.cut_prompts == report.as_data()["rows"]["cut_prompts"] == 2
     assert "prompts cut by the server: 2 rows" in report.summary()
 
 

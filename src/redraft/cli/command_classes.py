@@ -71,7 +71,8 @@ class ConfiguredCommand(click.Command):
 
     def options_in_help(self, ctx: click.Context) -> list[click.Option]:
         """Return the options that help shows."""
-        return [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        params = self.get_params(ctx)
+        return [each for each in params if isinstance(each, click.Option) and not each.hidden]
 
     @property
     def settings(self) -> list[SettingOption]:

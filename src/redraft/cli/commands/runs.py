@@ -162,7 +162,7 @@ def _report_facts(report: BatchReport) -> dict[str, Any]:
         "retried_calls": spending.retried_calls,
         "cached_calls": spending.cached_calls,
         "tokens": "unknown" if spending.tokens is None else spending.tokens,
-        "cost": spending.cost and format_usd(spending.cost),
+        "cost": "unknown" if spending.cost is None else spending.cost and format_usd(spending.cost),
         "cache_savings": spending.cache_savings and format_usd(spending.cache_savings),
         "stop": report.stop,
         "stop_note": report.stop_note,
