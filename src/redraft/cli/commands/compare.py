@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from ...validation.statistics import PairedDifference
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import OK
-from ..options import setting_options
+from ..options import OptionValues, setting_options
 from ..output import messages_are_json, notice, print_json, warning, write_event
 from ..progress import FIRST_LINE, LINE_INTERVAL, TEXT_INTERVAL
 from ..request import (
@@ -265,7 +265,7 @@ def compare(
     return OK
 
 
-async def _write_tasks(description: str, count: int, settings: Mapping[str, Any]) -> Path:
+async def _write_tasks(description: str, count: int, settings: OptionValues) -> Path:
     """Have the model that judges, else the one that answers, write tasks to a file."""
     writer = await find_judge(settings["judge"], settings["model"])
     path = settings["data"] or "tasks.jsonl"
@@ -274,9 +274,7 @@ async def _write_tasks(description: str, count: int, settings: Mapping[str, Any]
     return await write_tasks(description, path, count, writer, say=notice, **cast("Settings", own))
 
 
-async def _rank(
-    names: Sequence[str], ctx: click.Context, settings: Mapping[str, Any]
-) -> Leaderboard:
+async def _rank(names: Sequence[str], ctx: click.Context, settings: OptionValues) -> Leaderboard:
     """Return the leaderboard of three or more."""
     if unused := [name for name in OF_TWO if ctx.get_parameter_source(name) is COMMAND_LINE]:
         option = next(param.opts[0] for param in ctx.command.params if param.name == unused[0])
@@ -306,14 +304,14 @@ def names_graders(ctx: click.Context) -> bool:
     return any(ctx.get_parameter_source(name) is COMMAND_LINE for name in GRADER_OPTIONS)
 
 
-def has_calls(ctx: click.Context, settings: Mapping[str, Any]) -> bool:
+def has_calls(ctx: click.Context, settings: OptionValues) -> bool:
     """Return whether something is run or graded anew."""
     return settings["data"] is not None or names_graders(ctx)
 
 
 @contextmanager
 def show_progress(
-    ctx: click.Context, settings: Mapping[str, Any], names: Sequence[str]
+    ctx: click.Context, settings: OptionValues, names: Sequence[str]
 ) -> Iterator[RunsProgress | None]:
     """Show how far the runs with these names are; None if nothing is run or graded anew."""
     if not has_calls(ctx, settings):
@@ -324,7 +322,7 @@ def show_progress(
         yield RunsProgress((*names, "pairs"), status)
 
 
-def compare_variants(ctx: click.Context, settings: Mapping[str, Any]) -> ComparisonReport:
+def compare_variants(ctx: click.Context, settings: OptionValues) -> ComparisonReport:
     """Compare what the options of `redraft compare` name, and list unreadable rows."""
     has_labels, has_tasks = bool(settings["labels"]), settings["data"] is not None
     a, b = (source_of(settings[name], settings) for name in "ab")
@@ -376,7 +374,7 @@ class RunsProgress:
 
 
 async def _compare_runs(
-    a: str, b: str, settings: Mapping[str, Any], progress: RunsProgress | None
+    a: str, b: str, settings: OptionValues, progress: RunsProgress | None
 ) -> ComparisonReport:
     """Compare finished runs, or with `progress` what is run or graded anew."""
     return await api.compare(
@@ -391,7 +389,7 @@ async def _compare_runs(
 
 
 async def arguments_of(
-    names: Sequence[str], settings: Mapping[str, Any], progress: RunsProgress | None
+    names: Sequence[str], settings: OptionValues, progress: RunsProgress | None
 ) -> dict[str, Any]:
     """Return the arguments of a comparison of variants or, without --data, of finished runs; with
     `progress` those of what is run or graded anew.
@@ -422,7 +420,7 @@ async def arguments_of(
     return given
 
 
-async def models_and_graders(settings: Mapping[str, Any], *, has_prompts: bool) -> dict[str, Any]:
+async def models_and_graders(settings: OptionValues, *, has_prompts: bool) -> dict[str, Any]:
     """Return the models and graders with which something is run or graded; `has_prompts`: whether
     A or B is a file with a prompt.
     """
@@ -439,7 +437,7 @@ async def models_and_graders(settings: Mapping[str, Any], *, has_prompts: bool) 
     return found
 
 
-async def _compare_graders(a: str, b: str, settings: Mapping[str, Any]) -> ComparisonReport:
+async def _compare_graders(a: str, b: str, settings: OptionValues) -> ComparisonReport:
     """Have A and B judge the labelled answers; the report is about how far they agree with
     people.
     """
@@ -480,7 +478,7 @@ def _is_results(name: str) -> bool:
     return exists or Path(file).suffix in SUFFIXES
 
 
-def source_of(name: str, settings: Mapping[str, Any]) -> str:
+def source_of(name: str, settings: OptionValues) -> str:
     """Return a variant, or without --data the finished run or the grader that a name means."""
     if settings["data"] is not None:
         return name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
@@ -20,6 +19,7 @@ from ...validation.statistics import JudgeDrift
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import OK, UNDECIDED, WORSE
+from ..options import OptionValues
 from ..output import check_writable, notice, print_json, warning
 from ..request import budget_of, build_settings, parse_model
 from ..terminal import console, text_line
@@ -159,7 +159,7 @@ def gate(
     return WORSE if report.gate == "worse" else UNDECIDED
 
 
-def _measure_noise(ctx: click.Context, settings: Mapping[str, Any], *, as_json: bool) -> int:
+def _measure_noise(ctx: click.Context, settings: OptionValues, *, as_json: bool) -> int:
     """Show how far a set-up differs from itself, and return the exit code."""
     if settings["data"] is not None:
         raise click.UsageError("--aa is about finished runs: leave out --data")
@@ -177,7 +177,7 @@ def _measure_noise(ctx: click.Context, settings: Mapping[str, Any], *, as_json: 
     return OK if floor.is_same else WORSE
 
 
-async def _check_judge(anchors: str | None, settings: Mapping[str, Any]) -> JudgeDrift | None:
+async def _check_judge(anchors: str | None, settings: OptionValues) -> JudgeDrift | None:
     """Warn of graders that have changed since they were validated, and of a judge that grades the
     anchors otherwise than before.
     """

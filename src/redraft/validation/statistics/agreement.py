@@ -240,7 +240,7 @@ def _correlation(
 
 
 def _pearson_r(a: Any, b: Any) -> float:
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     r = np.corrcoef(a / np.abs(a).max(), b / np.abs(b).max())[0, 1]  # so that no square overflows
     return float(min(1.0, max(-1.0, r)))
 
@@ -268,7 +268,7 @@ def concordance_values(
     orders nothing. It is a mean over pairs, so that each row counts in two means: with the row's
     own mean c, its value is 2 c - C.
     """
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     people = np.array(labels)
     known = np.array([np.nan if score is None else score for score in scores])
     totals, counts = np.zeros(len(people)), np.zeros(len(people))

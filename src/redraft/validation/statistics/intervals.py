@@ -188,7 +188,7 @@ def cluster_numbers(groups: Sequence[Hashable] | None, count: int) -> Any:
     """Return the number of each row's cluster, from 0, as an array; with None, each row is a
     cluster.
     """
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     if groups is None:
         return np.arange(count)
     numbers: dict[Hashable, int] = {}
@@ -197,7 +197,7 @@ def cluster_numbers(groups: Sequence[Hashable] | None, count: int) -> Any:
 
 def cluster_sums(numbers: Any, *columns: Sequence[float]) -> list[Any]:
     """Return the number of rows in each cluster, then the sums of each column, as arrays."""
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     return [
         np.bincount(numbers).astype(float),
         *(np.bincount(numbers, weights=column) for column in columns),
@@ -272,7 +272,7 @@ def with_two_rows(
     `of_clusters` are the sums of the differences, `sums` those that the mean is of, and
     `other_variance` is added to its variance.
     """
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     size = 1.0
     if differences.any():
         few = min((of_clusters > 0).sum(), (of_clusters < 0).sum()) < FEW_DIFFERENCES
@@ -361,7 +361,7 @@ def confidence_sequence(
 
 def _betting_bounds(values: Sequence[float], alpha: float) -> list[tuple[float, float]]:
     """Return the lowest and the highest mean that is not excluded, after each value in [0, 1]."""
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     means = np.linspace(0, 1, GRID + 1)
     up, down = np.zeros(GRID + 1), np.zeros(GRID + 1)  # the logarithm of each gambler's capital
     limit = log(2 / alpha)  # half of the money is in each gambler's hands

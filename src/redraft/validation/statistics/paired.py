@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from ...base import checks
 from ...errors import ConfigError
@@ -109,7 +109,7 @@ def paired_difference(
     check_equal_lengths(a=first, b=second, clusters=clusters)
     if not first:
         raise ConfigError("a: there is none")
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     differences = np.array(second) - np.array(first)
     sizes, sums = cluster_sums(cluster_numbers(clusters, len(first)), differences)
     mean = clustered_mean(sizes, sums)

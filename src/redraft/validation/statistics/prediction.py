@@ -270,7 +270,7 @@ def _columns(numbers: Any, labels: Any, scores: Any) -> Any:
     """Return an array with a column for each cluster: the sums over its rows of 1, the label, the
     score, their product, and the squared score; then 1, to count clusters.
     """
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     sums = cluster_sums(numbers, labels, scores, labels * scores, scores * scores)
     return np.array([*sums, np.ones(len(sums[0]))])
 
@@ -297,7 +297,7 @@ class _LabelledRows:
         other_clusters: Sequence[Hashable] | None,
     ) -> _LabelledRows:
         """Check the columns. Raises ConfigError."""
-        np: Any = import_library("numpy")
+        np = import_library("numpy")
         check_equal_lengths(labels=labels, scores=scores, clusters=clusters)
         check_equal_lengths(unlabelled_scores=others, unlabelled_clusters=other_clusters)
         columns = {"labels": labels, "scores": scores, "unlabelled_scores": others}
@@ -416,7 +416,7 @@ def _ppi_point(labelled: Any, others: Any) -> tuple[Any, Any]:
     A cluster is one degree of freedom of these, so that rows which are repeated in their cluster
     change nothing.
     """
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     n, label, score, product, square, clusters = labelled
     n_others, _, score_others, _, square_others, other_clusters = others
     if not np.any(n_others):

@@ -85,7 +85,7 @@ def bradley_terry(
         )
     if same := [x for x, y in zip(first, second, strict=True) if x == y]:
         raise ConfigError(f"{same[0]!r} is compared with itself")
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     places = {name: n for n, name in enumerate(dict.fromkeys([*first, *second]))}
     i, j = (np.array([places[name] for name in side]) for side in (first, second))
     numbers = cluster_numbers(clusters, len(won))
@@ -104,7 +104,7 @@ def bradley_terry(
 
 def _components(links: Any, connection: str) -> Any:
     """Return the number of the connected component of each node, as an array."""
-    graphs: Any = import_library("scipy.sparse.csgraph")
+    graphs = import_library("scipy.sparse.csgraph")
     return graphs.connected_components(links, connection=connection)[1]
 
 
@@ -114,7 +114,7 @@ def _fit(
     """Return the strengths of a group and their intervals, from who won how much against whom in
     each cluster.
     """
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     count = wins.shape[1]
     if count == 1:
         return [None], [None]
@@ -145,7 +145,7 @@ def _derivatives(wins: Any, strengths: Any) -> tuple[Any, Any]:
     """Return the derivative of the log likelihood by the strengths, and its negative second
     derivative; of each cluster, if `wins` has a table for each.
     """
-    np: Any = import_library("numpy")
+    np = import_library("numpy")
     met = wins + wins.swapaxes(-1, -2)
     expected = 1 / (1 + np.exp(strengths[None, :] - strengths[:, None]))
     weights = met * expected * (1 - expected)
