@@ -187,7 +187,7 @@ DRIVER = """
 import json, sys
 from redraft.runs import batch_sync
 report = batch_sync(*sys.argv[1:4], noise_aware=False, **json.loads(sys.argv[4]))
-print(report.done, report.end_reason, report.message)
+print(report.rows.done, report.stop, report.stop_note)
 """
 
 

@@ -301,7 +301,7 @@ def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, serve, w
     none.
     """
     rows, server = write_rows(tmp_path / "rows.jsonl", 40), serve("--latency", 0.1)
-    command = batch(rows, tmp_path / "out.jsonl", server.model, "--workers", 2, "--no-noise-aware")
+    command = batch(rows, tmp_path / "out.jsonl", server.model, "--workers", 2, plan="plain")
     process = start(["setsid", *command])
     until(lambda: server.lines() > 60, process)
     (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)

@@ -155,7 +155,7 @@ async def test_the_output_grows_while_workers_go_on(tmp_path, rows, serve, kind)
     await asyncio.to_thread(until, lambda: len(written()) > 2 or going.done())
     early = [json.loads(line)["id"] for line in written()[:3]]
     assert not going.done() and early == ["row-0", "row-1", "row-2"]
-    assert (await going).done == 30
+    assert (await going).rows.done == 30
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ async def test_what_killed_workers_have_spent_counts(tmp_path, serve, kind):
     going = asyncio.ensure_future(made(rows, output, server.model, workers=2, **kind, **PLAIN).go())
     reached = [lambda number=number: server.lines() > number for number in (60, 240)]
     kills = await kill_worker(going, output, 1, reached)
-    usage = (await going).usage
+    usage = (await going).spending.usage
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
         spent = journal.run("out-jsonl").metadata["spent"]["calls"]
     assert max(usage.calls, len(calls_by_hash(server.entries()))) <= spent <= server.counts()["B"]
