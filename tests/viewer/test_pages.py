@@ -263,7 +263,8 @@ def graded(id, scores, *, must=1.0, cost=0.001, failure=""):
             n, f"{n}", n - 1 if n else None, "m", "refine" if n else "generate", usage=used
         )
         trace += redraft.Feedback(score, candidate=n, grader="exact")
-        trace += redraft.Feedback(must, candidate=n, grader="words:1-9")
+        met = must[n] if isinstance(must, list) else must
+        trace += redraft.Feedback(met, candidate=n, grader="words:1-9")
     if failure:
         trace += Failure(("candidate", len(scores)), "generate", failure, f"{failure} of {id}")
     stop = StopReason.FAILED if failure else StopReason.PATIENCE
@@ -283,17 +284,17 @@ OVERVIEWS = {
             "7 improved (100%)",
             "What got better Row First Best Change r7 Question r7 0.20 0.90 +0.70 r6",
             "All 7 rows",
-            "No row got worse",
+            "What got worse In no row.",
             "Nothing failed",
-            "Every best answer meets all of them",
+            "No best answer breaks one.",
             "money $0.014 $0.002",
         ],
     ),
     "worse": (
         [graded("a", [0.9, 0.3]), graded("b", [0.9, 0.7, 0.8]), graded("c", [0.5])],
         [
-            "Whether the best answers are better is open",
-            "1 stayed as they were, 2 got worse, and 0 are too close to call",
+            "Whether the best answers score higher is open",
+            "1 stayed as they were, in 2 every later answer was worse, so that the first one was kept, and 0 are too close to call",
             "No row improved",
             "Lowest later Change a Question a 0.90 0.30 -0.60 b Question b 0.90 0.70 -0.20",
         ],
@@ -314,6 +315,10 @@ OVERVIEWS = {
     "a requirement": (
         [graded("a", [0.5], must=0.0), graded("b", [0.5]), graded("c", [0.5], must=0.5)],
         ["2 best answers do not meet all of them", "Requirement Rows For example words:1-9 2 a"],
+    ),
+    "requirements met": (
+        [graded("a", [0.5, 0.5], must=[0.0, 1.0]), graded("b", [0.5, 0.9])],
+        ["2 improved (100%), 1 of them by meeting requirements that the first answer did not meet"],
     ),
     "one requirement": (
         [graded("a", [0.5], must=0.0)],
@@ -430,6 +435,25 @@ def test_a_journal_has_any_name_and_may_be_replaced(tmp_path):
     pages.library._scanned_at = -10
     assert "is not a journal" in pages.get("").text
     pages.library.close()
+
+
+REPORTS = {
+    "of this version": {"scores": {"uplift": 0.125, "uplift_interval": [0.0625, 0.1875]}},
+    "of 0.2": {"uplift": 0.125, "interval": [0.0625, 0.1875]},
+}
+
+
+@pytest.mark.parametrize("of", REPORTS)
+def test_the_list_of_runs_has_the_uplift_of_each(tmp_path, of):
+    """As the report that the journal holds says."""
+    for name in "ab":
+        path = write_run(tmp_path / f"{name}.journal", 2)
+        with Journal(path) as journal:
+            journal.update_run("answers", report=REPORTS[of])
+    pages = Pages(tmp_path, tmp_path)
+    text = plain_text(pages.get("").text)
+    pages.library.close()
+    assert text.count("+0.125 (+0.062 to +0.188)") == 2
 
 
 def test_a_trace_leaves_nothing_in_the_cache(tmp_path):

@@ -109,7 +109,8 @@ class RunFigures(UpliftFigures):
 
     `cells` counts the rows by their first and their best score. `gains` are the rows that improved
     most, `losses` those with the lowest later answer. `bases` counts the rows by what stands behind
-    their scores.
+    their scores. `met_more` counts the rows that improved without a higher score: their best answer
+    meets more requirements than the first.
     """
 
     rows: int
@@ -117,6 +118,7 @@ class RunFigures(UpliftFigures):
     failed: int
     open: int
     broken: int
+    met_more: int
     mean_first: float | None
     mean_best: float | None
     changes: Mapping[str, int]
@@ -143,7 +145,8 @@ GAINS = RowQuery(sort="uplift", descending=True, change="improved")
 LOSSES = RowQuery(sort="loss", descending=True, change="worse")
 UPLIFT = "SELECT count(uplift), avg(uplift), sum(uplift), sum(uplift * uplift) FROM rows WHERE "
 COUNTS = """SELECT count(*), total(status = 'done'), total(status = 'failed'),
-total(status = 'open'), total(broken), total(uplift IS NOT NULL AND improved),
+total(status = 'open'), total(broken), total(improved AND uplift <= 1e-9),
+total(uplift IS NOT NULL AND improved),
 total(uplift IS NOT NULL AND unsure),
 total(uplift IS NOT NULL AND worse AND NOT (improved OR unsure)) FROM rows"""
 MEANS = "SELECT avg(first), avg(best) FROM rows WHERE uplift IS NOT NULL"
@@ -179,7 +182,7 @@ def uplift_figures(index: RunIndex, query: RowQuery = RowQuery()) -> UpliftFigur
 def run_figures(index: RunIndex) -> RunFigures:
     """Return the figures of all rows."""
     change = uplift_figures(index)
-    rows, done, failed, still_open, broken, *changes = map(int, index.read(COUNTS)[0])
+    rows, done, failed, still_open, broken, met_more, *changes = map(int, index.read(COUNTS)[0])
     mean_first, mean_best = index.read(MEANS)[0]
     improved, unsure, worse = changes
     unchanged = change.scored - sum(changes)
@@ -194,6 +197,7 @@ def run_figures(index: RunIndex) -> RunFigures:
         failed,
         still_open,
         broken,
+        met_more,
         mean_first,
         mean_best,
         {"improved": improved, "unsure": unsure, "unchanged": unchanged, "worse": worse},

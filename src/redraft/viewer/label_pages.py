@@ -160,7 +160,10 @@ class LabelPages:
         if item is None or (
             self.count is not None and len(own) >= self.count and "item" not in request.query_params
         ):
-            return self._page("label_end.html", "Nothing left to judge", **values)
+            title = (
+                "Nothing left to judge" if item is None else "You have judged what was asked for"
+            )
+            return self._page("label_end.html", title, is_all=item is None, **values)
         order = presentation_order(item, annotator)
         if len(self._shown_at) > MAX_ANNOTATORS:
             self._shown_at.clear()

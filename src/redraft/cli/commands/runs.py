@@ -67,6 +67,10 @@ INTERNAL = (  # metadata of a run that is not shown as it is
     "budget_raised",
     "report",
     "completion",
+    "spent",
+    "capabilities",
+    "written",
+    "dataset",
 )
 
 
