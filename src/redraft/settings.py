@@ -909,8 +909,8 @@ class BatchFields:
     ray: str | None = setting(
         None,
         Text(),
-        "Run the workers on Ray: on the cluster at this address, on that of this machine (auto), "
-        "or on a Ray that is started for the run (local).",
+        "Run the workers on Ray: on the cluster at this address, on the one of this machine "
+        "(auto), or on a Ray that is started for the run (local).",
         metavar="ADDRESS",
         **NOT_IN_FILES,
         group="running",

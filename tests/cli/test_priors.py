@@ -118,7 +118,7 @@ def test_a_run_says_which_priors_it_uses(folder_with_trace):
     assert events[-1]["priors"] == one.priors.to_dict()
     (folder_with_trace.folder / "mine.json").write_text('{"draft_mean": 0.3}')
     own = folder_with_trace(*plain, *folder_with_trace.plan(priors="mine.json"))
-    assert "priors given by the plan file" in own.err
+    assert "priors given by the plan" in own.err
     folder_with_trace.plan(priors="learned")
     PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
     told = folder_with_trace(*run)

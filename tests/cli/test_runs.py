@@ -193,6 +193,23 @@ def test_an_export_does_not_overwrite_a_file(journal):
     assert journal("runs", "show", "out.jsonl").returncode == 0
 
 
+def test_what_killed_workers_have_left_is_named_and_deleted(journal):
+    """Their journals beside that of the run are not shown, which is said, and go with the run."""
+    own = journal.folder / "out.jsonl.journal"
+    shard = own.with_name(f"{own.name}.1-of-2")
+    shutil.copy(own, shard)
+    for command in (("runs",), ("runs", "salvage", own, "-o", "saved.jsonl")):
+        assert "1 journal of workers beside it will be merged" in journal(*command).err
+    (journal.folder / "saved.jsonl").unlink()
+    told = journal("runs", "prune", "out.jsonl", "--yes")
+    assert told.returncode == 0, told.err
+    assert not shard.exists()
+    assert "workers" not in journal("runs").err
+    assert [
+        file.name for file in journal.folder.glob("*journal*") if b"Say it" in file.read_bytes()
+    ] == []
+
+
 def test_a_named_run_and_older_than_exclude_each_other(journal):
     """The error gives the reason."""
     told = journal("runs", "prune", "out.jsonl", "--older-than", "1", "--yes")

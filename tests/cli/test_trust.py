@@ -50,6 +50,8 @@ HOSTILE = {  # settings, with {url} for a server and {outside} for another folde
     "plan behind a link": {"plan": "folder/plan.toml"},
     "priors of a plan elsewhere": {"plan": "plan.toml"},
     "priors of a plan above": {"plan": "plans/above.toml"},
+    "priors of a plan above, after a blank": {"plan": "plans/blank.toml"},
+    "priors of a plan behind a link": {"plan": "linked.toml"},
     "type of the answer in a file": {"answer": "evil.py:Answer"},
     "type of the answer in a module": {"answer": "evil:Answer"},
     "schema of the answer elsewhere": {"schema": "{outside}/schema.json"},
@@ -102,6 +104,11 @@ class World:
         (self.stranger / "plans").mkdir()
         above = 'priors = "../../outside/priors.json"\n'
         (self.stranger / "plans" / "above.toml").write_text(above)
+        (self.stranger / "plans" / "blank.toml").write_text(above.replace('"', '" ', 1))
+        # beside the link it names a file outside, beside its target one that is in the folder
+        near = 'priors = "../outside/priors.json"\n'
+        (self.stranger / "plans" / "near.toml").write_text(near)
+        (self.stranger / "linked.toml").symlink_to("plans/near.toml")
         (self.stranger / "plans" / "own.toml").write_text('priors = "learned"\n')
         (self.outside / "evil.py").write_text("open('CANARY', 'w')\n")
         (self.stranger / "evil.py").write_text("open('CANARY', 'w')\n")
@@ -379,7 +386,7 @@ def test_every_setting_and_every_kind_of_model_is_classified():
     consent.
     """
 
-    from redraft.cli.consent import ANSWER_SETTINGS, MODEL_SETTINGS, PATH_SETTINGS
+    from redraft.cli.consent import MODEL_SETTINGS, PATH_SETTINGS
     from redraft.graders.execution import EXECUTION_FIELDS
 
     execution = {name.replace("_", "-") for name in EXECUTION_FIELDS}
@@ -397,7 +404,8 @@ def test_every_setting_and_every_kind_of_model_is_classified():
                     in {
                         *MODEL_SETTINGS,
                         *PATH_SETTINGS,
-                        *ANSWER_SETTINGS,
+                        "answer",
+                        "schema",
                         *execution,
                         "grader",
                         "require",

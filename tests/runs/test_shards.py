@@ -796,6 +796,18 @@ async def test_a_refusal_holds_only_for_calls_that_need_as_much():
         budget.check({**ZERO_AMOUNTS, "calls": 2})
 
 
+def test_a_shortage_is_that_of_the_call_which_is_served_next(monkeypatch):
+    """If the coordinator refused what another one needs, the next one would wait for ever, and all
+    behind it.
+    """
+    budget = ShardBudget()
+    budget.set_budget(Budget(calls=0))
+    first = {**ZERO_AMOUNTS, "calls": 1, "tokens": 900}
+    behind = {**ZERO_AMOUNTS, "calls": 2, "tokens": 9}
+    monkeypatch.setattr(ShardBudget, "waiting_minimums", [first, behind])
+    assert budget.shortage == first
+
+
 @dataclass
 class ToldWorker:
     """A worker that says one status after another, and then ends with the last one."""

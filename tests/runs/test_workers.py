@@ -384,9 +384,19 @@ def test_former_names_of_settings_still_work(given, said, present):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (dict(workers=2, processes=3), "processes is a former name of workers: give workers alone"),
-        (dict(processes=2, shards=2), "shards is a former name of workers: give workers alone"),
-        (dict(ray="auto", ray_address="auto"), "ray_address is a former name of ray: give ray"),
+        (
+            dict(workers=2, processes=3),
+            "processes=3 is a former name of workers, which is given, too: leave it out",
+        ),
+        (
+            dict(processes=2, shards=2),
+            "shards=2 is a former name of workers, which is given, too: leave it out",
+        ),
+        (dict(ray=" "), "ray must be auto, local or HOST:PORT, got ' '"),
+        (
+            dict(ray="auto", ray_address="auto"),
+            "ray_address='auto' is a former name of ray, which is given, too: leave it out",
+        ),
     ],
 )
 def test_a_setting_is_given_by_one_name(given, said):

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from . import config
-from .options import GENERAL, HEADINGS, PLAN, Option, SettingOption, where_it_went
+from .options import GENERAL, HEADINGS, PLAN, Option, where_it_went
 
 HELP = "redraft.help"  # key in a context's `meta`: whether only help is requested
 HELP_ALL = "redraft.help_all"  # key in a context's `meta`: whether help shows every option
@@ -73,10 +73,6 @@ class ConfiguredCommand(click.Command):
         """Return the options that help shows."""
         params = self.get_params(ctx)
         return [each for each in params if isinstance(each, click.Option) and not each.hidden]
-
-    @property
-    def settings(self) -> list[SettingOption]:
-        return [p for p in self.params if isinstance(p, SettingOption)]
 
 
 def _read_files(ctx: click.Context, param: click.Parameter, named: str | None) -> None:

@@ -359,7 +359,7 @@ def read_plan(file: str) -> dict[str, Any]:
         values[name] = value
     if "priors" in values:
         values["priors"] = _priors_beside(path, values["priors"])
-    without_effect = [n for n in names_of(PlanSettings, group="noise-aware") if values.get(n)]
+    without_effect = [n for n in names_of(PlanSettings, group="noise-aware") if n in values]
     if values.get("noise_aware") is False and without_effect:
         keys = ", ".join(name.replace("_", "-") for name in without_effect)
         raise ConfigError(

@@ -46,8 +46,6 @@ Visit: TypeAlias = Callable[[Kind, str], str]
 Visitor: TypeAlias = Callable[[str, Visit], str]
 
 MODEL_SETTINGS = ("model", "judge")
-# code unless it begins with "code:"; a path unless it is JSON
-ANSWER_SETTINGS = ("answer", "schema")
 PATH_SETTINGS = (
     "rubric",
     "template",
@@ -140,11 +138,11 @@ def _priors_of_plan(text: str, folder: Path, base: Path) -> str:
     with the plan file is said where it is used.
     """
     with suppress(OSError, ValueError, RuntimeError):
-        path = (base / text).resolve()
-        if path.is_relative_to(folder.resolve()):
+        path = base / text
+        if path.resolve().is_relative_to(folder.resolve()):
             named = parse_toml(read_small_bytes(path).decode()).get("priors")
             if isinstance(named, str) and named not in PRIORS_KEYWORDS:
-                return str(path.parent / named)
+                return rebase_paths("priors", named, str(path.parent))  # as it will be read
     return ""
 
 

@@ -33,8 +33,13 @@ EXIT_CODES = {
         "not be read (`batch`), nothing is better than chance (`validate`) or than the start "
         "(`rubric`)."
     ),
-    WORSE: "B is worse than A (`gate`).",
-    UNDECIDED: "The difference of A and B is not known well enough (`gate`).",
+    WORSE: (
+        "B is worse than A (`gate`); with `--aa`, the two differ by more than chance explains."
+    ),
+    UNDECIDED: (
+        "The difference of A and B is not known well enough (`gate`); with `--aa`, the rows are of "
+        "one cluster."
+    ),
     INTERRUPTED: "Interrupted; finished work is kept.",
 }
 

@@ -517,6 +517,7 @@ grading = under(
     GRADING,
     setting(
         "--require",
+        kind=Names('["words:80-200"]'),
         common=True,
         multiple=True,
         metavar="SPEC",
@@ -708,6 +709,7 @@ budget = under(
     setting_options(OptionFields, group="budget"),
     setting(
         "--price",
+        kind=Names('["llama3.2=0.1,0.4"]'),
         type=_check_price,
         multiple=True,
         metavar="MODEL=IN,OUT",
@@ -750,6 +752,7 @@ columns = combine(
     setting(
         "--column",
         "-c",
+        kind=Names('["prompt=question"]'),
         heading=ROWS,
         common=True,
         multiple=True,

@@ -359,7 +359,7 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
         details = f" (redraft priors show {key.key[:8]})" if key else ""
         warning(f"priors learned from {pluralize(tasks, 'task')}{details}")
     else:
-        warning("priors given by the plan file")
+        warning("priors given by the plan")
 
 
 def conclude(

@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.text import pluralize
 from ..errors import ConfigError, StoreError
 from ..storage.journal import Journal, RunInfo, is_file_of_run, run_name
-from .output import warning
+from ..storage.shard_merge import shard_journals
+from .output import notice, warning
 
 if TYPE_CHECKING:
     from ..runs import BatchReport
@@ -28,8 +30,11 @@ class StoredRun:
         form.
         """
         data = {"journal": str(self.path), **asdict(self.info)}
-        if report := self.report:
-            data["metadata"]["report"] = report.as_data()
+        try:
+            if report := self.report:
+                data["metadata"]["report"] = report.as_data()
+        except StoreError as error:
+            warning(f"its report is shown as it is: {error}")
         return data
 
     @property
@@ -38,7 +43,10 @@ class StoredRun:
         from ..runs import BatchReport
 
         data = self.info.metadata.get("report")
-        return BatchReport.from_data(data) if data else None
+        try:
+            return BatchReport.from_data(data) if data else None
+        except StoreError as error:
+            raise StoreError(f"{self.path}: run {self.info.display_name!r}: {error}") from error
 
     def writes(self, name: str) -> bool:
         """Whether this is the output of the run: the file of that path, or the one beside the
@@ -72,11 +80,21 @@ def read_runs(paths: list[Path], *, strict: bool = True) -> list[StoredRun]:
         try:
             with Journal(path, read_only=True) as journal:
                 runs += [StoredRun(path, info) for info in journal.runs()]
+            say_what_is_not_merged(path)
         except StoreError as error:
             if strict:
                 raise
             warning(str(error))
     return sorted(runs, key=lambda run: (run.info.updated_at, run.info.started_at))
+
+
+def say_what_is_not_merged(path: Path) -> None:
+    """Say that journals of workers are beside a journal, if there are any."""
+    if shards := shard_journals(path):
+        notice(
+            f"{path}: {pluralize(len(shards), 'journal')} of workers beside it will be merged into "
+            "it at the end of the run, or by its next start; their rows are not shown before"
+        )
 
 
 def find_run(name: str, journal: str | None) -> StoredRun:

@@ -28,8 +28,8 @@ _ID_AT_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class OverlongLine:
-    """Stands for a line of more than MAX_LINE bytes, which was not kept. `id` is its
-    request's, if it is known.
+    """Stands for a line of more than MAX_LINE bytes, which was not kept. `id`: the ID of its
+    request, if it is known.
     """
 
     id: int | str | None

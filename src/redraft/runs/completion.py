@@ -2,7 +2,7 @@
 its rows again.
 
 The metadata of the run have its report with a digest of all that decides its output, and of the
-output itself. A start that reads the rows first deletes both. All rows are read
+output itself. Before a start reads the rows, it deletes both. All rows are read
 again if one of them could be redone or listed again: with `retry`, a budget, a limit or a pilot, if
 rows cannot be used, and if the summary of the data is not known again (see `saved_summary`).
 """

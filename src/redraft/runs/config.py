@@ -181,6 +181,10 @@ class BatchConfig(BatchFields):
             raise ConfigError(
                 f"{given[0]} is not possible with {cause}: rows are processed in other processes"
             )
+        if self.ray is not None and checks.is_blank(self.ray):
+            raise ConfigError(
+                f"ray must be auto, local or HOST:PORT, got {checks.format_value(self.ray)}"
+            )
         if not self.ray:
             self._check_processes(self.workers or 1)
 
@@ -356,16 +360,17 @@ def with_present_names(
     settings, former, present = dict(settings), dict[str, Any](), dict[str, Any]()
     if settings.get("engine") == "ray":
         former["engine"], settings["engine"] = "ray", "local"
-        if settings.get("ray_address") is None and settings.get("ray") is None:
-            present["ray"] = "local"
+        if settings.get("ray_address") is None:
+            present["ray"] = settings.get("ray") or "local"
     for name, info in settings_of(BatchFields).items():
         value = settings.pop(name, None) if info.present_name else None
-        if value is None:
+        if value is None or (name == "processes" and value == 1):  # the former default
             continue
         given = present.get(info.present_name, settings.get(info.present_name))
         if given is not None:
             raise ConfigError(
-                f"{name} is a former name of {info.present_name}: give {info.present_name} alone"
+                f"{write(name, value)} is a former name of {info.present_name}, which is given, "
+                "too: leave it out"
             )
         former[name], present[info.present_name] = value, value
     told = [", ".join(write(*item) for item in names.items()) for names in (former, present)]

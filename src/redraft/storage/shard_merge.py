@@ -200,14 +200,16 @@ def _empty_log(journal: Journal) -> None:
 
 
 class SnapshotCache(Mapping[str, Reply]):
-    """The response cache of a journal that stays as it is (see `reading_snapshot`), read without
-    locks from any machine.
+    """The response cache of a journal. Workers on any machine read it without locks, which needs a
+    journal that stays as it is (see `reading_snapshot`).
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, from_any_machine: bool = True) -> None:
         self.path = path
         try:
-            self._connection = open_connection(path, "mode=ro&immutable=1")
+            self._connection = open_connection(
+                path, "mode=ro&immutable=1" if from_any_machine else "mode=ro"
+            )
         except sqlite3.Error as error:
             raise to_store_error(path, error) from error
 

@@ -15,7 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from io import BufferedReader
@@ -186,7 +186,8 @@ def batch(
     rows to OUT.
     """
     out.hide_waits()
-    settings = _with_present_names(use_plan(ctx, settings))
+    with _error_events(as_json=as_json, stdout=output != "-"):
+        settings = _with_present_names(use_plan(ctx, settings))
     preview_only = dry_run or explain
     _check(ctx, output, settings, preview_only=preview_only)
     # Ray reports the death of a worker on stdout, where the rows may go
@@ -195,9 +196,11 @@ def batch(
     rows_on_stdout = output == "-"
     keeps_journal = not rows_on_stdout or bool(settings["journal"])
     try:
-        run = _make_run(inputs, output, column, settings)
-        with nullcontext() if keeps_journal else TemporaryDirectory(prefix="redraft-") as folder:
-            if folder:
+        with ExitStack() as stack:
+            stack.enter_context(_error_events(as_json=as_json, stdout=not rows_on_stdout))
+            run = _make_run(inputs, output, column, settings)
+            if not keeps_journal:
+                folder = stack.enter_context(TemporaryDirectory(prefix="redraft-"))
                 run.config = replace(run.config, journal=Path(folder, "journal"))
             if preview_only:
                 run_on_uvloop(_preview(run, settings, explain=explain, as_json=as_json))
@@ -215,10 +218,6 @@ def batch(
             f"{RESUMES} it" if keeps_journal else "",
         )
         return INTERRUPTED
-    except RedraftError as error:
-        if as_json:
-            out.write_event("error", stdout=not rows_on_stdout, **error_event(error))
-        raise
     advice = _resume_advice(report, settings, keeps_journal=keeps_journal)
     _show_end(report, run.config.errors, advice)
     if report.rows.errors.get("ShortageError"):
@@ -229,6 +228,17 @@ def batch(
     else:
         show_report(report)
     return _exit_code(report)
+
+
+@contextmanager
+def _error_events(*, as_json: bool, stdout: bool) -> Iterator[None]:
+    """Write an error as a JSON line, too."""
+    try:
+        yield
+    except RedraftError as error:
+        if as_json:
+            out.write_event("error", stdout=stdout, **error_event(error))
+        raise
 
 
 def _with_present_names(settings: OptionValues) -> dict[str, Any]:

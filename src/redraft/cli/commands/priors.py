@@ -45,6 +45,7 @@ from ...tables.sources import open_source
 from .. import options
 from ..command_classes import ConfiguredCommand, DefaultGroup
 from ..exit_codes import FAILED, OK
+from ..options import SettingOption
 from ..output import format_time, notice, print_json, warning
 from ..request import (
     find_model,
@@ -495,8 +496,8 @@ class TrainingData:
         """
         names = self.names
         if trace:
-            command = cast("ConfiguredCommand", self.ctx.command)
-            names = settings_from_trace(self.ctx, names, command.settings, trace, where)
+            options = [p for p in self.ctx.command.params if isinstance(p, SettingOption)]
+            names = settings_from_trace(self.ctx, names, options, trace, where)
         named = repr([names[each] for each in PAIR_SETTINGS])  # a rubric cannot be hashed
         if named not in self._keys:
             self._keys[named] = asyncio.run(_find_key(names, where))

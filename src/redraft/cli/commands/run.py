@@ -130,7 +130,6 @@ def run(
 
     A budget covers the whole trace, including the part before it was resumed.
     """
-    settings = use_plan(ctx, settings)
     files = {
         "response": response,
         "context": context,
@@ -139,8 +138,8 @@ def run(
         "tools": tools,
     }
     if resume:
-        given = {"PROMPT": prompt, "--system": system, "--trace": trace}
-        _check_resume({**given, **{f"--{name}": file for name, file in files.items()}})
+        texts = {"PROMPT": prompt, "--system": system, "--trace": trace}
+        _check_resume({**texts, **{f"--{name}": file for name, file in files.items()}})
     else:
         _check_new(prompt or response, trace)
     if output:  # a trace that is resumed replaces its own earlier answer
@@ -149,11 +148,12 @@ def run(
 
     def refine() -> Result:
         with _open_store(saved, resume=bool(resume)) as store:
+            given = use_plan(ctx, settings)
             if resume:
-                begun, used = _read_trace(ctx, resume, settings)
+                begun, used = _read_trace(ctx, resume, given)
             else:
-                task = make_task(prompt, settings["require"], system=system, **files)
-                begun, used = _new_trace(ctx, task, settings, trace), settings
+                task = make_task(prompt, given["require"], system=system, **files)
+                begun, used = _new_trace(ctx, task, given, trace), given
             callbacks = {"on_record": display.record, "on_step": display.step}
             request = build_request(used, begun, store=store, **callbacks)
             return run_sync(run_request(request, display))

@@ -19,6 +19,7 @@ from ...base.text import pluralize
 from ...errors import ConfigError
 from ...plans.quality.result_facts import Status
 from ...runs import BatchReport
+from ...runs.executors.sharded import merge_shards
 from ...storage.journal import Journal
 from ...storage.recovery import salvage as recover
 from ...storage.secure_files import AtomicFile
@@ -26,7 +27,15 @@ from .. import options
 from ..command_classes import DefaultGroup
 from ..exit_codes import OK
 from ..output import check_output, format_time, notice, parse_time, print_json, single_line
-from ..stored_runs import SUFFIX, StoredRun, describe_runs, find_run, journal_paths, read_runs
+from ..stored_runs import (
+    SUFFIX,
+    StoredRun,
+    describe_runs,
+    find_run,
+    journal_paths,
+    read_runs,
+    say_what_is_not_merged,
+)
 from ..terminal import console, figure_table, show_facts, show_trace, trace_as_json
 
 EPILOG = """\b
@@ -301,6 +310,7 @@ def prune(run: str | None, older_than: float | None, journal: str | None, yes: b
         click.confirm(click.unstyle(f"Delete {single_line(names)}?"), abort=True, err=True)
     for each in selection:
         with Journal(each.path, create=False) as opened:
+            merge_shards(opened)  # of workers that were killed
             opened.delete(each.info.name)
             opened.compact()
         notice(f"deleted the run {each.info.display_name} from {each.path}")
@@ -324,6 +334,7 @@ def salvage(damaged: str, output: str, overwrite: bool) -> None:
     changed.
     """
     check_output(output, overwrite=overwrite)
+    say_what_is_not_merged(Path(damaged))
     counts = recover(damaged, output, overwrite=True)
     notice(
         f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}"  # noqa: E501

@@ -25,7 +25,6 @@ from collections.abc import (
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from socket import gethostname
 from typing import Any, TypeVar, cast
 from uuid import uuid4
@@ -92,12 +91,8 @@ class ShardBudget(BudgetTracker):
 
     @property
     def shortage(self) -> Mapping[str, float] | None:
-        """The smallest amounts that a call waits for; None if no call waits."""
-        return min(
-            filter(self.exceeded_limit, self.waiting_minimums),
-            key=lambda need: (need["usd"], need["tokens"]),
-            default=None,
-        )
+        """The least that the call needs which is served next; None if no call waits."""
+        return next(filter(self.exceeded_limit, self.waiting_minimums), None)
 
     async def wait_for_change(self) -> None:
         """Wait until the part of the budget may have grown."""
@@ -287,7 +282,7 @@ class ShardWorker:
         """Obey orders, and return the status as soon as it says something new, or after TICK
         seconds.
         """
-        if orders.number != self._orders.number:  # else they arrive once more
+        if orders.number > self._orders.number:  # else they arrive once more
             self._receive(orders)
         if orders.process == self._process:
             await self._wait_for_news()
@@ -367,7 +362,7 @@ class ShardWorker:
             self._messages.append,
             config.options.timeout,
         )
-        options = replace(config.options, cache=self._cache(journal, shard.run_journal, resources))
+        options = replace(config.options, cache=self._cache(journal, shard, resources))
         session, plan = await make_session(
             config, shard.model, shard.graders, shard.judge, options, endpoints.hold, self._budget
         )
@@ -428,12 +423,12 @@ class ShardWorker:
         return counts.get("done", 0) + counts.get("failed", 0)
 
     def _cache(
-        self, journal: Journal, run_journal: Path | None, resources: AsyncExitStack
+        self, journal: Journal, shard: ShardJob, resources: AsyncExitStack
     ) -> MutableMapping[str, Reply]:
         """Return the call cache of the shard's journal, on top of that of the run's journal."""
-        if run_journal is None:
+        if shard.run_journal is None:
             return journal.response_cache
-        snapshot = SnapshotCache(run_journal)
+        snapshot = SnapshotCache(shard.run_journal, from_any_machine=bool(shard.config.ray))
         resources.callback(snapshot.close)
         return ChainMap(journal.response_cache, cast("MutableMapping[str, Reply]", snapshot))
 

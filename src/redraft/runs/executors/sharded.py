@@ -165,7 +165,8 @@ class ShardedExecutor:
         job.scheduler.endpoints = remote
         try:
             has_cache = shards[0].run_journal is not None
-            async with reading_snapshot(job.journal) if has_cache else nullcontext():
+            of_any_machine = has_cache and job.config.ray
+            async with reading_snapshot(job.journal) if of_any_machine else nullcontext():
                 await coordinator.follow([(pool.start_worker(), shard) for shard in shards])
         finally:
             job.scheduler.endpoints = own
