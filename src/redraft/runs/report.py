@@ -508,6 +508,8 @@ def _read_report(data: Mapping[str, Any]) -> BatchReport:
     rows, scores, forecast = data["rows"], data["scores"], data.get("forecast")
     examples = {kind: _read(ErrorExample, each) for kind, each in rows["error_examples"].items()}
     iterations = tuple(_read(IterationReport, each) for each in scores["by_iteration"])
+    if not all({"from", "rows"} <= refit.keys() for refit in data["priors"].get("refits", ())):
+        raise ValueError("a refit says from which row it applies, and to how many it was fitted")
     return _read(
         BatchReport,
         data,
