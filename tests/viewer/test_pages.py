@@ -467,10 +467,21 @@ def test_a_row_has_the_same_loss_on_every_page(tmp_path):
     assert "Lowest later Change a Question a 0.80 0.30 -0.50" in plain_text(pages.get("").text)
     for query in ("sort=loss", "change=worse"):
         text = plain_text(pages.get(f"{rows}?{query}").text)
-        assert "Change Lowest later" in text and "a Question a 0.80 0.80 0.00 0.30 0 / 1" in text
+        assert "Change Lowest later (loss)" in text
+        assert "a Question a 0.80 0.80 0.00 0.30 (0.50) 0 / 1" in text
     assert "Lowest later" not in pages.get(rows).text
     row = plain_text(pages.get(f"{rows}/1").text)
     assert "Answers 0.80 0 draft best 0.30 1 refinement of 0" in row
+    pages.library.close()
+
+
+def test_a_list_of_rows_whose_scores_are_unchanged_has_no_interval(tmp_path):
+    """An interval from 0 to 0 would say more than is known; that of other lists is there."""
+    traces = [graded("a", [0.5]), graded("b", [0.5]), graded("c", [0.5, 0.9]), graded("d", [0, 1])]
+    pages = Pages(tmp_path, write_run(tmp_path / "a.journal", 0, traces=traces))
+    rows = f"run/{pages.keys[0]}/rows"
+    assert "2 rows, uplift 0.000 Row" in plain_text(pages.get(f"{rows}?change=unchanged").text)
+    assert "2 rows, uplift +0.700 (95 %" in plain_text(pages.get(f"{rows}?change=improved").text)
     pages.library.close()
 
 
