@@ -118,6 +118,8 @@ def test_figures_are_those_of_the_report(journal, index):
     }
     assert (figures.broken, figures.bases) == (report.counts["broken"], dict(report.bases))
     assert sum(figures.cells.values()) == report.uplift.n == figures.scored
+    assert figures.by_iteration[-1].score == pytest.approx(figures.mean_best)
+    assert figures.by_iteration[0].score == pytest.approx(figures.mean_first)
     for iteration in figures.by_iteration:
         expected = report.iterations[iteration.n].report(iteration.n)
         assert (iteration.rows, iteration.calls) == (expected.rows, expected.calls)

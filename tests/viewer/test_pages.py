@@ -21,6 +21,7 @@ from redraft.graders.cards import CardStore
 from redraft.loop.records import Candidate, Failure, Outcome, StopReason
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
+from redraft.runs.row_result import not_started_result
 from redraft.storage.journal import Journal
 from redraft.storage.trace_file import JsonlStore
 from redraft.usage import Usage
@@ -250,25 +251,25 @@ def test_no_run_makes_a_page_fail(tmp_path, statement):
     assert path.read_bytes() == before
 
 
-def graded(id, scores, *, must=1.0, cost=0.001, failure=""):
-    """Return the trace of a row whose answers have these scores."""
+def graded(id, scores, *, must=1.0, cost=0.001, failure="", stop=StopReason.PATIENCE, roles=()):
+    """Return the trace of a row whose answers have these scores. `must` None: no requirement."""
     panel = (
         PanelGrader("exact", model_free=True),
         PanelGrader("words:1-9", model_free=True, must=True),
-    )
+    )[: 1 if must is None else 2]
     trace = Trace(Task(f"Question {id}", id=id), panel)
     for n, score in enumerate(scores):
         used = Usage(1, 10, 10, cost=cost, answer_tokens=20, answer_cost=cost)
-        trace += Candidate(
-            n, f"{n}", n - 1 if n else None, "m", "refine" if n else "generate", usage=used
-        )
+        role = roles[n] if roles else "refine" if n else "generate"
+        trace += Candidate(n, f"{n}", n - 1 if n else None, "m", role, usage=used)
         trace += redraft.Feedback(score, candidate=n, grader="exact")
         met = must[n] if isinstance(must, list) else must
-        trace += redraft.Feedback(met, candidate=n, grader="words:1-9")
+        if met is not None:
+            trace += redraft.Feedback(met, candidate=n, grader="words:1-9")
     if failure:
         trace += Failure(("candidate", len(scores)), "generate", failure, f"{failure} of {id}")
-    stop = StopReason.FAILED if failure else StopReason.PATIENCE
-    return trace + Outcome(trace.best.id if trace.best else None, stop)
+    end = StopReason.FAILED if failure else stop
+    return trace + Outcome(trace.best.id if trace.best else None, end)
 
 
 def plain_text(page):
@@ -293,7 +294,8 @@ OVERVIEWS = {
     "worse": (
         [graded("a", [0.9, 0.3]), graded("b", [0.9, 0.7, 0.8]), graded("c", [0.5])],
         [
-            "Whether the best answers score higher is open",
+            "No score changed. Of 3 rows",
+            "0.000 uplift, the mean change of score 0.767",
             "1 stayed as they were, in 2 every later answer was worse, so that the first one was kept, and 0 are too close to call",
             "No row improved",
             "Lowest later Change a Question a 0.90 0.30 -0.60 b Question b 0.90 0.70 -0.20",
@@ -306,9 +308,11 @@ OVERVIEWS = {
             graded("c", [], failure="ModelError"),
         ],
         [
-            "No row has a first and a best score yet.",
-            "Reason Rows For example ModelError ModelError: ModelError of b 2 b",
-            "TimeoutError TimeoutError: TimeoutError of a 1 a",
+            "No row has a first and a best score. ",
+            "Reason Rows For example ModelError ModelError of b 2 b",
+            "TimeoutError TimeoutError of a 1 a",
+            "Requirements not met No answer has a score.",
+            "time of all steps unknown – – 3 rows",
             "0 of 3 rows done, 3 failed",
         ],
     ),
@@ -318,7 +322,68 @@ OVERVIEWS = {
     ),
     "requirements met": (
         [graded("a", [0.5, 0.5], must=[0.0, 1.0]), graded("b", [0.5, 0.9])],
-        ["2 improved (100%), 1 of them by meeting requirements that the first answer did not meet"],
+        [
+            "2 improved (100%), 1 of them by meeting requirements that the first answer did not meet",
+            "a Question a meets more requirements than the first answer 0.50 0.50 0.00",
+            "b Question b 0.50 0.90 +0.40",
+        ],
+    ),
+    "only requirements met": (
+        [graded(name, [0.5, 0.5], must=[0.0, 1.0]) for name in "ab"],
+        ["No score changed. Of 2 rows with scores, 2 improved (100%), 2 of them by meeting"],
+    ),
+    "undecided": (
+        [graded("a", [0.5]), graded("b", [0.5]), graded("c", [0.5, 0.6])],
+        [
+            "Whether the best answers score higher is open: the interval of the mean change contains 0",
+            "95 %: -0.032 to +0.099",
+            "Labels of people show whether they agree: redraft label",
+        ],
+    ),
+    "no requirements": (
+        [graded("a", [0.5], must=None)],
+        ["Requirements not met This run has no requirements."],
+    ),
+    "stopped": (
+        [
+            graded("a", [0.5, 0.6]),
+            graded("b", [0.4, 0.5, 0.6], stop=StopReason.BUDGET),
+            graded("c", [], stop=StopReason.CANCELLED),
+        ],
+        [
+            "1 of 3 rows done, 2 open",
+            "5 calls, 100 tokens",
+            "calls 5 2.5 0.167 none",
+            "Rows that are open count as far as they have a result.",
+            "the budget is used up 1",
+            "the last refinements brought no improvement 1",
+        ],
+    ),
+    "not scored yet": (
+        [graded("a", [], stop=StopReason.CANCELLED)],
+        ["No row has a first and a best score yet.", "calls 0 – – none"],
+    ),
+    "stopped at an unknown cost": (
+        [graded("a", [0.5]), graded("b", [0.5, 0.6], cost=None, stop=StopReason.BUDGET)],
+        ["money unknown – – 1 row; the others: $0.001", "calls 3 1.5"],
+    ),
+    "ended at different iterations": (
+        [graded("a", [0.1, 0.2, 0.4]), graded("b", [0.9])],
+        [
+            "0 2 0.500 – 2 $0.002 – – 1 1 0.550 +0.100 1 $0.001 0.1 $0.0001 2 1 0.650 +0.200",
+            "0.500 → 0.650",
+            "The mean is over all rows with scores: a row that ended earlier keeps its score. Why",
+        ],
+    ),
+    "repaired": (
+        [
+            graded("a", [0.1, 0.3, 0.4], roles=["generate", "repair", "refine"]),
+            graded("b", [None], stop=StopReason.CANCELLED),
+        ],
+        [
+            "0 2 0.300 – 3 $0.003 – – 1 1 0.400 +0.100",
+            "Iteration 0 includes repairs and further drafts; the mean score of the first answers is 0.100.",
+        ],
     ),
     "one requirement": (
         [graded("a", [0.5], must=0.0)],
@@ -328,7 +393,7 @@ OVERVIEWS = {
         [graded("a", [0.5, 0.7]), graded("b", [0.5, 0.6], cost=None)],
         ["money unknown – – 1 row; the others: $0.002", "calls 4 2", "tokens 80 40"],
     ),
-    "nothing": ([graded("a", [None])], ["No row has a first and a best score yet.", "1 call"]),
+    "nothing": ([graded("a", [None])], ["No row has a first and a best score. ", "1 call"]),
 }
 
 
@@ -368,6 +433,68 @@ def test_every_link_of_the_overview_leads_to_what_it_names(tmp_path):
     in_file = static_page(pages.library, pages.library.entries()[0])
     targets = re.findall('href="#(row-[0-9]+)"', in_file)
     assert len(targets) > 10 and all(f'id="{target}"' in in_file for target in targets)
+    pages.library.close()
+
+
+def test_a_row_that_no_budget_was_left_for_has_not_failed(tmp_path):
+    """It counts no calls, and is found by why it ended."""
+    path = write_run(
+        tmp_path / "a.journal", 0, traces=[graded("a", [0.5]), Trace(Task("b", id="b"))]
+    )
+    result = not_started_result("no budget was left")
+    with Journal(path) as journal:
+        journal.finish_row("answers", "b", "open", result.to_data())
+    pages = Pages(tmp_path, path)
+    text = plain_text(pages.get("").text)
+    pages.library.close()
+    for each in ("Nothing failed.", "calls 1 1 ", "no budget or time was left for it 1"):
+        assert each in text
+
+
+def test_a_row_has_the_same_loss_on_every_page(tmp_path):
+    """By the estimates that its first and its best score are, not by what the judge said."""
+    trace = replace(graded("a", [0.9, 0.2]), records=graded("a", [0.9, 0.2]).records[:-1])
+    estimates = ((0, 0.8), (1, 0.3))
+    pages = Pages(
+        tmp_path,
+        write_run(
+            tmp_path / "a.journal",
+            0,
+            traces=[trace + Outcome(0, StopReason.GAIN, score=0.8, estimates=estimates)],
+        ),
+    )
+    rows = f"run/{pages.keys[0]}/rows"
+    assert "Lowest later Change a Question a 0.80 0.30 -0.50" in plain_text(pages.get("").text)
+    for query in ("sort=loss", "change=worse"):
+        text = plain_text(pages.get(f"{rows}?{query}").text)
+        assert "Change Lowest later (loss)" in text
+        assert "a Question a 0.80 0.80 0.00 0.30 (0.50) 0 / 1" in text
+    assert "Lowest later" not in pages.get(rows).text
+    row = plain_text(pages.get(f"{rows}/1").text)
+    assert "Answers 0.80 0 draft best 0.30 1 refinement of 0" in row
+    pages.library.close()
+
+
+def test_a_list_of_rows_whose_scores_are_unchanged_has_no_interval(tmp_path):
+    """An interval from 0 to 0 would say more than is known; that of other lists is there."""
+    traces = [graded("a", [0.5]), graded("b", [0.5]), graded("c", [0.5, 0.9]), graded("d", [0, 1])]
+    pages = Pages(tmp_path, write_run(tmp_path / "a.journal", 0, traces=traces))
+    rows = f"run/{pages.keys[0]}/rows"
+    assert "2 rows, uplift 0.000 Row" in plain_text(pages.get(f"{rows}?change=unchanged").text)
+    assert "2 rows, uplift +0.700 (95 %" in plain_text(pages.get(f"{rows}?change=improved").text)
+    pages.library.close()
+
+
+def test_orders_and_reasons_are_in_plain_words(tmp_path):
+    """The word that an address has is the value of the option, or the title."""
+    pages = Pages(tmp_path, write_run(tmp_path / "a.journal", 0, traces=[graded("a", [0.5])]))
+    listed = pages.get(f"run/{pages.keys[0]}/rows").text
+    phrase = "the last refinements brought no improvement"
+    assert '<option value="change">size of the change</option>' in listed
+    assert f'<option value="patience" title="patience">{phrase}</option>' in listed
+    assert f'<span title="patience">{phrase}</span>' in listed
+    for page in ("", f"run/{pages.keys[0]}/rows/1"):
+        assert 'title="patience"' in pages.get(page).text and phrase in pages.get(page).text
     pages.library.close()
 
 

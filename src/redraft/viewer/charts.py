@@ -153,13 +153,9 @@ def iteration_curves(runs: Iterable[tuple[str, RunFigures]]) -> Markup:
 
 
 def mean_by_iteration(iterations: Sequence[IterationFigures]) -> list[float]:
-    """Return the mean best score of all scored rows after each iteration."""
-    if not iterations or iterations[0].score is None:
-        return []
-    scores, base = [iterations[0].score], iterations[0].rows
-    for iteration in iterations[1:]:
-        scores.append(scores[-1] + (iteration.gain or 0.0) * iteration.rows / base)
-    return [min(1.0, score) for score in scores]
+    """Return the mean best score after each iteration; nothing if one of them is unknown."""
+    scores = [iteration.score for iteration in iterations if iteration.score is not None]
+    return scores if len(scores) == len(iterations) else []
 
 
 def _draw_curve(

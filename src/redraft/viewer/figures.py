@@ -51,21 +51,31 @@ class UpliftFigures:
 
     @property
     def verdict(self) -> str:
-        """Whether the scores rose: "better", "worse", "undecided" (the interval has both), "one"
-        row, or "unknown".
+        """Whether the scores rose: "better", "worse", "undecided" (the interval has both),
+        "unchanged" (each row has two equal scores), "one" row, or "unknown".
         """
         if self.interval is None:
             return "one" if self.scored else "unknown"
         low, high = self.interval
+        if max(-low, high) <= TOLERANCE:
+            return "unchanged"
         return "better" if low > 0 else "worse" if high < 0 else "undecided"
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What the rows say that they used: the sum, and the number of rows that do not say it."""
+    """What the rows that ended or began used: the sum, the number of rows that it is of, and the
+    number of those that do not say it.
+    """
 
     known: float
+    rows: int
     missing: int
+
+    @property
+    def mean(self) -> float | None:
+        """The mean over all of these rows; None if a row does not say it, or there is none."""
+        return None if self.missing or not self.rows else self.known / self.rows
 
     @property
     def total(self) -> float | None:
@@ -75,8 +85,9 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class IterationFigures:
-    """One iteration over all rows that had it. `score`: mean best score after it. `gain`: its mean
-    gain. None: unknown. A point is a gain of 0.01, summed over rows.
+    """One iteration over all rows that had it. `gain`: its mean gain. `score`: the mean best score
+    after it of all rows with a first and a best score; a row that ended earlier keeps its score.
+    None: unknown. A point is a gain of 0.01, summed over rows.
     """
 
     n: int
@@ -110,7 +121,7 @@ class RunFigures(UpliftFigures):
     `cells` counts the rows by their first and their best score. `gains` are the rows that improved
     most, `losses` those with the lowest later answer. `bases` counts the rows by what stands behind
     their scores. `met_more` counts the rows that improved without a higher score: their best answer
-    meets more requirements than the first.
+    meets more requirements than the first. `requiring` counts the rows with requirements.
     """
 
     rows: int
@@ -119,6 +130,7 @@ class RunFigures(UpliftFigures):
     open: int
     broken: int
     met_more: int
+    requiring: int
     mean_first: float | None
     mean_best: float | None
     changes: Mapping[str, int]
@@ -146,28 +158,35 @@ LOSSES = RowQuery(sort="loss", descending=True, change="worse")
 UPLIFT = "SELECT count(uplift), avg(uplift), sum(uplift), sum(uplift * uplift) FROM rows WHERE "
 COUNTS = """SELECT count(*), total(status = 'done'), total(status = 'failed'),
 total(status = 'open'), total(broken), total(improved AND uplift <= 1e-9),
-total(uplift IS NOT NULL AND improved),
+total(musts), total(uplift IS NOT NULL AND improved),
 total(uplift IS NOT NULL AND unsure),
 total(uplift IS NOT NULL AND worse AND NOT (improved OR unsure)) FROM rows"""
 MEANS = "SELECT avg(first), avg(best) FROM rows WHERE uplift IS NOT NULL"
-AMOUNT = """SELECT total({column}) AS known, count(*) - count({column}) AS missing FROM rows
-WHERE status {statuses}"""
+AMOUNT = """SELECT total({column}) AS known, count({column}) AS rows,
+count(*) - count({column}) AS missing FROM rows
+WHERE status != 'open' OR calls > 0 OR {column} > 0"""
 BY_VALUE = """SELECT {column}, count(*) FROM rows WHERE {column} != ''
 GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?"""
 # beside min(number), SQLite takes the other columns from the row with this number
 ERRORS = """SELECT error_kind AS name, count(*) AS rows, min(number) AS number, id,
-error AS message FROM rows WHERE error_kind != '' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?"""
+error AS message FROM rows WHERE error_kind NOT IN ('', 'not_started')
+GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?"""
 REQUIREMENTS = """SELECT name, count(*) AS rows, min(number) AS number, id
 FROM scores JOIN rows USING (number) WHERE kind = 'must' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?"""
 FIRST_AND_BEST = """SELECT min(:last, CAST(first * :n + 1e-9 AS INTEGER)),
 min(:last, CAST(best * :n + 1e-9 AS INTEGER)), count(*) FROM rows
 WHERE uplift IS NOT NULL GROUP BY 1, 2"""
-BY_ITERATION = """SELECT n, rows, score, gain, calls, cost,
+# a row that ended has no further gains, so that the sum of all gains keeps its score
+BY_ITERATION = """SELECT n, rows, gain, calls, cost,
+min(1.0, sum(risen) OVER (ORDER BY n) / sum(begun) OVER (ORDER BY n)) AS score,
 CASE WHEN points > 1e-9 THEN calls / points END AS calls_per_point,
 CASE WHEN points > 1e-9 THEN cost / points END AS usd_per_point FROM (
-SELECT n, count(*) AS rows, avg(score) AS score, avg(score - before) AS gain, sum(calls) AS calls,
-CASE WHEN count(cost) = count(*) THEN sum(cost) END AS cost, 100 * total(score - before) AS points
-FROM iterations GROUP BY n) ORDER BY n LIMIT 50"""
+SELECT n, count(*) AS rows, avg(score - before) AS gain, sum(i.calls) AS calls,
+CASE WHEN count(i.cost) = count(*) THEN sum(i.cost) END AS cost,
+100 * total(score - before) AS points,
+total(CASE WHEN uplift IS NOT NULL THEN score - coalesce(before, 0) END) AS risen,
+total(uplift IS NOT NULL AND score IS NOT NULL AND before IS NULL) AS begun
+FROM iterations AS i JOIN rows USING (number) GROUP BY n) ORDER BY n LIMIT 50"""
 
 
 def uplift_figures(index: RunIndex, query: RowQuery = RowQuery()) -> UpliftFigures:
@@ -182,12 +201,17 @@ def uplift_figures(index: RunIndex, query: RowQuery = RowQuery()) -> UpliftFigur
 def run_figures(index: RunIndex) -> RunFigures:
     """Return the figures of all rows."""
     change = uplift_figures(index)
-    rows, done, failed, still_open, broken, met_more, *changes = map(int, index.read(COUNTS)[0])
+    rows, done, failed, still_open, broken, met_more, requiring, *changes = map(
+        int, index.read(COUNTS)[0]
+    )
     mean_first, mean_best = index.read(MEANS)[0]
     improved, unsure, worse = changes
     unchanged = change.scored - sum(changes)
     cells = index.read(FIRST_AND_BEST, n=GRID, last=GRID - 1)
-    calls, tokens, cost = (_amount(index, column) for column in ("calls", "tokens", "cost"))
+    calls, tokens, cost, seconds = (
+        index.read_as(Amount, AMOUNT.format(column=column))[0]
+        for column in ("calls", "tokens", "cost", "seconds")
+    )
     return RunFigures(
         change.scored,
         change.uplift,
@@ -198,13 +222,14 @@ def run_figures(index: RunIndex) -> RunFigures:
         still_open,
         broken,
         met_more,
+        requiring,
         mean_first,
         mean_best,
         {"improved": improved, "unsure": unsure, "unchanged": unchanged, "worse": worse},
         calls,
         tokens,
         cost,
-        _amount(index, "seconds", "= 'done'"),
+        seconds,
         dict(index.read(BY_VALUE.format(column="stop"), MAX_KINDS)),
         dict(index.read(BY_VALUE.format(column="basis"), MAX_KINDS)),
         tuple(index.read_as(Problem, ERRORS, MAX_KINDS)),
@@ -214,11 +239,6 @@ def run_figures(index: RunIndex) -> RunFigures:
         index.page(LOSSES, 0, EXAMPLES),
         tuple(index.read_as(IterationFigures, BY_ITERATION)),
     )
-
-
-def _amount(index: RunIndex, column: str, statuses: str = "!= 'open'") -> Amount:
-    """Return what the rows of these statuses used."""
-    return index.read_as(Amount, AMOUNT.format(column=column, statuses=statuses))[0]
 
 
 # ---- graders

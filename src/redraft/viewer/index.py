@@ -29,7 +29,7 @@ from .rows import RowFacts, RowQuery, row_facts
 
 T = TypeVar("T")
 
-SCHEMA = 4
+SCHEMA = 5
 ROWS_PER_READ = 250
 SYNC_SECONDS = 2.0  # between two looks at a journal
 MAX_KEY = 100  # characters of the key of a row

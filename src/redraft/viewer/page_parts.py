@@ -17,12 +17,18 @@ from ..base.html import Templates
 from ..base.money import usd_amount
 from ..base.text import format_duration
 from ..errors import ConfigError, RedraftError
+from ..result import STOP_PHRASES
 
 FOLDER = Path(__file__).parent
 STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 MAX_MESSAGE = 2_000  # characters of an error
 UNKNOWN = "–"
 HEAT_STEPS = 10
+STOPS = {
+    **{str(reason): phrase for reason, phrase in STOP_PHRASES.items()},
+    "done": "the graders are satisfied",
+    "not_started": "no budget or time was left for it",
+}
 
 
 def score(value: float | None, digits: int = 2) -> str:
@@ -97,6 +103,11 @@ def time(iso: Any) -> str:
     return str(iso)[:16].replace("T", " ") + " UTC" if iso else UNKNOWN
 
 
+def stop_phrase(stop: str) -> str:
+    """Return why a row ended, in the words of `redraft run`; another text as it is."""
+    return STOPS.get(stop, stop)
+
+
 FILTERS = {
     function.__name__: function
     for function in (
@@ -112,6 +123,7 @@ FILTERS = {
         percent,
         heat,
         sign_class,
+        stop_phrase,
         time,
     )
 }

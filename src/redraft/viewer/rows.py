@@ -79,7 +79,8 @@ class RowFacts:
         improved: As in `ResultFacts`.
         unsure: As in `ResultFacts`.
         worse: As in `ResultFacts`.
-        broken: Whether the best answer violates a must.
+        musts: Whether the row has a must.
+        broken: Whether the best answer violates one.
         rewritten: Whether the text or the tool calls of the best answer are others than those of
             the first.
         answer: A hash of the best answer with its tool calls, the same for equal answers; "" if
@@ -114,6 +115,7 @@ class RowFacts:
     improved: bool = False
     unsure: bool = False
     worse: bool = False
+    musts: bool = False
     broken: bool = False
     rewritten: bool = False
     answer: str = ""
@@ -121,6 +123,16 @@ class RowFacts:
     search: str = ""
     scores: tuple[PartScore, ...] = ()
     by_iteration: tuple[IterationFigures, ...] = ()
+
+    @property
+    def met_more(self) -> bool:
+        """Whether it improved without a higher score, by meeting more requirements."""
+        return self.improved and (self.uplift or 0.0) <= TOLERANCE
+
+    @property
+    def lowest_later(self) -> float | None:
+        """The score of the lowest refinement, if the row is `worse`."""
+        return None if self.first is None or self.loss is None else self.first - self.loss
 
 
 def row_facts(row: StoredRow) -> RowFacts:
@@ -161,6 +173,7 @@ def _with_trace(facts: RowFacts, trace: Trace) -> RowFacts:
         facts,
         prompt=" ".join(prompt[:MAX_SEARCH].split())[:MAX_PROMPT],
         seconds=total_seconds(trace.records),
+        musts=any(grader.must for grader in trace.panel),
         rewritten=bool(first and best and first.display_text != best.display_text),
         answer=_hash(best.display_text) if best else "",
         task=hash_task([list(task.messages), task.context, task.reference]),
