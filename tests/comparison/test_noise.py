@@ -215,6 +215,19 @@ def test_the_gate_measures_the_noise(tmp_path, monkeypatch, capsys, second, code
         (["--aa", "a.jsonl"], "give a second run of the same thing"),
         (["--aa", "a.jsonl", "--data", "a.jsonl"], "leave out --data"),
         (["a.jsonl", "a.jsonl", "--anchors", "a.jsonl"], "name the --grader"),
+        *(
+            (["--aa", "a.jsonl", "a.jsonl", *option], f"{option[0]} has no effect with --aa")
+            for option in (
+                ("--junit", "g.xml"),
+                ("--markdown", "g.md"),
+                ("--undecided", "pass"),
+                ("--anchors", "a.jsonl"),
+                ("--labels", "a.jsonl"),
+                ("--slice", "id"),
+                ("--margin", "1"),
+                ("--anytime",),
+            )
+        ),
     ],
 )
 def test_wrong_uses_of_the_gate(tmp_path, monkeypatch, capsys, arguments, message):
@@ -262,4 +275,4 @@ def test_the_gate_warns_of_a_grader_that_has_changed_since_it_was_validated(
     assert main(["gate", "old.jsonl", "old.jsonl", *own]) == 0
     said = capsys.readouterr().err
     assert "grader 'grade': it was validated on" in said
-    assert "its prompt or a setting has changed since" in said
+    assert "its code, prompt or a setting has changed since" in said

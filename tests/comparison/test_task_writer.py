@@ -42,6 +42,15 @@ def test_tasks_are_written_and_kept(tmp_path):
     assert len({json.loads(line)["id"] for line in path.read_text().splitlines()}) == 20
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig", "utf-16"])
+def test_tasks_in_another_encoding(tmp_path, encoding):
+    """Those of an editor that does not write UTF-8 are read as in a batch, and count."""
+    path, said = tmp_path / "tasks.jsonl", []
+    path.write_bytes('{"prompt": "café"}\n'.encode(encoding))
+    write_tasks_sync("d", path, 1, ScriptedModel([]), say=said.append)
+    assert said == [f"{path} has 1 task, and none is written"]
+
+
 def test_repetitions_are_left_out(tmp_path):
     """Also those in nearly the same words; a model that has no other tasks is an error, and what
     there is stays.

@@ -79,7 +79,7 @@ class Leaderboard:
     """Who is better than whom.
 
     Attributes:
-        entries: The variants, the best first.
+        entries: The variants by their ranks, then by their values: the best first.
         differences: For each pair of names, of which the first one is higher on the leaderboard, by
             how much it is better, in the unit of `value`: A of the difference is the second one.
             Pairs without a task in common are missing.
@@ -108,8 +108,10 @@ class Leaderboard:
     def headline(self) -> str:
         """Return in a sentence who is best, or from whom the first one is not told apart."""
         first = self.entries[0]
-        if not first.not_told_apart:
+        if first.ranks == (1, 1):
             return f"{first.name} is better than all others"
+        if first.ranks[0] > 1:
+            return f"undecided: {first.name} ranks highest, and others are better on common rows"
         if all(len(e.not_told_apart) == len(self.entries) - 1 for e in self.entries):
             return "undecided: nothing tells them apart"
         return f"undecided whether {first.name} is better than {', '.join(first.not_told_apart)}"
@@ -168,6 +170,8 @@ class Leaderboard:
             for entry in self.entries
             if entry.unscored
         )
+        if self.skipped:
+            lines.append(f"left out: {len(self.skipped):,} unreadable")
         if self.written_by:
             lines.append(
                 f"tasks written by {', '.join(self.written_by)}: this is about such tasks, and not "
@@ -381,16 +385,20 @@ def _board(sides: Sequence[RunResults], options: ComparisonSettings) -> Leaderbo
     order = sorted(
         range(count), key=lambda n: entries[n].value, reverse=not options.lower_is_better
     )
-    differences = {}
-    for i, j in combinations(order, 2):
-        if paired := _common_rows(sides[j], sides[i]):
-            difference = PairedScores(paired.pairs, of_pairs).difference()
-            differences[sides[i].name, sides[j].name] = difference
+    ordered = [sides[n] for n in order]
+    differences = _differences(ordered, of_pairs)
     if not differences:
         raise ConfigError("no two of these runs have a row in common: are they of the same tasks?")
+    ranked = sorted(
+        _with_ranks([entries[n] for n in order], differences), key=lambda entry: entry.ranks
+    )
+    names = [entry.name for entry in ranked]
+    if names != [side.name for side in ordered]:
+        ordered.sort(key=lambda side: names.index(side.name))
+        differences = _differences(ordered, of_pairs)
     writers = {str(row.values.get(WRITER_COLUMN) or "") for side in sides for row in side.rows}
     return Leaderboard(
-        tuple(_with_ranks([entries[n] for n in order], differences)),
+        tuple(ranked),
         differences,
         sides[0].score_name,
         options.level,
@@ -398,6 +406,17 @@ def _board(sides: Sequence[RunResults], options: ComparisonSettings) -> Leaderbo
         written_by=() if "" in writers else tuple(sorted(writers)),
         skipped=tuple(reason for side in sides for reason in side.skipped),
     )
+
+
+def _differences(
+    sides: Sequence[RunResults], options: ComparisonSettings
+) -> dict[tuple[str, str], PairedDifference]:
+    """Return by how much each variant is better than each later one, if they have common rows."""
+    return {
+        (first.name, second.name): PairedScores(paired.pairs, options).difference()
+        for first, second in combinations(sides, 2)
+        if (paired := _common_rows(second, first))
+    }
 
 
 def _entry(side: RunResults, options: ComparisonSettings) -> LeaderboardEntry:

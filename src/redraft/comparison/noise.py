@@ -72,6 +72,7 @@ class NoiseFloor:
         level: The confidence at which the gate decides.
         score_name: The name of the score.
         usage: What it took to grade.
+        skipped: Rows that could not be read, with the reasons.
     """
 
     a: str
@@ -85,6 +86,7 @@ class NoiseFloor:
     level: float = 0.95
     score_name: str = "score"
     usage: Usage = NO_USAGE
+    skipped: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
@@ -108,12 +110,14 @@ class NoiseFloor:
         means = f"{d.mean_a:.3f} to {d.mean_b:.3f}"
         change = f"{format_signed(d.value)} {format_interval(d.interval)}"
         gate = f"the gate reports in {POWER:.0%} of cases, at a level of {self.level:g}"
+        left_out = [f"left out: {len(self.skipped):,} unreadable"] if self.skipped else []
         return [
             first,
             f"{self.score_name}: {means}, {change} over {pluralize(d.rows, 'row')}",
             changes,
             f"the smallest loss that {gate}: {losses}",
             "that is with this noise alone; losses that differ from row to row need more rows",
+            *left_out,
         ]
 
     def as_data(self) -> dict[str, Any]:
@@ -190,6 +194,7 @@ async def noise_floor(
         level,
         score_name=sides[1].score_name,
         usage=work.usage,
+        skipped=tuple(dict.fromkeys(reason for side in sides for reason in side.skipped)),
     )
 
 
@@ -303,7 +308,8 @@ async def stale_graders(
     graders: Any, judge: Any = None, *, cards_dir: str | Path | None = None
 ) -> list[TrustStatus]:
     """Return which graders have changed since they were validated, and what of them: the rubric,
-    the prompt or a setting, or the model. Graders that were never validated are not among them.
+    the code, prompt or a setting, or the model. Graders that were never validated are not among
+    them.
 
     Args:
         graders: The graders, as in `refine`.

@@ -144,7 +144,7 @@ def _rows_in(file: Path) -> list[dict[str, Any]]:
     """Return the tasks in a file, in which people may have changed anything but the column
     "prompt". Raises ConfigError for a row without one.
     """
-    if not file.exists() or not file.read_text(encoding="utf-8").strip():
+    if not file.exists() or not file.read_bytes().strip():
         return []
     rows = [dict(row.values) for row in open_source(file).rows()]
     if any(not isinstance(row.get("prompt"), str) for row in rows):

@@ -26,6 +26,7 @@ from ...comparison.report import (
     format_signed,
 )
 from ...comparison.task_writer import write_tasks
+from ...comparison.variants import variant_settings
 from ...errors import ConfigError
 from ...graders.base import must
 from ...models.model_names import PREFIXES
@@ -248,10 +249,17 @@ def compare(
     """Say whether B is better than A, worse, or undecided: paired, with an interval, and what would
     decide it. With more than two, say who is better than whom.
     """
-    if tasks_from is not None:
+    names = [settings["a"], settings["b"], *more]
+    if more:
+        refuse_options(ctx, OF_TWO, f"is about two, and there are {len(names)}")
+    if tasks_from is None:
+        refuse_options(ctx, ("count",), "is the number of tasks that --tasks-from writes")
+    else:
+        _check_variants(names)
         settings["data"] = str(run_sync(_write_tasks(tasks_from, count, settings)))
     if more:
-        board = run_sync(_rank([settings["a"], settings["b"], *more], ctx, settings))
+        board = run_sync(_rank(names, ctx, settings))
+        warn_of_skipped(board.skipped)
         if as_json:
             print_json(board.as_data())
         else:
@@ -265,6 +273,25 @@ def compare(
     return OK
 
 
+def refuse_options(ctx: click.Context, names: Sequence[str], reason: str) -> None:
+    """Raise UsageError, with a reason, if one of these parameters is given on the command line."""
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) is COMMAND_LINE:
+            raise click.UsageError(f"{param.opts[0]} {reason}")
+
+
+def _check_variants(names: Sequence[str]) -> None:
+    """Raise UsageError for a finished run, and ConfigError for a variant that does not exist,
+    before tasks for them are written.
+    """
+    for name in names:
+        if _is_file(name) and Path(name).suffix in SUFFIXES:
+            raise click.UsageError(
+                f"{name!r} is a finished run, and --tasks-from is for models and prompts"
+            )
+        variant_settings(name)
+
+
 async def _write_tasks(description: str, count: int, settings: OptionValues) -> Path:
     """Have the model that judges, else the one that answers, write tasks to a file."""
     writer = await find_judge(settings["judge"], settings["model"])
@@ -276,9 +303,6 @@ async def _write_tasks(description: str, count: int, settings: OptionValues) -> 
 
 async def _rank(names: Sequence[str], ctx: click.Context, settings: OptionValues) -> Leaderboard:
     """Return the leaderboard of three or more."""
-    if unused := [name for name in OF_TWO if ctx.get_parameter_source(name) is COMMAND_LINE]:
-        option = next(param.opts[0] for param in ctx.command.params if param.name == unused[0])
-        raise click.UsageError(f"{option} is about two, and there are {len(names)}")
     names = [source_of(name, settings) for name in names]
     with show_progress(ctx, settings, names) as progress:
         given = await arguments_of(names, settings, progress)
@@ -338,9 +362,14 @@ def compare_variants(ctx: click.Context, settings: OptionValues) -> ComparisonRe
             if are_graders
             else _compare_runs(a, b, settings, progress)
         )
-    for reason in report.skipped[:MAX_LISTED]:
-        warning(f"unreadable: {reason}")
+    warn_of_skipped(report.skipped)
     return report
+
+
+def warn_of_skipped(reasons: Sequence[str]) -> None:
+    """List unreadable rows."""
+    for reason in reasons[:MAX_LISTED]:
+        warning(f"unreadable: {reason}")
 
 
 @dataclass

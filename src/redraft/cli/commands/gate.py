@@ -30,11 +30,14 @@ from .compare import (
     comparison,
     has_calls,
     models_and_graders,
+    refuse_options,
     show_progress,
     show_report,
     source_of,
+    warn_of_skipped,
 )
 
+NOT_OF_NOISE = ("undecided", "junit", "markdown", "anchors", *OF_TWO)
 DRIFTS = {
     "drifted": "the judge has drifted",
     "undecided": "the anchors do not show whether the judge has drifted",
@@ -131,11 +134,11 @@ def gate(
     """Exit with 0 if B is not worse than A by more than the margin, with 4 if it is worse, with 5
     if that is undecided.
     """
+    if aa:
+        return _measure_noise(ctx, settings, as_json=as_json)
     for option, path in (("--junit", junit), ("--markdown", markdown)):
         if path:
             check_writable(path, option)
-    if aa:
-        return _measure_noise(ctx, settings, as_json=as_json)
     if settings["b"] is None:
         raise click.UsageError("Missing argument 'B'.")
     began = monotonic()
@@ -161,12 +164,14 @@ def gate(
 
 def _measure_noise(ctx: click.Context, settings: OptionValues, *, as_json: bool) -> int:
     """Show how far a set-up differs from itself, and return the exit code."""
+    refuse_options(ctx, NOT_OF_NOISE, "has no effect with --aa")
     if settings["data"] is not None:
         raise click.UsageError("--aa is about finished runs: leave out --data")
     names = [source_of(settings[name], settings) for name in "ab" if settings[name] is not None]
     with show_progress(ctx, settings, names) as progress:
         given = run_sync(arguments_of(names, settings, progress))
         floor = noise_floor_sync(*names, **{n: given[n] for n in given if n not in OF_TWO})
+    warn_of_skipped(floor.skipped)
     if as_json:
         print_json(floor.as_data())
     else:
