@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,45 @@ def test_scores_on_another_scale_have_no_verdicts():
     assert floor.noise_sd == pytest.approx(2, rel=0.3)
     assert 1 < floor.smallest[20] < 3
     assert "flip" not in "".join(floor.summary())
+
+
+def test_an_odd_score_does_not_halve_the_smallest_loss():
+    """Among verdicts, one score that is nearly 1 is no step by which rows fall."""
+    runs = [verdicts(1, 0.05), verdicts(2, 0.05)]
+    odd = [[*run[:-1], {**run[-1], "score": 0.9999}] for run in runs]
+    plain, with_odd = noise_floor_sync(*runs), noise_floor_sync(*odd)
+    assert with_odd.smallest == pytest.approx(plain.smallest, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "words"),
+    [
+        ([{"id": n, "score": 5} for n in range(30)], {}, "loss .*: unknown, since all scores are"),
+        ([{"id": n, "score": 1} for n in range(30)], {}, "loss .* with 20 rows"),
+        (
+            [{"id": n, "prompt": "T", "score": 0.5 + n / 100} for n in range(30)],
+            {},
+            "^unknown whether .* differ by more than chance: all rows are one cluster",
+        ),
+        (
+            [{"id": n, "prompt": f"T{n // 4}", "score": n % 2} for n in range(80)],
+            {},
+            "with 20 clusters",
+        ),
+        (
+            [{"id": n, "prompt": f"T{n // 4}", "score": n % 2} for n in range(80)],
+            {"cluster": "id"},
+            "with 20 rows",
+        ),
+    ],
+)
+def test_what_the_rows_do_not_tell_is_said(rows, options, words):
+    """A scale of which only one score occurs, a difference within one cluster, and the unit of the
+    number of rows.
+    """
+    floor = noise_floor_sync(rows, [{**row, "score": row["score"]} for row in rows], **options)
+    assert re.search(words, "\n".join(floor.summary()))
+    assert floor.is_same is (None if floor.difference.clusters == 1 else True)
 
 
 CALLS = []
