@@ -507,7 +507,10 @@ def test_progress_is_shown_from_the_first_second_on(monkeypatch, capsys, as_json
     monkeypatch.setattr(compare_command, "monotonic", lambda: clock[0])
     monkeypatch.setattr(compare_command, "messages_are_json", lambda: as_json)
     show = compare_command.RunsProgress(("A", "B", "pairs"))
-    a, b = BatchProgress(total=20), BatchProgress(total=20)
+    a, b = BatchProgress(), BatchProgress(total=20)
+    clock[0] = 101.5
+    show(a)  # says nothing: neither a row is done, nor is it known how many there are
+    a.total = 20
     for seconds, progress in ((0.5, a), (1, a), (4, a), (7, b), (40, b)):
         clock[0] = 100 + seconds
         progress.done += 5

@@ -330,9 +330,9 @@ def test_mistakes_are_found_before_tasks_are_written(
     monkeypatch.chdir(tmp_path)
     write_runs(tmp_path, (1, 2, 3))
 
-    async def write_tasks(*_args, **_settings):
+    async def add_tasks(*_args, **_settings):
         raise AssertionError("tasks are written")
 
-    monkeypatch.setattr(compare_command, "write_tasks", write_tasks)
+    monkeypatch.setattr(compare_command, "add_tasks", add_tasks)
     assert main(["compare", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -316,3 +316,67 @@ def test_the_gate_warns_of_a_grader_that_has_changed_since_it_was_validated(
     said = capsys.readouterr().err
     assert "grader 'grade': it was validated on" in said
     assert "its code, prompt or a setting has changed since" in said
+
+
+GRADE = """
+from pathlib import Path
+
+
+def grade(text: str) -> float:
+    with Path("calls.txt").open("a") as file:
+        file.write(f"{text}\\n")
+    if text in Path("broken.txt").read_text().splitlines():
+        raise ValueError("it cannot be graded")
+    return 0.3 + int(text.split()[1]) / 100
+"""
+
+
+@pytest.fixture
+def gate(tmp_path, monkeypatch, capsys):
+    """Return a function that runs the gate with a grader of one's own, and returns the exit code
+    and what was printed.
+    """
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(GRADE)
+    (tmp_path / "broken.txt").write_text("")
+    write(tmp_path / "old.jsonl", anchors())
+
+    def run(*arguments):
+        grader = ("--grader", "own.py:grade", "--trust-in-process")
+        return main(["gate", *arguments, *grader, "--json"]), capsys.readouterr()
+
+    return run
+
+
+def test_a_missing_run_is_named_before_anchors_are_graded(gate, tmp_path):
+    """No grade is paid for."""
+    code, printed = gate("absent.jsonl", "old.jsonl", "--anchors", "old.jsonl")
+    assert code == 2 and "absent.jsonl" in printed.err
+    assert not (tmp_path / "calls.txt").exists()
+
+
+def test_anchors_that_cannot_be_graded_leave_the_verdict(gate, tmp_path):
+    """A warning says why."""
+    texts = [f"{row['response']} once" for row in anchors()]
+    rows = [{**row, "response": text} for row, text in zip(anchors(), texts, strict=True)]
+    write(tmp_path / "others.jsonl", rows)
+    (tmp_path / "broken.txt").write_text("\n".join(texts))
+    code, printed = gate("old.jsonl", "old.jsonl", "--anchors", "others.jsonl")
+    assert code == 0 and json.loads(printed.out)["anchors"] is None
+    assert "unknown whether the judge has drifted: " in printed.err
+    assert "no anchor could be graded" in printed.err
+
+
+def test_anchors_are_read_as_the_runs_are(gate, tmp_path):
+    """--score and -c hold for them, too, and unreadable ones are listed."""
+    rows = [{**row, "text": row["response"], "mine": row["score"]} for row in anchors()]
+    rows = [{**row, "response": "x", "score": 0.9} for row in rows]
+    write(tmp_path / "own.jsonl", rows)
+    with (tmp_path / "own.jsonl").open("a") as file:
+        file.write("no JSON\n")
+    columns = ("--score", "mine", "-c", "response=text")
+    code, printed = gate("own.jsonl", "own.jsonl", "--anchors", "own.jsonl", *columns)
+    assert code == 0, printed.err
+    shift = json.loads(printed.out)["anchors"]["shift"]
+    assert (shift["rows"], shift["value"]) == (40, pytest.approx(0, abs=1e-9))
+    assert printed.err.count("unreadable: own.jsonl") == 3

@@ -228,7 +228,7 @@ class ComparisonRun:
         """Return what the runs so far have left of the budget and of the time."""
         limits: dict[str, Any] = {}
         if isinstance(budget := self.settings.get("budget"), Budget):
-            limits["budget"] = _budget_left(budget, self.usage)
+            limits["budget"] = budget_left(budget, self.usage)
         if (deadline := self.settings.get("deadline")) is not None:
             limits["deadline"] = max(0.0, deadline - (monotonic() - self._began))
         return limits
@@ -450,7 +450,7 @@ def _wins_of_b(judged: JudgedCase) -> tuple[float, float] | None:
     return shares[0], shares[1]
 
 
-def _budget_left(budget: Budget, used: Usage) -> Budget:
+def budget_left(budget: Budget, used: Usage) -> Budget:
     """Return what the calls so far have left of a budget."""
     spent: dict[str, float] = {
         "calls": used.calls,

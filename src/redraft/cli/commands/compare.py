@@ -25,8 +25,8 @@ from ...comparison.report import (
     format_interval,
     format_signed,
 )
-from ...comparison.task_writer import write_tasks
-from ...comparison.variants import variant_settings
+from ...comparison.task_writer import add_tasks
+from ...comparison.variants import budget_left, variant_settings
 from ...errors import ConfigError
 from ...graders.base import must
 from ...models.model_names import PREFIXES
@@ -34,6 +34,7 @@ from ...runs import BatchProgress
 from ...session.options import Options
 from ...session.panel import needs_judge
 from ...settings import BatchFields, OptionFields, Settings, ValidationSettings, settings_for
+from ...usage import NO_USAGE, Usage
 from ...validation.grader_comparison import compare_graders
 from ...validation.labelled import random_cases, read_cases
 from ...validation.statistics import PairedDifference
@@ -252,13 +253,17 @@ def compare(
     names = [settings["a"], settings["b"], *more]
     if more:
         refuse_options(ctx, OF_TWO, f"is about two, and there are {len(names)}")
+    used = NO_USAGE
     if tasks_from is None:
         refuse_options(ctx, ("count",), "is the number of tasks that --tasks-from writes")
     else:
         _check_variants(names)
-        settings["data"] = str(run_sync(_write_tasks(tasks_from, count, settings)))
+        settings["data"] = settings["data"] or "tasks.jsonl"
+        used = run_sync(_write_tasks(tasks_from, count, settings))
+    settings = after(settings, used)
     if more:
         board = run_sync(_rank(names, ctx, settings))
+        board = replace(board, usage=board.usage + used)
         warn_of_skipped(board.skipped)
         if as_json:
             print_json(board.as_data())
@@ -266,6 +271,7 @@ def compare(
             _show_leaderboard(board)
         return OK
     report = compare_variants(ctx, settings)
+    report = replace(report, usage=report.usage + used)
     if as_json:
         print_json(report.as_data())
     else:
@@ -292,13 +298,24 @@ def _check_variants(names: Sequence[str]) -> None:
         variant_settings(name)
 
 
-async def _write_tasks(description: str, count: int, settings: OptionValues) -> Path:
-    """Have the model that judges, else the one that answers, write tasks to a file."""
+async def _write_tasks(description: str, count: int, settings: OptionValues) -> Usage:
+    """Have the model that judges, else the one that answers, write tasks to the data file, and
+    return what it took.
+    """
     writer = await find_judge(settings["judge"], settings["model"])
-    path = settings["data"] or "tasks.jsonl"
     given = {**build_settings(settings), "budget": budget_of(settings)}
     own = {name: given[name] for name in given.keys() & Options.__dataclass_fields__.keys()}
-    return await write_tasks(description, path, count, writer, say=notice, **cast("Settings", own))
+    file = Path(settings["data"])
+    return await add_tasks(description, file, count, writer, say=notice, **cast("Settings", own))
+
+
+def after(settings: OptionValues, used: Usage) -> OptionValues:
+    """Return the options with what calls so far have left of the budget."""
+    if (budget := budget_of(settings)) is None:
+        return settings
+    left = budget_left(budget, used)
+    limits = {"budget_usd": left.usd, "budget_calls": left.calls, "budget_tokens": left.tokens}
+    return {**settings, **limits}
 
 
 async def _rank(names: Sequence[str], ctx: click.Context, settings: OptionValues) -> Leaderboard:
@@ -389,6 +406,8 @@ class RunsProgress:
     def __call__(self, progress: BatchProgress) -> None:
         if not any(progress is each for each in self._runs):
             self._runs.append(progress)
+        if progress.total is None and not progress.ended_rows:
+            return
         name = self.names[min(len(self._runs), len(self.names)) - 1]
         total = "" if progress.total is None else f" of {progress.total:,}"
         line = f"{name}: {progress.ended_rows:,}{total} done"

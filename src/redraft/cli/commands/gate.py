@@ -13,7 +13,10 @@ from ...base.sync import run_sync
 from ...base.text import pluralize
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
 from ...comparison.noise import anchor_drift, noise_floor_sync, stale_graders
+from ...comparison.readers import read_results
 from ...comparison.report import format_interval, format_signed
+from ...comparison.results import RunResults
+from ...errors import BudgetExhaustedError, GradingError
 from ...settings import GradeSettings, settings_for
 from ...validation.statistics import JudgeDrift
 from .. import options
@@ -25,6 +28,7 @@ from ..request import budget_of, build_settings, parse_model
 from ..terminal import console, text_line
 from .compare import (
     OF_TWO,
+    after,
     arguments_of,
     compare_variants,
     comparison,
@@ -142,10 +146,11 @@ def gate(
     if settings["b"] is None:
         raise click.UsageError("Missing argument 'B'.")
     began = monotonic()
-    if anchors and not has_calls(ctx, settings):
-        raise click.UsageError("--anchors: name the --grader that grades them anew")
-    drift = run_sync(_check_judge(anchors, settings)) if has_calls(ctx, settings) else None
+    recorded = _read_anchors(anchors, ctx, settings)
     report = compare_variants(ctx, settings)
+    drift = None
+    if has_calls(ctx, settings):
+        drift = run_sync(_check_judge(recorded, after(settings, report.usage)))
     passed = gate_passes(report, undecided)
     if junit:
         text = junit_xml(report, undecided, seconds=monotonic() - began)
@@ -182,9 +187,26 @@ def _measure_noise(ctx: click.Context, settings: OptionValues, *, as_json: bool)
     return OK if floor.is_same else WORSE
 
 
-async def _check_judge(anchors: str | None, settings: OptionValues) -> JudgeDrift | None:
+def _read_anchors(
+    anchors: str | None, ctx: click.Context, settings: OptionValues
+) -> RunResults | None:
+    """Return the answers with earlier scores, if any are named, and list unreadable rows. Raises
+    UsageError if nothing grades them anew.
+    """
+    if anchors is None:
+        return None
+    if not has_calls(ctx, settings):
+        raise click.UsageError("--anchors: name the --grader that grades them anew")
+    names = settings["column"] if settings["data"] is None else ()  # else they are of the tasks
+    columns = dict(text.split("=", 1) for text in names)
+    recorded = read_results(anchors, score=settings["score"], columns=columns, name=anchors)
+    warn_of_skipped(recorded.skipped)
+    return recorded
+
+
+async def _check_judge(anchors: RunResults | None, settings: OptionValues) -> JudgeDrift | None:
     """Warn of graders that have changed since they were validated, and of a judge that grades the
-    anchors otherwise than before.
+    anchors otherwise than before, or that cannot grade them.
     """
     found = await models_and_graders(settings, has_prompts=False)
     graders, judge = found["graders"], found["judge"] or parse_model(settings["model"])
@@ -194,9 +216,13 @@ async def _check_judge(anchors: str | None, settings: OptionValues) -> JudgeDrif
     if anchors is None:
         return None
     own = cast("GradeSettings", settings_for("grade", {**given, "budget": budget_of(settings)}))
-    drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
+    try:
+        drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
+    except (BudgetExhaustedError, GradingError) as error:
+        warning(f"it is unknown whether the judge has drifted: {error}")
+        return None
     shift = f"{format_signed(drift.shift.value)} {format_interval(drift.shift.interval)}"
     say = warning if drift.verdict == "drifted" else notice
     rows = pluralize(drift.shift.rows, "answer")
-    say(f"{DRIFTS[drift.verdict]}: scores of {anchors} moved by {shift} over {rows}")
+    say(f"{DRIFTS[drift.verdict]}: scores of {anchors.name} moved by {shift} over {rows}")
     return drift
