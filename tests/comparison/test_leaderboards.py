@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 from dataclasses import replace
+from math import ceil
 
 import pytest
 
@@ -184,6 +186,50 @@ def test_each_may_be_worse_than_another_one():
     board = leaderboard_sync([a, b, c])
     assert {entry.ranks for entry in board.entries} == {(2, 2)}
     assert "ranks highest, and others are better on common rows" in board.headline()
+
+
+class PartlySilent(ByQuality):
+    """A comparer without a verdict on A and C in five tasks."""
+
+    async def compare(self, task, candidates, ask):
+        qualities = {candidate.text.split()[0] for candidate in candidates}
+        if qualities == {"0", "0.9"} and task.prompt.endswith("5"):
+            raise GradingError("it says nothing")
+        return await super().compare(task, candidates, ask)
+
+
+@pytest.mark.parametrize(
+    ("last", "grader"), [(answers(0.9, 6), ByQuality(0.2)), (answers(0.9), PartlySilent(0.2))]
+)
+def test_all_games_of_two_count(tmp_path, last, grader):
+    """Also if another variant has fewer rows, or there is no verdict on it."""
+    runs = [answers(0), answers(0.5), last]
+    board = leaderboard_sync(runs, graders=grader, journal=tmp_path / "j.journal")
+    rows = {"".join(sorted(a[-2] + b[-2])): d.rows for (a, b), d in board.differences.items()}
+    games = len(last)
+    assert rows == {"AB": 40, "BC": games, "AC": games - 4 * isinstance(grader, PartlySilent)}
+    assert [entry.name[-2] for entry in board.entries][-1] == "A"
+    assert {entry.name[-2]: entry.rows for entry in board.entries} == {"A": 40, "B": 40, "C": games}
+    a_b = next(d for pair, d in board.differences.items() if "rows (C)" not in pair)
+    assert a_b.verdict == "better"
+    assert not any("no score" in line for line in board.summary())
+
+
+def test_what_would_decide_is_said():
+    """The number of rows that would tell the first one apart from those that are not: with so many
+    that are like these it is decided. The level of the intervals is not rounded.
+    """
+    runs = [score_rows(-0.02, 1), score_rows(0, 2)]
+    board = leaderboard_sync(runs, level=0.999)
+    more = int(re.search(r"; about (\d+) more rows would decide", board.headline())[1])
+    copies = 1 + ceil(more / 60)
+    many = [
+        [{"id": f"{n} {row['id']}", "score": row["score"]} for n in range(copies) for row in run]
+        for run in runs
+    ]
+    assert "better than all others" in leaderboard_sync(many, level=0.999).headline()
+    three = leaderboard_sync([score_rows(0, n) for n in range(3)], level=0.999)
+    assert any("hold at once, with 99.9%" in line for line in three.summary())
 
 
 def test_rows_without_a_score_are_counted():

@@ -80,7 +80,7 @@ def markdown_summary(report: ComparisonReport, undecided: OnUndecided = "fail") 
         "A",
         "B",
         "difference",
-        f"{report.level:.0%} interval",
+        f"{100 * report.level:g}% interval",
         "rows",
         "B is",
     )
