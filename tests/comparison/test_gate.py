@@ -330,6 +330,25 @@ def test_labels_have_a_scale_of_their_own():
     assert f"about {report.people.gate_needed - 60:,} more labels" in report.gate_line()
 
 
+@pytest.mark.parametrize(
+    ("undecided", "title"),
+    [("fail", "undecided (counts as failed)"), ("pass", "undecided (counts as passed)")],
+)
+def test_the_summary_names_what_each_verdict_is_by(undecided, title):
+    """The verdict may follow from labels, while the table is of scores; a gate that is undecided is
+    not said to have failed.
+    """
+    a, b = ([{"id": n, "response": f"{x}{n}", "score": n % 2} for n in range(60)] for x in "ab")
+    rng = random.Random(1)
+    labels = [{"id": n, "label_a": rng.random(), "label_b": rng.random()} for n in range(40)]
+    text = markdown_summary(compare_sync(a, b, labels=labels, level=0.999), undecided)
+    assert text.startswith(f"### Redraft gate {title}\n")
+    assert "\nEvidence: labels\n" in text
+    assert "| 99.9% interval | rows | by scores, B is |" in text
+    text = markdown_summary(compare_sync(a, b), undecided)
+    assert "\nEvidence: scores\n" in text and "| rows | B is |" in text
+
+
 def test_graders_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     """By how far they agree with the labels; the gate works the same way."""
     monkeypatch.chdir(tmp_path)

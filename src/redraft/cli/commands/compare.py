@@ -260,7 +260,7 @@ def compare(
         _check_variants(names)
         settings["data"] = settings["data"] or "tasks.jsonl"
         used = run_sync(_write_tasks(tasks_from, count, settings))
-    settings = after(settings, used)
+    settings |= after(settings, used)
     if more:
         board = run_sync(_rank(names, ctx, settings))
         board = replace(board, usage=board.usage + used)
