@@ -36,6 +36,9 @@ def test_tasks_are_written_then_models_compared(redraft, serve, tmp_path):
     assert "tiny writes 8 tasks to mine.jsonl, in about 1 call\n" in done.err
     assert "mine.jsonl has 8 tasks: read and edit them" in done.err
     assert "undecided: nothing tells them apart" in done.out
+    server_name, _, _ = server.model.rpartition("#")
+    assert f"models of {server_name}: tiny0, tiny1, tiny2\n" in done.err
+    assert "tiny1" in done.out and server_name not in done.out  # names are short
     assert "tasks written by tiny" in done.out
     tasks = (tmp_path / "mine.jsonl").read_text()
     assert len(tasks.splitlines()) == 8

@@ -456,7 +456,7 @@ def _board(
     ranked = dict(zip(order, _with_ranks(order, entries, found), strict=True))
     order.sort(key=lambda n: ranked[n].ranks)
     differences = {
-        (sides[i].name, sides[j].name): found[i, j] if (i, j) in found else _turned(found[j, i])
+        (sides[i].name, sides[j].name): found[i, j] if (i, j) in found else _opposite(found[j, i])
         for i, j in combinations(order, 2)
         if (i, j) in found or (j, i) in found
     }
@@ -472,7 +472,7 @@ def _board(
     )
 
 
-def _turned(difference: PairedDifference) -> PairedDifference:
+def _opposite(difference: PairedDifference) -> PairedDifference:
     """Return the difference with A and B exchanged."""
     d, interval = difference, difference.interval
     return replace(

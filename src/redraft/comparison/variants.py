@@ -115,7 +115,19 @@ class ComparisonRun:
                 replace(side, rows=[replace(row, score=None) for row in side.rows])
                 for side in sides
             ]
-        return with_own_names(sides, variants)
+        return self._without_server(with_own_names(sides, variants))
+
+    def _without_server(self, sides: Sequence[RunResults]) -> list[RunResults]:
+        """Return the runs of models of one server with the names of the models alone; a message
+        names the server.
+        """
+        parts = [side.name.rpartition("#") for side in sides]
+        server, models = parts[0][0], [model for _, _, model in parts]
+        if "://" not in server or any(address != server for address, _, _ in parts):
+            return list(sides)
+        if say := self.settings.get("say"):
+            say(f"models of {server}: {', '.join(models)}")
+        return [replace(side, name=name) for side, name in zip(sides, models, strict=True)]
 
     async def results_in(
         self,
