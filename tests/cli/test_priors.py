@@ -457,9 +457,11 @@ def test_calibrating_states_and_spends_a_number_of_calls(redraft, serve):
     assert "calibrating: 9 of 12 tasks, 5 calls each: at most 45 calls" in done.err
     assert server.calls <= 47
     assert all(word in done.out for word in ("noise", "level", "lift", "shipped 0.12"))
-    assert "nothing is saved" in done.err and priors_file() == []
+    assert "--save saves the priors for runs with learned priors" in done.err
+    assert priors_file() == []
     saved = redraft(*calibrate, "--save", "--json")
     assert saved.returncode == 0, saved.err
+    assert "saved for runs with learned priors: redraft priors show " in saved.err
     data = json.loads(saved.out)
     [one] = priors_file()
     assert (

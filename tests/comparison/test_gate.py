@@ -330,6 +330,25 @@ def test_labels_have_a_scale_of_their_own():
     assert f"about {report.people.gate_needed - 60:,} more labels" in report.gate_line()
 
 
+@pytest.mark.parametrize(
+    ("undecided", "title"),
+    [("fail", "undecided (counts as failed)"), ("pass", "undecided (counts as passed)")],
+)
+def test_the_summary_names_what_each_verdict_is_by(undecided, title):
+    """The verdict may follow from labels, while the table is of scores; a gate that is undecided is
+    not said to have failed.
+    """
+    a, b = ([{"id": n, "response": f"{x}{n}", "score": n % 2} for n in range(60)] for x in "ab")
+    rng = random.Random(1)
+    labels = [{"id": n, "label_a": rng.random(), "label_b": rng.random()} for n in range(40)]
+    text = markdown_summary(compare_sync(a, b, labels=labels, level=0.999), undecided)
+    assert text.startswith(f"### Redraft gate {title}\n")
+    assert "\nEvidence: labels\n" in text
+    assert "| 99.9% interval | rows | by scores, B is |" in text
+    text = markdown_summary(compare_sync(a, b), undecided)
+    assert "\nEvidence: scores\n" in text and "| rows | B is |" in text
+
+
 def test_graders_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     """By how far they agree with the labels; the gate works the same way."""
     monkeypatch.chdir(tmp_path)
@@ -507,7 +526,10 @@ def test_progress_is_shown_from_the_first_second_on(monkeypatch, capsys, as_json
     monkeypatch.setattr(compare_command, "monotonic", lambda: clock[0])
     monkeypatch.setattr(compare_command, "messages_are_json", lambda: as_json)
     show = compare_command.RunsProgress(("A", "B", "pairs"))
-    a, b = BatchProgress(total=20), BatchProgress(total=20)
+    a, b = BatchProgress(), BatchProgress(total=20)
+    clock[0] = 101.5
+    show(a)  # says nothing: neither a row is done, nor is it known how many there are
+    a.total = 20
     for seconds, progress in ((0.5, a), (1, a), (4, a), (7, b), (40, b)):
         clock[0] = 100 + seconds
         progress.done += 5

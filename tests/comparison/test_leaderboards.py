@@ -2,11 +2,14 @@
 
 import json
 import random
+import re
 from dataclasses import replace
+from math import ceil
 
 import pytest
 
 from redraft.cli import main
+from redraft.cli.commands import compare as compare_command
 from redraft.comparison import compare_sync, leaderboard_sync
 from redraft.errors import BudgetExhaustedError, ConfigError, GradingError
 from redraft.loop.records import Comparison
@@ -156,6 +159,79 @@ def test_runs_without_a_common_row_are_not_compared(tmp_path):
         leaderboard_sync(runs[:2], graders=Silent(), journal=tmp_path / "s.journal")
 
 
+def rows_of(places, score):
+    return [{"id": f"{n}", "score": min(1.0, score + n % 3 / 100)} for n in places]
+
+
+def test_the_best_is_first_by_rank():
+    """A higher mean on other rows does not make a variant the first, or better than all others."""
+    high = [{**row, "score": 0.9 + n % 3 / 100} for n, row in enumerate(rows_of(range(30), 0))]
+    a = [*rows_of(range(30, 60), 0.2), *high]  # worse than B where they meet
+    b = [*rows_of(range(30, 60), 0.5)]
+    c = [*rows_of(range(30, 60), 0.1)]
+    board = leaderboard_sync([a, b, c])
+    means = [entry.value for entry in board.entries]
+    assert means[0] < means[1]
+    assert [entry.name for entry in board.entries] == ["rows (B)", "rows (A)", "rows (C)"]
+    assert board.headline() == "rows (B) is better than all others"
+    assert all(difference.value > 0 for difference in board.differences.values())
+
+
+def test_each_may_be_worse_than_another_one():
+    """Then none is called better than all others."""
+    first, second, third = range(20), range(20, 40), range(40, 60)
+    a = [*rows_of(first, 0.9), *rows_of(third, 0.1)]
+    b = [*rows_of(first, 0.1), *rows_of(second, 0.9)]
+    c = [*rows_of(second, 0.1), *rows_of(third, 0.9)]
+    board = leaderboard_sync([a, b, c])
+    assert {entry.ranks for entry in board.entries} == {(2, 2)}
+    assert "ranks highest, and others are better on common rows" in board.headline()
+
+
+class PartlySilent(ByQuality):
+    """A comparer without a verdict on A and C in five tasks."""
+
+    async def compare(self, task, candidates, ask):
+        qualities = {candidate.text.split()[0] for candidate in candidates}
+        if qualities == {"0", "0.9"} and task.prompt.endswith("5"):
+            raise GradingError("it says nothing")
+        return await super().compare(task, candidates, ask)
+
+
+@pytest.mark.parametrize(
+    ("last", "grader"), [(answers(0.9, 6), ByQuality(0.2)), (answers(0.9), PartlySilent(0.2))]
+)
+def test_all_games_of_two_count(tmp_path, last, grader):
+    """Also if another variant has fewer rows, or there is no verdict on it."""
+    runs = [answers(0), answers(0.5), last]
+    board = leaderboard_sync(runs, graders=grader, journal=tmp_path / "j.journal")
+    rows = {"".join(sorted(a[-2] + b[-2])): d.rows for (a, b), d in board.differences.items()}
+    games = len(last)
+    assert rows == {"AB": 40, "BC": games, "AC": games - 4 * isinstance(grader, PartlySilent)}
+    assert [entry.name[-2] for entry in board.entries][-1] == "A"
+    assert {entry.name[-2]: entry.rows for entry in board.entries} == {"A": 40, "B": 40, "C": games}
+    a_b = next(d for pair, d in board.differences.items() if "rows (C)" not in pair)
+    assert a_b.verdict == "better"
+    assert not any("no score" in line for line in board.summary())
+
+
+def test_what_would_decide_is_said():
+    """The number of rows that would tell the first one apart from those that are not: with so many
+    that are like these it is decided. The level of the intervals is not rounded.
+    """
+    runs = [score_rows(-0.02, 1), score_rows(0, 2)]
+    board = leaderboard_sync(runs, level=0.999)
+    more = int(re.search(r"; about (\d+) more rows would decide", board.headline())[1])
+    copies = 1 + ceil(more / 60)
+    many = [
+        [{"id": f"{n} {row['id']}", "score": row["score"]} for n in range(copies) for row in run]
+        for run in runs
+    ]
+    assert "better than all others" in leaderboard_sync(many, level=0.999).headline()
+    three = leaderboard_sync([score_rows(0, n) for n in range(3)], level=0.999)
+    assert any("hold at once, with 99.9%" in line for line in three.summary())
+
+
 def test_rows_without_a_score_are_counted():
     """They may hide a loss."""
     few = [
@@ -259,6 +335,18 @@ def test_three_runs_make_a_leaderboard(tmp_path, monkeypatch, capsys, grader):
     assert [entry["ranks"] for entry in data["entries"]] == [[1, 1], [2, 3], [2, 3]]
 
 
+@pytest.mark.parametrize("command", [["compare"], ["gate", "--aa"]])
+def test_unreadable_rows_are_said(tmp_path, monkeypatch, capsys, command):
+    """Each is listed with its reason, and they are counted."""
+    monkeypatch.chdir(tmp_path)
+    names = write_runs(tmp_path, (20, 20, 20))
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write("no JSON\n")
+    assert main([*command, *names[: 2 if "--aa" in command else 3]]) in (0, 4)
+    printed = capsys.readouterr()
+    assert "unreadable: b.jsonl" in printed.err and "left out: 1 unreadable" in printed.out
+
+
 @pytest.mark.parametrize(
     "option", [("--slice", "topic"), ("--margin", "0.1"), ("--anytime",), ("--labels", "a.jsonl")]
 )
@@ -267,3 +355,30 @@ def test_options_about_two_are_refused_for_three(tmp_path, monkeypatch, capsys, 
     monkeypatch.chdir(tmp_path)
     assert main(["compare", *write_runs(tmp_path, (1, 2, 3)), *option]) == 2
     assert f"{option[0]} is about two, and there are 3" in capsys.readouterr().err
+
+
+TASKS_FROM = ("--tasks-from", "colours", "--judge", "fake:m")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["m:a", "m:b", "m:c", *TASKS_FROM, "--margin", "0.1"], "--margin is about two"),
+        (["m:a", "absent.md", *TASKS_FROM], "there is no file 'absent.md'"),
+        (["a.jsonl", "b.jsonl", *TASKS_FROM], "'a.jsonl' is a finished run"),
+        (["a.jsonl", "b.jsonl", "-n", "7"], "-n is the number of tasks that --tasks-from writes"),
+    ],
+)
+def test_mistakes_are_found_before_tasks_are_written(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    """No call is made."""
+    monkeypatch.chdir(tmp_path)
+    write_runs(tmp_path, (1, 2, 3))
+
+    async def add_tasks(*_args, **_settings):
+        raise AssertionError("tasks are written")
+
+    monkeypatch.setattr(compare_command, "add_tasks", add_tasks)
+    assert main(["compare", *arguments]) == 2
+    assert message in capsys.readouterr().err

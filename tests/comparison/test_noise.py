@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,45 @@ def test_scores_on_another_scale_have_no_verdicts():
     assert floor.noise_sd == pytest.approx(2, rel=0.3)
     assert 1 < floor.smallest[20] < 3
     assert "flip" not in "".join(floor.summary())
+
+
+def test_an_odd_score_does_not_halve_the_smallest_loss():
+    """Among verdicts, one score that is nearly 1 is no step by which rows fall."""
+    runs = [verdicts(1, 0.05), verdicts(2, 0.05)]
+    odd = [[*run[:-1], {**run[-1], "score": 0.9999}] for run in runs]
+    plain, with_odd = noise_floor_sync(*runs), noise_floor_sync(*odd)
+    assert with_odd.smallest == pytest.approx(plain.smallest, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "words"),
+    [
+        ([{"id": n, "score": 5} for n in range(30)], {}, "loss .*: unknown, since all scores are"),
+        ([{"id": n, "score": 1} for n in range(30)], {}, "loss .* with 20 rows"),
+        (
+            [{"id": n, "prompt": "T", "score": 0.5 + n / 100} for n in range(30)],
+            {},
+            "^unknown whether .* differ by more than chance: all rows are one cluster",
+        ),
+        (
+            [{"id": n, "prompt": f"T{n // 4}", "score": n % 2} for n in range(80)],
+            {},
+            "with 20 clusters",
+        ),
+        (
+            [{"id": n, "prompt": f"T{n // 4}", "score": n % 2} for n in range(80)],
+            {"cluster": "id"},
+            "with 20 rows",
+        ),
+    ],
+)
+def test_what_the_rows_do_not_tell_is_said(rows, options, words):
+    """A scale of which only one score occurs, a difference within one cluster, and the unit of the
+    number of rows.
+    """
+    floor = noise_floor_sync(rows, [{**row, "score": row["score"]} for row in rows], **options)
+    assert re.search(words, "\n".join(floor.summary()))
+    assert floor.is_same is (None if floor.difference.clusters == 1 else True)
 
 
 CALLS = []
@@ -215,6 +255,19 @@ def test_the_gate_measures_the_noise(tmp_path, monkeypatch, capsys, second, code
         (["--aa", "a.jsonl"], "give a second run of the same thing"),
         (["--aa", "a.jsonl", "--data", "a.jsonl"], "leave out --data"),
         (["a.jsonl", "a.jsonl", "--anchors", "a.jsonl"], "name the --grader"),
+        *(
+            (["--aa", "a.jsonl", "a.jsonl", *option], f"{option[0]} has no effect with --aa")
+            for option in (
+                ("--junit", "g.xml"),
+                ("--markdown", "g.md"),
+                ("--undecided", "pass"),
+                ("--anchors", "a.jsonl"),
+                ("--labels", "a.jsonl"),
+                ("--slice", "id"),
+                ("--margin", "1"),
+                ("--anytime",),
+            )
+        ),
     ],
 )
 def test_wrong_uses_of_the_gate(tmp_path, monkeypatch, capsys, arguments, message):
@@ -262,4 +315,68 @@ def test_the_gate_warns_of_a_grader_that_has_changed_since_it_was_validated(
     assert main(["gate", "old.jsonl", "old.jsonl", *own]) == 0
     said = capsys.readouterr().err
     assert "grader 'grade': it was validated on" in said
-    assert "its prompt or a setting has changed since" in said
+    assert "its code, prompt or a setting has changed since" in said
+
+
+GRADE = """
+from pathlib import Path
+
+
+def grade(text: str) -> float:
+    with Path("calls.txt").open("a") as file:
+        file.write(f"{text}\\n")
+    if text in Path("broken.txt").read_text().splitlines():
+        raise ValueError("it cannot be graded")
+    return 0.3 + int(text.split()[1]) / 100
+"""
+
+
+@pytest.fixture
+def gate(tmp_path, monkeypatch, capsys):
+    """Return a function that runs the gate with a grader of one's own, and returns the exit code
+    and what was printed.
+    """
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(GRADE)
+    (tmp_path / "broken.txt").write_text("")
+    write(tmp_path / "old.jsonl", anchors())
+
+    def run(*arguments):
+        grader = ("--grader", "own.py:grade", "--trust-in-process")
+        return main(["gate", *arguments, *grader, "--json"]), capsys.readouterr()
+
+    return run
+
+
+def test_a_missing_run_is_named_before_anchors_are_graded(gate, tmp_path):
+    """No grade is paid for."""
+    code, printed = gate("absent.jsonl", "old.jsonl", "--anchors", "old.jsonl")
+    assert code == 2 and "absent.jsonl" in printed.err
+    assert not (tmp_path / "calls.txt").exists()
+
+
+def test_anchors_that_cannot_be_graded_leave_the_verdict(gate, tmp_path):
+    """A warning says why."""
+    texts = [f"{row['response']} once" for row in anchors()]
+    rows = [{**row, "response": text} for row, text in zip(anchors(), texts, strict=True)]
+    write(tmp_path / "others.jsonl", rows)
+    (tmp_path / "broken.txt").write_text("\n".join(texts))
+    code, printed = gate("old.jsonl", "old.jsonl", "--anchors", "others.jsonl")
+    assert code == 0 and json.loads(printed.out)["anchors"] is None
+    assert "unknown whether the judge has drifted: " in printed.err
+    assert "no anchor could be graded" in printed.err
+
+
+def test_anchors_are_read_as_the_runs_are(gate, tmp_path):
+    """--score and -c hold for them, too, and unreadable ones are listed."""
+    rows = [{**row, "text": row["response"], "mine": row["score"]} for row in anchors()]
+    rows = [{**row, "response": "x", "score": 0.9} for row in rows]
+    write(tmp_path / "own.jsonl", rows)
+    with (tmp_path / "own.jsonl").open("a") as file:
+        file.write("no JSON\n")
+    columns = ("--score", "mine", "-c", "response=text")
+    code, printed = gate("own.jsonl", "own.jsonl", "--anchors", "own.jsonl", *columns)
+    assert code == 0, printed.err
+    shift = json.loads(printed.out)["anchors"]["shift"]
+    assert (shift["rows"], shift["value"]) == (40, pytest.approx(0, abs=1e-9))
+    assert printed.err.count("unreadable: own.jsonl") == 3

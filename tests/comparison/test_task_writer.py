@@ -28,18 +28,28 @@ def test_tasks_are_written_and_kept(tmp_path):
     path, said = tmp_path / "tasks.jsonl", []
     model = ScriptedModel([reply("one"), reply("two"), reply("three")])
     write_tasks_sync("topics", path, 15, model, say=said.append)
-    assert said == [f"scripted writes 15 tasks to {path}, in about 2 calls; read and edit them"]
+    before = f"scripted writes 15 tasks to {path}, in about 2 calls"
+    assert said == [before, f"{path} has 15 tasks: read and edit them"]  # after the last call
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert len({row["id"] for row in rows}) == 15 == len({row["prompt"] for row in rows})
     assert {row["written_by"] for row in rows} == {"scripted"}
     mine = {"id": "mine", "prompt": "My own task", "topic": "x"}
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows[3:], mine]))
     write_tasks_sync("topics", path, 13, model, say=said.append)
-    assert said[1] == f"{path} has 13 tasks, and none is written"
+    assert said[2] == f"{path} has 13 tasks, and none is written"
     write_tasks_sync("topics", path, 20, model)
     assert prompts(path)[:13] == [*(row["prompt"] for row in rows[3:]), "My own task"]
     assert len(prompts(path)) == 20 and len(model.requests) == 3
     assert len({json.loads(line)["id"] for line in path.read_text().splitlines()}) == 20
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig", "utf-16"])
+def test_tasks_in_another_encoding(tmp_path, encoding):
+    """Those of an editor that does not write UTF-8 are read as in a batch, and count."""
+    path, said = tmp_path / "tasks.jsonl", []
+    path.write_bytes('{"prompt": "café"}\n'.encode(encoding))
+    write_tasks_sync("d", path, 1, ScriptedModel([]), say=said.append)
+    assert said == [f"{path} has 1 task, and none is written"]
 
 
 def test_repetitions_are_left_out(tmp_path):

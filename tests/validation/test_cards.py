@@ -114,14 +114,18 @@ OTHER_RUBRIC = Rubric.from_data({"criteria": {"truth": "It is quite true."}}, "r
     ("judge", "model", "words"),
     [
         (replace(JUDGE, rubric=OTHER_RUBRIC), "scripted", "its rubric has"),
-        (replace(JUDGE, temperature=0.7), "scripted", "its prompt or a setting has"),
+        (replace(JUDGE, temperature=0.7), "scripted", "its code, prompt or a setting has"),
         (JUDGE, "other", "its model has"),
         (replace(JUDGE, rubric=OTHER_RUBRIC), "other", "its rubric and its model have"),
-        (replace(JUDGE, max_eval_chars=9), "other", "its prompt or a setting and its model have"),
+        (
+            replace(JUDGE, max_eval_chars=9),
+            "other",
+            "its code, prompt or a setting and its model have",
+        ),
     ],
 )
 def test_a_stale_card_says_what_has_changed(tmp_path, judge, model, words):
-    """The rubric, the prompt or a setting, or the model; a card of earlier releases cannot tell."""
+    """The rubric, the code, prompt or a setting, or the model; a card of earlier releases cannot tell."""
 
     def identify(judge, model):
         models = Models(Options(), judge=ScriptedModel([VERDICT], name=model))

@@ -329,6 +329,12 @@ def test_invalid_columns_are_rejected(write_file, columns, options, complaint):
         read_cases(write_file(one(3)), columns, **options)
 
 
+def test_an_unknown_role_is_named_although_no_row_fits(write_file):
+    """The role is the mistake, and not the rows."""
+    with pytest.raises(ConfigError, match="unknown role 'nope=x'"):
+        read_cases(write_file(one(3)), {"nope": "x", "where:label": "none"})
+
+
 def test_two_columns_that_could_be_the_label_are_an_error(write_file):
     """One may hold human labels and the other a model's."""
     path = write_file({"prompt": "q", "response": "x", "score": 3, "rating": 4})

@@ -66,6 +66,8 @@ def markdown_summary(report: ComparisonReport, undecided: OnUndecided = "fail") 
     job or a comment.
     """
     state = "passed" if gate_passes(report, undecided) else "failed"
+    if report.gate == "undecided":
+        state = f"undecided (counts as {state})"
     d = report.difference
     rows = [
         ("all rows", d),
@@ -80,9 +82,9 @@ def markdown_summary(report: ComparisonReport, undecided: OnUndecided = "fail") 
         "A",
         "B",
         "difference",
-        f"{report.level:.0%} interval",
+        f"{100 * report.level:g}% interval",
         "rows",
-        "B is",
+        "B is" if report.evidence == "scores" else "by scores, B is",
     )
     table = [
         (
@@ -100,6 +102,8 @@ def markdown_summary(report: ComparisonReport, undecided: OnUndecided = "fail") 
         f"### Redraft gate {state}",
         "",
         escape_cell(report.gate_line(), MAX_LINE),
+        "",
+        f"Evidence: {report.evidence}",
         "",
         *markdown_table(header, table),
         "",

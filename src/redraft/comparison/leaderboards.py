@@ -20,14 +20,21 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from ..base.sync import async_to_sync
 from ..base.text import pluralize
 from ..errors import ConfigError, GradingError
 from ..runs import BatchSettings
 from ..usage import NO_USAGE, Usage
-from ..validation.statistics import PairedDifference, Strength, bradley_terry, ppi_mean
+from ..validation.statistics import (
+    PairedDifference,
+    Strength,
+    bradley_terry,
+    group_values,
+    ppi_mean,
+    rows_to_decide,
+)
 from .api import is_any_lower, open_comparison
 from .estimates import ComparisonSettings, PairedScores
 from .report import format_interval, format_signed
@@ -79,7 +86,7 @@ class Leaderboard:
     """Who is better than whom.
 
     Attributes:
-        entries: The variants, the best first.
+        entries: The variants by their ranks, then by their values: the best first.
         differences: For each pair of names, of which the first one is higher on the leaderboard, by
             how much it is better, in the unit of `value`: A of the difference is the second one.
             Pairs without a task in common are missing.
@@ -108,11 +115,27 @@ class Leaderboard:
     def headline(self) -> str:
         """Return in a sentence who is best, or from whom the first one is not told apart."""
         first = self.entries[0]
-        if not first.not_told_apart:
+        if first.ranks == (1, 1):
             return f"{first.name} is better than all others"
+        if first.ranks[0] > 1:
+            return f"undecided: {first.name} ranks highest, and others are better on common rows"
         if all(len(e.not_told_apart) == len(self.entries) - 1 for e in self.entries):
-            return "undecided: nothing tells them apart"
-        return f"undecided whether {first.name} is better than {', '.join(first.not_told_apart)}"
+            return f"undecided: nothing tells them apart{self._more_rows()}"
+        others = ", ".join(first.not_told_apart)
+        return f"undecided whether {first.name} is better than {others}{self._more_rows()}"
+
+    def _more_rows(self) -> str:
+        """Say how many more rows would tell the first one apart from all others; "" if that is
+        unknown.
+        """
+        first, more = self.entries[0], 0
+        for name in first.not_told_apart:
+            difference = self.differences.get((first.name, name))
+            needed = difference and rows_to_decide(difference)
+            if not (difference and needed):
+                return ""
+            more = max(more, needed - difference.rows)
+        return f"; about {pluralize(more, 'more row')} would decide" if more else ""
 
     def table(self) -> list[tuple[str, ...]]:
         """Return the rows of a table for people; the first one holds the headers."""
@@ -138,7 +161,7 @@ class Leaderboard:
         count = len(self.differences)
         if count > 1:
             lines.append(
-                f"the intervals of all {count} differences hold at once, with {self.level:.0%}"
+                f"the intervals of all {count} differences hold at once, with {100 * self.level:g}%"
             )
         if self.consistency is not None:
             lines.append(
@@ -168,6 +191,8 @@ class Leaderboard:
             for entry in self.entries
             if entry.unscored
         )
+        if self.skipped:
+            lines.append(f"left out: {len(self.skipped):,} unreadable")
         if self.written_by:
             lines.append(
                 f"tasks written by {', '.join(self.written_by)}: this is about such tasks, and not "
@@ -253,8 +278,11 @@ async def leaderboard(
     games: list[_Game] = []
     if ranks_answers(graders):
         games = await _play(run, sides, options)
+        found = _differences_of_games(games, _for_all_pairs(options, len(sides)))
         sides = [_with_shares(side, n, games) for n, side in enumerate(sides)]
-    board = _board(sides, options)
+    else:
+        found = _differences(sides, _for_all_pairs(options, len(sides)))
+    board = _board(sides, found, options)
     return replace(_with_games(board, sides, games, level) if games else board, usage=run.usage)
 
 
@@ -322,20 +350,14 @@ def _common_rows(a: RunResults, b: RunResults, *, scored: bool = True) -> Paired
 
 
 def _with_shares(side: RunResults, n: int, games: Sequence[_Game]) -> RunResults:
-    """Return a run with the share that it won on each task as the score; None on a task on which it
-    met fewer opponents than on others, whose shares are not comparable.
-    """
+    """Return a run with the share that it won on each task as the score."""
     rows: dict[str, ResultRow] = {}
     won: defaultdict[str, list[float]] = defaultdict(list)
     for game in games:
         if n in game[:2]:
             rows[game.pair.key] = game.pair.a if n == game.first else game.pair.b
             won[game.pair.key].append(game.won_by(n))
-    most = max(map(len, won.values()))
-    scored = [
-        replace(row, id=key, text=None, score=fmean(won[key]) if len(won[key]) == most else None)
-        for key, row in rows.items()
-    ]
+    scored = [replace(row, id=key, text=None, score=fmean(won[key])) for key, row in rows.items()]
     return replace(side, rows=scored, score_name=WINS_NAME)
 
 
@@ -371,32 +393,96 @@ def _wins_ties_losses(won: Sequence[float]) -> tuple[int, int, int]:
     return wins, len(won) - wins - losses, losses
 
 
-def _board(sides: Sequence[RunResults], options: ComparisonSettings) -> Leaderboard:
-    """Return the leaderboard of scores. Raises ConfigError if no two variants have a row in
+def _for_all_pairs(options: ComparisonSettings, count: int) -> ComparisonSettings:
+    """Return the options with the level at which the intervals of all pairs hold at once."""
+    return replace(options, level=1 - (1 - options.level) / (count * (count - 1) / 2))
+
+
+_Differences: TypeAlias = Mapping[tuple[int, int], PairedDifference]
+"""By how much the first of two variants is better than the second, by their numbers."""
+
+
+def _differences(sides: Sequence[RunResults], options: ComparisonSettings) -> _Differences:
+    """Return the differences of scores. Raises ConfigError if no two variants have a row in
     common.
     """
-    count = len(sides)
-    of_pairs = replace(options, level=1 - (1 - options.level) / (count * (count - 1) / 2))
+    found = {
+        (i, j): PairedScores(paired.pairs, options).difference()
+        for i, j in combinations(range(len(sides)), 2)
+        if (paired := _common_rows(sides[j], sides[i]))
+    }
+    if not found:
+        raise ConfigError("no two of these runs have a row in common: are they of the same tasks?")
+    return found
+
+
+def _differences_of_games(games: Sequence[_Game], options: ComparisonSettings) -> _Differences:
+    """Return the differences of what both won on a task: from all opponents if these are the same
+    on all of their tasks, else from each other, so that every game of the two counts.
+    """
+    won: defaultdict[tuple[int, str], dict[int, float]] = defaultdict(dict)
+    for game in games:
+        for n, opponent in ((game.first, game.second), (game.second, game.first)):
+            won[n, game.pair.key][opponent] = game.won_by(n)
+    found = {}
+    for (i, j), own in group_values((game[:2], game) for game in games).items():
+        others = {frozenset(won[n, game.pair.key]) - {i, j} for game in own for n in (i, j)}
+        is_same = len(others) == 1
+        pairs = [
+            replace(
+                pair,
+                a=replace(pair.b, score=_share(won[j, pair.key], i, of_all=is_same)),
+                b=replace(pair.a, score=_share(won[i, pair.key], j, of_all=is_same)),
+            )
+            for pair in (game.pair for game in own)
+        ]
+        found[i, j] = PairedScores(pairs, options).difference()
+    return found
+
+
+def _share(won: Mapping[int, float], opponent: int, *, of_all: bool) -> float:
+    """Return the share that a variant won on a task: from all opponents, or from one."""
+    return fmean(won.values()) if of_all else won[opponent]
+
+
+def _board(
+    sides: Sequence[RunResults], found: _Differences, options: ComparisonSettings
+) -> Leaderboard:
+    """Return the leaderboard of scores."""
     entries = [_entry(side, options) for side in sides]
     order = sorted(
-        range(count), key=lambda n: entries[n].value, reverse=not options.lower_is_better
+        range(len(sides)), key=lambda n: entries[n].value, reverse=not options.lower_is_better
     )
-    differences = {}
-    for i, j in combinations(order, 2):
-        if paired := _common_rows(sides[j], sides[i]):
-            difference = PairedScores(paired.pairs, of_pairs).difference()
-            differences[sides[i].name, sides[j].name] = difference
-    if not differences:
-        raise ConfigError("no two of these runs have a row in common: are they of the same tasks?")
+    ranked = dict(zip(order, _with_ranks(order, entries, found), strict=True))
+    order.sort(key=lambda n: ranked[n].ranks)
+    differences = {
+        (sides[i].name, sides[j].name): found[i, j] if (i, j) in found else _opposite(found[j, i])
+        for i, j in combinations(order, 2)
+        if (i, j) in found or (j, i) in found
+    }
     writers = {str(row.values.get(WRITER_COLUMN) or "") for side in sides for row in side.rows}
     return Leaderboard(
-        tuple(_with_ranks([entries[n] for n in order], differences)),
+        tuple(ranked[n] for n in order),
         differences,
         sides[0].score_name,
         options.level,
         lower_is_better=options.lower_is_better,
         written_by=() if "" in writers else tuple(sorted(writers)),
         skipped=tuple(reason for side in sides for reason in side.skipped),
+    )
+
+
+def _opposite(difference: PairedDifference) -> PairedDifference:
+    """Return the difference with A and B exchanged."""
+    d, interval = difference, difference.interval
+    return replace(
+        d,
+        value=-d.value,
+        interval=None if interval is None else (-interval[1], -interval[0]),
+        mean_a=d.mean_b,
+        mean_b=d.mean_a,
+        wins=d.losses,
+        losses=d.wins,
     )
 
 
@@ -413,21 +499,20 @@ def _entry(side: RunResults, options: ComparisonSettings) -> LeaderboardEntry:
 
 
 def _with_ranks(
-    entries: Sequence[LeaderboardEntry], differences: Mapping[tuple[str, str], PairedDifference]
+    order: Sequence[int], entries: Sequence[LeaderboardEntry], found: _Differences
 ) -> Iterator[LeaderboardEntry]:
-    """Yield the entries with their ranks, and the names of those from which they are not told
-    apart.
+    """Yield the entries in this order with their ranks, and the names of those from which they are
+    not told apart.
     """
-    worse: defaultdict[str, set[str]] = defaultdict(set)  # than each variant
-    for (a, b), difference in differences.items():
+    worse: defaultdict[int, set[int]] = defaultdict(set)  # than each variant
+    for (i, j), difference in found.items():
         if difference.verdict == "better":
-            worse[a].add(b)
+            worse[i].add(j)
         elif difference.verdict == "worse":
-            worse[b].add(a)
-    names = [entry.name for entry in entries]
-    for entry in entries:
-        better = {name for name in names if entry.name in worse[name]}
-        known = {entry.name, *better, *worse[entry.name]}
-        same = tuple(name for name in names if name not in known)
-        ranks = 1 + len(better), len(names) - len(worse[entry.name])
-        yield replace(entry, ranks=ranks, not_told_apart=same)
+            worse[j].add(i)
+    for n in order:
+        better = {other for other in order if n in worse[other]}
+        same = [other for other in order if other not in {n, *better, *worse[n]}]
+        ranks = 1 + len(better), len(order) - len(worse[n])
+        names = tuple(entries[other].name for other in same)
+        yield replace(entries[n], ranks=ranks, not_told_apart=names)

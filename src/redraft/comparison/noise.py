@@ -12,7 +12,7 @@ recorded.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -51,6 +51,8 @@ POWER = 0.8  # the probability with which a loss shall be seen
 THRESHOLD = 0.5  # a score from here on is a pass
 SAMPLES = 300
 DIGITS = 9  # by which scores differ
+USUAL = 0.05  # of rows have a usual score
+NEARLY_ALL = 0.9  # of rows
 HALVINGS = 10  # of the range in which the smallest loss lies
 
 
@@ -68,10 +70,12 @@ class NoiseFloor:
         flips_interval: Its confidence interval.
         noise_sd: The standard deviation of repeated scores of a row.
         smallest: The smallest mean loss that so many rows show with a probability of 80 %, in the
-            unit of the scores; None if they show none.
+            unit of the scores; None if they show none. With clusters, the rows are clusters. It is
+            empty if that is unknown: all scores are equal, and not from 0 to 1.
         level: The confidence at which the gate decides.
         score_name: The name of the score.
         usage: What it took to grade.
+        skipped: Rows that could not be read, with the reasons.
     """
 
     a: str
@@ -85,35 +89,48 @@ class NoiseFloor:
     level: float = 0.95
     score_name: str = "score"
     usage: Usage = NO_USAGE
+    skipped: tuple[str, ...] = ()
 
     @property
-    def is_same(self) -> bool:
-        """Whether the two runs do not differ by more than chance."""
-        return self.difference.verdict == "undecided"
+    def is_same(self) -> bool | None:
+        """Whether the two runs do not differ by more than chance; None with one cluster only, which
+        does not tell it.
+        """
+        verdict, interval = self.difference.verdict, self.difference.interval
+        return None if interval is None else verdict == "undecided"
 
     def summary(self) -> list[str]:
         """Return lines for people: whether it is noise, how much, and what can be seen beyond."""
         d = self.difference
         first = f"{self.a} and {self.b} do not differ by more than chance"
-        if not self.is_same:
+        if self.is_same is None:
+            first = (
+                f"unknown whether {self.a} and {self.b} differ by more than chance: all rows are "
+                "one cluster"
+            )
+        elif not self.is_same:
             first = f"{self.a} and {self.b} are not the same: the second one is {d.verdict}"
         changes = f"{self.changed:.1%} of scores change, noise of a score {self.noise_sd:.3f} (sd)"
         if self.flips is not None:
             share = "{:.1%} to {:.1%}".format(*(self.flips_interval or (0.0, 1.0)))
             changes = f"{self.flips:.1%} of verdicts flip ({share}), {changes}"
+        noun = "clusters" if d.clusters < d.rows else "rows"
         losses = ", ".join(
-            f"{'none' if loss is None else f'{loss:.3f}'} with {rows} rows"
+            f"{'none' if loss is None else f'{loss:.3f}'} with {rows} {noun}"
             for rows, loss in self.smallest.items()
         )
+        losses = losses or "unknown, since all scores are equal and their scale is not known"
         means = f"{d.mean_a:.3f} to {d.mean_b:.3f}"
         change = f"{format_signed(d.value)} {format_interval(d.interval)}"
         gate = f"the gate reports in {POWER:.0%} of cases, at a level of {self.level:g}"
+        left_out = [f"left out: {len(self.skipped):,} unreadable"] if self.skipped else []
         return [
             first,
             f"{self.score_name}: {means}, {change} over {pluralize(d.rows, 'row')}",
             changes,
             f"the smallest loss that {gate}: {losses}",
             "that is with this noise alone; losses that differ from row to row need more rows",
+            *left_out,
         ]
 
     def as_data(self) -> dict[str, Any]:
@@ -190,6 +207,7 @@ async def noise_floor(
         level,
         score_name=sides[1].score_name,
         usage=work.usage,
+        skipped=tuple(dict.fromkeys(reason for side in sides for reason in side.skipped)),
     )
 
 
@@ -201,11 +219,24 @@ def _smallest_losses(scores: PairedScores, level: float) -> dict[int, float | No
     changes: defaultdict[Hashable, list[float]] = defaultdict(list)
     for a, b, group in zip(scores.a, scores.b, scores.groups, strict=True):
         changes[group].append(b - a)
-    different = sorted({round(score, DIGITS) for score in (*scores.a, *scores.b)})
-    span = 1.0 if scores.are_shares else different[-1] - different[0]
-    step = min((y - x for x, y in pairwise(different)), default=span)
+    both = [round(score, DIGITS) for score in (*scores.a, *scores.b)]
+    span = 1.0 if scores.are_shares else max(both) - min(both)
+    if not span:
+        return {}
+    step = _step(both, span)
     noise = [fmean(each) for each in changes.values()]
     return {rows: smallest_loss(noise, rows, step, largest=span, level=level) for rows in ROWS}
+
+
+def _step(scores: Sequence[float], span: float) -> float:
+    """Return the smallest distance of two scores. If nearly all rows have one of a few scores, the
+    distance of others from these does not count: it would halve the loss that can be seen.
+    """
+    counts = Counter(scores)
+    usual = [score for score, n in counts.items() if n >= USUAL * len(scores)]
+    if len(usual) < 2 or sum(counts[score] for score in usual) < NEARLY_ALL * len(scores):
+        usual = list(counts)
+    return min((y - x for x, y in pairwise(sorted(usual))), default=span)
 
 
 def smallest_loss(
@@ -303,7 +334,8 @@ async def stale_graders(
     graders: Any, judge: Any = None, *, cards_dir: str | Path | None = None
 ) -> list[TrustStatus]:
     """Return which graders have changed since they were validated, and what of them: the rubric,
-    the prompt or a setting, or the model. Graders that were never validated are not among them.
+    the code, prompt or a setting, or the model. Graders that were never validated are not among
+    them.
 
     Args:
         graders: The graders, as in `refine`.

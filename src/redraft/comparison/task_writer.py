@@ -45,6 +45,7 @@ from ..session.session import Session
 from ..settings import Settings
 from ..storage import write_atomic
 from ..tables.sources import open_source
+from ..usage import NO_USAGE, Usage
 
 WRITER_COLUMN = "written_by"
 MAX_TASKS = 1000
@@ -79,7 +80,8 @@ async def write_tasks(
         path: A file of JSON lines. The tasks in it count, whoever wrote them.
         count: How many tasks there shall be, at most 1,000.
         model: The model that writes them, as in `refine`. None means one that is found.
-        say: Is called with what will be done, and how many calls it takes, before the first one.
+        say: Is called with what will be done, and how many calls it takes, before the first one;
+            and when the tasks can be edited.
         **settings: `budget`, `timeout`, `retries` and the other settings of `refine` that concern
             calls. `seed` (0 by default) chooses which earlier tasks are shown, and is sent to
             models that support one.
@@ -89,18 +91,35 @@ async def write_tasks(
         BadResponseError: A reply could not be read twice, or the model has no more tasks that
             differ from those before.
     """
+    await add_tasks(description, file := Path(path), count, model, say=say, **settings)
+    return file
+
+
+write_tasks_sync = async_to_sync(write_tasks)
+"""Call `write_tasks` without await. It also works where an event loop is running."""
+
+
+async def add_tasks(
+    description: str,
+    file: Path,
+    count: int,
+    model: Any = None,
+    *,
+    say: Callable[[str], object],
+    **settings: Unpack[Settings],
+) -> Usage:
+    """Do what `write_tasks` does, and return what it took."""
     checks.text("description", description)
     checks.whole_number("count", count, 1, MAX_TASKS)
-    file = Path(path)
     if file.suffix != ".jsonl":
         raise ConfigError(
-            f"path: tasks are written as JSON lines, to NAME.jsonl, got {str(path)!r}"
+            f"path: tasks are written as JSON lines, to NAME.jsonl, got {str(file)!r}"
         )
     rows = _rows_in(file)
     missing = count - len(rows)
     if missing <= 0:
         say(f"{file} has {pluralize(len(rows), 'task')}, and none is written")
-        return file
+        return NO_USAGE
     options = Options.from_settings(settings)
     async with Session(options, Models(options, await resolve_model(model))) as session:
         client = session.models.writing_client
@@ -108,9 +127,9 @@ async def write_tasks(
             raise ConfigError("a model must write the tasks, and there is none: give `model`")
         say(
             f"{client.name} writes {pluralize(missing, 'task')} to {file}, in about "
-            f"{pluralize(ceil(missing / BATCH), 'call')}; read and edit them"
+            f"{pluralize(ceil(missing / BATCH), 'call')}"
         )
-        seed, useless = options.seed or 0, 0
+        step, seed, useless = StepClient(client), options.seed or 0, 0
         chance = random.Random(seed)
         while len(rows) < count and useless < MAX_USELESS:
             known = [row["prompt"] for row in rows]
@@ -118,7 +137,7 @@ async def write_tasks(
             request = _request(description, shown, min(BATCH, count - len(rows)), len(rows) + seed)
             ask = partial(
                 ask_for_json,
-                StepClient(client),
+                step,
                 parse=lambda reply: texts_at(read_object(reply.text), "tasks"),
                 subject="the tasks",
                 params="model_params",
@@ -133,18 +152,15 @@ async def write_tasks(
             f"{client.name} repeats itself: {file} has {len(rows)} of {count} tasks; describe "
             "more, or ask for fewer"
         )
-    return file
-
-
-write_tasks_sync = async_to_sync(write_tasks)
-"""Call `write_tasks` without await. It also works where an event loop is running."""
+    say(f"{file} has {pluralize(count, 'task')}: read and edit them")
+    return step.usage
 
 
 def _rows_in(file: Path) -> list[dict[str, Any]]:
     """Return the tasks in a file, in which people may have changed anything but the column
     "prompt". Raises ConfigError for a row without one.
     """
-    if not file.exists() or not file.read_text(encoding="utf-8").strip():
+    if not file.exists() or not file.read_bytes().strip():
         return []
     rows = [dict(row.values) for row in open_source(file).rows()]
     if any(not isinstance(row.get("prompt"), str) for row in rows):

@@ -115,7 +115,19 @@ class ComparisonRun:
                 replace(side, rows=[replace(row, score=None) for row in side.rows])
                 for side in sides
             ]
-        return with_own_names(sides, variants)
+        return self._without_server(with_own_names(sides, variants))
+
+    def _without_server(self, sides: Sequence[RunResults]) -> list[RunResults]:
+        """Return the runs of models of one server with the names of the models alone; a message
+        names the server.
+        """
+        parts = [side.name.rpartition("#") for side in sides]
+        server, models = parts[0][0], [model for _, _, model in parts]
+        if "://" not in server or any(address != server for address, _, _ in parts):
+            return list(sides)
+        if say := self.settings.get("say"):
+            say(f"models of {server}: {', '.join(models)}")
+        return [replace(side, name=name) for side, name in zip(sides, models, strict=True)]
 
     async def results_in(
         self,
@@ -228,7 +240,7 @@ class ComparisonRun:
         """Return what the runs so far have left of the budget and of the time."""
         limits: dict[str, Any] = {}
         if isinstance(budget := self.settings.get("budget"), Budget):
-            limits["budget"] = _budget_left(budget, self.usage)
+            limits["budget"] = budget_left(budget, self.usage)
         if (deadline := self.settings.get("deadline")) is not None:
             limits["deadline"] = max(0.0, deadline - (monotonic() - self._began))
         return limits
@@ -450,7 +462,7 @@ def _wins_of_b(judged: JudgedCase) -> tuple[float, float] | None:
     return shares[0], shares[1]
 
 
-def _budget_left(budget: Budget, used: Usage) -> Budget:
+def budget_left(budget: Budget, used: Usage) -> Budget:
     """Return what the calls so far have left of a budget."""
     spent: dict[str, float] = {
         "calls": used.calls,

@@ -95,7 +95,7 @@ LATER_FIELDS = {
     "parts",
 }  # written where they are set, so that earlier releases read the other cards
 # what a grader is made of: its criteria, all else but the model, and the model that answers
-PARTS = {"rubric": "its rubric", "judge": "its prompt or a setting", "model": "its model"}
+PARTS = {"rubric": "its rubric", "judge": "its code, prompt or a setting", "model": "its model"}
 RECORDED_FINGERPRINT = "recorded"  # replaces the fingerprint on cards of recorded outputs
 
 

@@ -159,11 +159,11 @@ def cases_of_source(
     """
     read, skipped, ignored = filter_rows(source.rows, columns, limit)
     chosen = without_repeats(read)
+    table = LabelledTable(columns, chosen)
     if not chosen:
         raise ConfigError(
             f"{source.name!r} holds no row{' that fits' if columns else ''}{_first_errors(skipped)}"
         )
-    table = LabelledTable(columns, chosen)
     form = _recognise(table, kind, keep_undecided=keep_undecided)
     read_rows = list(_read_all_cases(form.read_case, chosen, skipped))
     if not read_rows:

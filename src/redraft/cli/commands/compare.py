@@ -25,7 +25,8 @@ from ...comparison.report import (
     format_interval,
     format_signed,
 )
-from ...comparison.task_writer import write_tasks
+from ...comparison.task_writer import add_tasks
+from ...comparison.variants import budget_left, variant_settings
 from ...errors import ConfigError
 from ...graders.base import must
 from ...models.model_names import PREFIXES
@@ -33,6 +34,7 @@ from ...runs import BatchProgress
 from ...session.options import Options
 from ...session.panel import needs_judge
 from ...settings import BatchFields, OptionFields, Settings, ValidationSettings, settings_for
+from ...usage import NO_USAGE, Usage
 from ...validation.grader_comparison import compare_graders
 from ...validation.labelled import random_cases, read_cases
 from ...validation.statistics import PairedDifference
@@ -248,16 +250,28 @@ def compare(
     """Say whether B is better than A, worse, or undecided: paired, with an interval, and what would
     decide it. With more than two, say who is better than whom.
     """
-    if tasks_from is not None:
-        settings["data"] = str(run_sync(_write_tasks(tasks_from, count, settings)))
+    names = [settings["a"], settings["b"], *more]
     if more:
-        board = run_sync(_rank([settings["a"], settings["b"], *more], ctx, settings))
+        refuse_options(ctx, OF_TWO, f"is about two, and there are {len(names)}")
+    used = NO_USAGE
+    if tasks_from is None:
+        refuse_options(ctx, ("count",), "is the number of tasks that --tasks-from writes")
+    else:
+        _check_variants(names)
+        settings["data"] = settings["data"] or "tasks.jsonl"
+        used = run_sync(_write_tasks(tasks_from, count, settings))
+    settings |= after(settings, used)
+    if more:
+        board = run_sync(_rank(names, ctx, settings))
+        board = replace(board, usage=board.usage + used)
+        warn_of_skipped(board.skipped)
         if as_json:
             print_json(board.as_data())
         else:
             _show_leaderboard(board)
         return OK
     report = compare_variants(ctx, settings)
+    report = replace(report, usage=report.usage + used)
     if as_json:
         print_json(report.as_data())
     else:
@@ -265,20 +279,47 @@ def compare(
     return OK
 
 
-async def _write_tasks(description: str, count: int, settings: OptionValues) -> Path:
-    """Have the model that judges, else the one that answers, write tasks to a file."""
+def refuse_options(ctx: click.Context, names: Sequence[str], reason: str) -> None:
+    """Raise UsageError, with a reason, if one of these parameters is given on the command line."""
+    for param in ctx.command.params:
+        if param.name in names and ctx.get_parameter_source(param.name) is COMMAND_LINE:
+            raise click.UsageError(f"{param.opts[0]} {reason}")
+
+
+def _check_variants(names: Sequence[str]) -> None:
+    """Raise UsageError for a finished run, and ConfigError for a variant that does not exist,
+    before tasks for them are written.
+    """
+    for name in names:
+        if _is_file(name) and Path(name).suffix in SUFFIXES:
+            raise click.UsageError(
+                f"{name!r} is a finished run, and --tasks-from is for models and prompts"
+            )
+        variant_settings(name)
+
+
+async def _write_tasks(description: str, count: int, settings: OptionValues) -> Usage:
+    """Have the model that judges, else the one that answers, write tasks to the data file, and
+    return what it took.
+    """
     writer = await find_judge(settings["judge"], settings["model"])
-    path = settings["data"] or "tasks.jsonl"
     given = {**build_settings(settings), "budget": budget_of(settings)}
     own = {name: given[name] for name in given.keys() & Options.__dataclass_fields__.keys()}
-    return await write_tasks(description, path, count, writer, say=notice, **cast("Settings", own))
+    file = Path(settings["data"])
+    return await add_tasks(description, file, count, writer, say=notice, **cast("Settings", own))
+
+
+def after(settings: OptionValues, used: Usage) -> OptionValues:
+    """Return the options with what calls so far have left of the budget."""
+    if (budget := budget_of(settings)) is None:
+        return settings
+    left = budget_left(budget, used)
+    limits = {"budget_usd": left.usd, "budget_calls": left.calls, "budget_tokens": left.tokens}
+    return {**settings, **limits}
 
 
 async def _rank(names: Sequence[str], ctx: click.Context, settings: OptionValues) -> Leaderboard:
     """Return the leaderboard of three or more."""
-    if unused := [name for name in OF_TWO if ctx.get_parameter_source(name) is COMMAND_LINE]:
-        option = next(param.opts[0] for param in ctx.command.params if param.name == unused[0])
-        raise click.UsageError(f"{option} is about two, and there are {len(names)}")
     names = [source_of(name, settings) for name in names]
     with show_progress(ctx, settings, names) as progress:
         given = await arguments_of(names, settings, progress)
@@ -338,9 +379,14 @@ def compare_variants(ctx: click.Context, settings: OptionValues) -> ComparisonRe
             if are_graders
             else _compare_runs(a, b, settings, progress)
         )
-    for reason in report.skipped[:MAX_LISTED]:
-        warning(f"unreadable: {reason}")
+    warn_of_skipped(report.skipped)
     return report
+
+
+def warn_of_skipped(reasons: Sequence[str]) -> None:
+    """List unreadable rows."""
+    for reason in reasons[:MAX_LISTED]:
+        warning(f"unreadable: {reason}")
 
 
 @dataclass
@@ -360,6 +406,8 @@ class RunsProgress:
     def __call__(self, progress: BatchProgress) -> None:
         if not any(progress is each for each in self._runs):
             self._runs.append(progress)
+        if progress.total is None and not progress.ended_rows:
+            return
         name = self.names[min(len(self._runs), len(self.names)) - 1]
         total = "" if progress.total is None else f" of {progress.total:,}"
         line = f"{name}: {progress.ended_rows:,}{total} done"

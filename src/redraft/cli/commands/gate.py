@@ -13,7 +13,10 @@ from ...base.sync import run_sync
 from ...base.text import pluralize
 from ...comparison.ci_reports import OnUndecided, gate_passes, junit_xml, markdown_summary
 from ...comparison.noise import anchor_drift, noise_floor_sync, stale_graders
+from ...comparison.readers import read_results
 from ...comparison.report import format_interval, format_signed
+from ...comparison.results import RunResults
+from ...errors import BudgetExhaustedError, GradingError
 from ...settings import GradeSettings, settings_for
 from ...validation.statistics import JudgeDrift
 from .. import options
@@ -25,16 +28,20 @@ from ..request import budget_of, build_settings, parse_model
 from ..terminal import console, text_line
 from .compare import (
     OF_TWO,
+    after,
     arguments_of,
     compare_variants,
     comparison,
     has_calls,
     models_and_graders,
+    refuse_options,
     show_progress,
     show_report,
     source_of,
+    warn_of_skipped,
 )
 
+NOT_OF_NOISE = ("undecided", "junit", "markdown", "anchors", *OF_TWO)
 DRIFTS = {
     "drifted": "the judge has drifted",
     "undecided": "the anchors do not show whether the judge has drifted",
@@ -131,18 +138,19 @@ def gate(
     """Exit with 0 if B is not worse than A by more than the margin, with 4 if it is worse, with 5
     if that is undecided.
     """
+    if aa:
+        return _measure_noise(ctx, settings, as_json=as_json)
     for option, path in (("--junit", junit), ("--markdown", markdown)):
         if path:
             check_writable(path, option)
-    if aa:
-        return _measure_noise(ctx, settings, as_json=as_json)
     if settings["b"] is None:
         raise click.UsageError("Missing argument 'B'.")
     began = monotonic()
-    if anchors and not has_calls(ctx, settings):
-        raise click.UsageError("--anchors: name the --grader that grades them anew")
-    drift = run_sync(_check_judge(anchors, settings)) if has_calls(ctx, settings) else None
+    recorded = _read_anchors(anchors, ctx, settings)
     report = compare_variants(ctx, settings)
+    drift = None
+    if has_calls(ctx, settings):
+        drift = run_sync(_check_judge(recorded, after(settings, report.usage)))
     passed = gate_passes(report, undecided)
     if junit:
         text = junit_xml(report, undecided, seconds=monotonic() - began)
@@ -161,12 +169,14 @@ def gate(
 
 def _measure_noise(ctx: click.Context, settings: OptionValues, *, as_json: bool) -> int:
     """Show how far a set-up differs from itself, and return the exit code."""
+    refuse_options(ctx, NOT_OF_NOISE, "has no effect with --aa")
     if settings["data"] is not None:
         raise click.UsageError("--aa is about finished runs: leave out --data")
     names = [source_of(settings[name], settings) for name in "ab" if settings[name] is not None]
     with show_progress(ctx, settings, names) as progress:
         given = run_sync(arguments_of(names, settings, progress))
         floor = noise_floor_sync(*names, **{n: given[n] for n in given if n not in OF_TWO})
+    warn_of_skipped(floor.skipped)
     if as_json:
         print_json(floor.as_data())
     else:
@@ -177,9 +187,26 @@ def _measure_noise(ctx: click.Context, settings: OptionValues, *, as_json: bool)
     return OK if floor.is_same else WORSE
 
 
-async def _check_judge(anchors: str | None, settings: OptionValues) -> JudgeDrift | None:
+def _read_anchors(
+    anchors: str | None, ctx: click.Context, settings: OptionValues
+) -> RunResults | None:
+    """Return the answers with earlier scores, if any are named, and list unreadable rows. Raises
+    UsageError if nothing grades them anew.
+    """
+    if anchors is None:
+        return None
+    if not has_calls(ctx, settings):
+        raise click.UsageError("--anchors: name the --grader that grades them anew")
+    names = settings["column"] if settings["data"] is None else ()  # else they are of the tasks
+    columns = dict(text.split("=", 1) for text in names)
+    recorded = read_results(anchors, score=settings["score"], columns=columns, name=anchors)
+    warn_of_skipped(recorded.skipped)
+    return recorded
+
+
+async def _check_judge(anchors: RunResults | None, settings: OptionValues) -> JudgeDrift | None:
     """Warn of graders that have changed since they were validated, and of a judge that grades the
-    anchors otherwise than before.
+    anchors otherwise than before, or that cannot grade them.
     """
     found = await models_and_graders(settings, has_prompts=False)
     graders, judge = found["graders"], found["judge"] or parse_model(settings["model"])
@@ -189,9 +216,13 @@ async def _check_judge(anchors: str | None, settings: OptionValues) -> JudgeDrif
     if anchors is None:
         return None
     own = cast("GradeSettings", settings_for("grade", {**given, "budget": budget_of(settings)}))
-    drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
+    try:
+        drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
+    except (BudgetExhaustedError, GradingError) as error:
+        warning(f"it is unknown whether the judge has drifted: {error}")
+        return None
     shift = f"{format_signed(drift.shift.value)} {format_interval(drift.shift.interval)}"
     say = warning if drift.verdict == "drifted" else notice
     rows = pluralize(drift.shift.rows, "answer")
-    say(f"{DRIFTS[drift.verdict]}: scores of {anchors} moved by {shift} over {rows}")
+    say(f"{DRIFTS[drift.verdict]}: scores of {anchors.name} moved by {shift} over {rows}")
     return drift

@@ -306,9 +306,10 @@ def calibrate(
         kept = f"priors learned from {pluralize(saved.priors.tasks, 'task')} stay saved"
         warning(kept, "`redraft priors forget` deletes them")
     elif saved:
-        notice(f"saved for --priors learned: redraft priors show {saved.priors_key.key[:8]}")
+        key = saved.priors_key.key[:8]
+        notice(f"saved for runs with learned priors: redraft priors show {key}")
     elif not as_json:
-        notice("nothing is saved; --save saves the priors for runs with --priors learned")
+        notice("nothing is saved; --save saves the priors for runs with learned priors")
     return OK
 
 
