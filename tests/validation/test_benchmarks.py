@@ -190,6 +190,15 @@ def test_rows_that_do_not_fit_their_benchmark_are_reported(tmp_path):
     assert "one chosen response, got 2" in labelled.skipped_rows[0].message
 
 
+@pytest.mark.parametrize("bad", ["plain text", {"llm_name": "a"}, 3])
+def test_an_answer_of_rmb_is_an_object(tmp_path, bad):
+    """Another shape is another file, and its row is skipped."""
+    rows = [rmb_best_of_n(1), {**rmb_best_of_n(2), "loser_list": [bad]}]
+    labelled = read_cases(write_rows(tmp_path / "rows.jsonl", rows))
+    assert len(labelled.cases) == 1
+    assert "must be an object with the text 'answer'" in labelled.skipped_rows[0].message
+
+
 def test_judge_bench_keeps_its_order(tmp_path):
     """Its labels are about A and B; in other benchmarks the order of the responses is a hash of
     their texts.

@@ -170,7 +170,9 @@ def response_values(row: CaseVerdicts) -> list[float] | None:
 
 
 class RowColumns(NamedTuple):
-    """The columns of a benchmark's rows. `lists`: the responses are lists, also in a text."""
+    """The columns of a benchmark's rows. `lists`: the responses are lists, also in a text;
+    `objects`: a response is an object with "answer", and no text.
+    """
 
     prompt: str
     better: str
@@ -178,6 +180,7 @@ class RowColumns(NamedTuple):
     group: str
     id: str
     lists: bool = False
+    objects: bool = False
 
 
 def _read_row(columns: RowColumns, values: Mapping[str, Any]) -> BenchmarkRow:
@@ -185,7 +188,7 @@ def _read_row(columns: RowColumns, values: Mapping[str, Any]) -> BenchmarkRow:
     ValueError for invalid messages.
     """
     better, worse = (
-        [_answer(item) for item in (_list(value) if columns.lists else []) or [value]]
+        [_answer(columns, item) for item in (_list(value) if columns.lists else []) or [value]]
         for value in (values[columns.better], values[columns.worse])
     )
     group, id = values.get(columns.group), values.get(columns.id)
@@ -214,10 +217,10 @@ def _prompt(values: Mapping[str, Any], key: str) -> str | list[Message]:
     return value
 
 
-def _answer(value: Any) -> str:
+def _answer(columns: RowColumns, value: Any) -> str:
     """Return a response: a text, or an object with "answer"."""
     text = value.get("answer") if isinstance(value, Mapping) else value
-    if not isinstance(text, str):
+    if not isinstance(text, str) or (columns.objects and text is value):
         raise AmbiguousLabel(
             f"a response must be an object with the text 'answer', got {format_value(value, 80)}"
         )
@@ -440,9 +443,17 @@ def _read_rmb(columns: RowColumns, values: Mapping[str, Any]) -> BenchmarkRow:
     return row._replace(prompt=prompt, group=row.group.partition("/")[2])
 
 
-RMB_PAIR_COLUMNS = RowColumns("conversation_input", "chosen", "reject", "category_path", "pair_uid")
+RMB_PAIR_COLUMNS = RowColumns(
+    "conversation_input", "chosen", "reject", "category_path", "pair_uid", objects=True
+)
 RMB_BEST_OF_N_COLUMNS = RowColumns(
-    "conversation_input", "bon_best", "loser_list", "category_path", "bon_uid", lists=True
+    "conversation_input",
+    "bon_best",
+    "loser_list",
+    "category_path",
+    "bon_uid",
+    lists=True,
+    objects=True,
 )
 
 
