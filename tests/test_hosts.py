@@ -362,6 +362,8 @@ def asynchronous_calls(folder):
     model, graders = redraft.ScriptedModel(["a b"] * 99), ["words:1-5"]
     rows = [{"id": n, "prompt": "q", "response": "a", "label": n % 2} for n in range(4)]
 
+    scored = [{**row, "score": 1.0} for row in rows]
+
     async def last_trace():
         return [trace async for trace in redraft.stream("q", model, graders)][-1].outcome.reason
 
@@ -376,6 +378,12 @@ def asynchronous_calls(folder):
         "compare": lambda: comparison.compare(
             {"drafts": 2}, {"drafts": 1}, ["q", "r"], model=model, graders=graders
         ),
+        "leaderboard": lambda: comparison.leaderboard(
+            [{"drafts": n} for n in (1, 2, 3)], ["q", "r"], model=model, graders=graders
+        ),
+        "noise_floor": lambda: comparison.noise_floor(scored, graders=graders),
+        "anchor_drift": lambda: comparison.anchor_drift(scored, graders),
+        "write_tasks": lambda: comparison.write_tasks("q", folder / "tasks.jsonl", 2, model),
         "validate": lambda: validation.validate(rows, lambda text: 1.0),
         "compare_graders": lambda: validation.compare_graders(
             rows, lambda text: 1.0, lambda text: 0.5

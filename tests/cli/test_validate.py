@@ -163,7 +163,7 @@ def test_a_changed_rubric_makes_the_card_stale(redraft, serve, labels_and_rubric
     )
     done = redraft(*gate, "--judge", server.model)
     assert done.returncode == 2
-    assert "have changed" in done.err
+    assert "its rubric has changed since" in done.err
 
 
 @pytest.mark.slow
