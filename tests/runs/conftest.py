@@ -2,7 +2,9 @@
 
 import asyncio
 import secrets
-from contextlib import ExitStack
+import tempfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +29,22 @@ def serve(tmp_path):
         yield start
 
 
+@contextmanager
+def one_ray():
+    """Only one Ray at a time on this machine: two that start at once may choose the same port."""
+    import fcntl  # not on Windows, which has no Ray here
+
+    with Path(tempfile.gettempdir(), "redraft-tests-ray.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """The address of a Ray as a run starts it; the runs of these tests are connected to it
     already.
     """
-    with pytest.MonkeyPatch.context() as env, asyncio.Runner() as runner:
+    with one_ray(), pytest.MonkeyPatch.context() as env, asyncio.Runner() as runner:
         env.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         own = RayPool()
         runner.run(own.__aenter__())
