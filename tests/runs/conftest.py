@@ -2,15 +2,15 @@
 
 import asyncio
 import secrets
-import tempfile
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
 from redraft.runs.executors.ray import RayPool
 
 from .killing import serving
+
+TOKEN = secrets.token_hex(32)  # one for all modules: Ray reads it once in a process
 
 
 @pytest.fixture
@@ -29,23 +29,13 @@ def serve(tmp_path):
         yield start
 
 
-@contextmanager
-def one_ray():
-    """Only one Ray at a time on this machine: two that start at once may choose the same port."""
-    import fcntl  # not on Windows, which has no Ray here
-
-    with Path(tempfile.gettempdir(), "redraft-tests-ray.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 @pytest.fixture(scope="module")
 def cluster():
     """The address of a Ray as a run starts it; the runs of these tests are connected to it
     already.
     """
-    with one_ray(), pytest.MonkeyPatch.context() as env, asyncio.Runner() as runner:
-        env.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    with pytest.MonkeyPatch.context() as env, asyncio.Runner() as runner:
+        env.setenv("RAY_AUTH_TOKEN", TOKEN)
         own = RayPool()
         runner.run(own.__aenter__())
         import ray  # takes a second, and most test runs skip these tests

@@ -309,7 +309,7 @@ class _Game(NamedTuple):
 async def _play(
     run: ComparisonRun, sides: Sequence[RunResults], options: ComparisonSettings
 ) -> list[_Game]:
-    """Have each two variants judged on the tasks that both have answered. Raises ConfigError for a
+    """Have every two variants judged on the tasks that both have answered. Raises ConfigError for a
     variant that has none in common with another one, GradingError for one without a verdict.
     """
     games: list[_Game] = []

@@ -170,8 +170,15 @@ class BatchConfig(BatchFields):
             raise ConfigError(f"pilot needs engine 'local', got engine {self.engine!r}")
         if self.pilot is not None and self.ray:
             raise ConfigError("pilot is not possible with ray: leave out one of them")
-        if not self.has_workers:
-            return
+        if self.has_workers:
+            self._check_workers()
+
+    def _check_workers(self) -> None:
+        """Raise ConfigError for a setting that does not fit rows in other processes."""
+        if self.ray is not None and checks.is_blank(self.ray):
+            raise ConfigError(
+                f"ray must be auto, local or HOST:PORT, got {checks.format_value(self.ray)}"
+            )
         if self.engine != "local":
             name = "ray" if self.ray else "workers"
             raise ConfigError(f"{name} needs engine 'local', got engine {self.engine!r}")
@@ -180,10 +187,6 @@ class BatchConfig(BatchFields):
             cause = "ray" if self.ray else f"workers={self.workers}"
             raise ConfigError(
                 f"{given[0]} is not possible with {cause}: rows are processed in other processes"
-            )
-        if self.ray is not None and checks.is_blank(self.ray):
-            raise ConfigError(
-                f"ray must be auto, local or HOST:PORT, got {checks.format_value(self.ray)}"
             )
         if not self.ray:
             self._check_processes(self.workers or 1)
@@ -207,7 +210,7 @@ class BatchConfig(BatchFields):
                 '`if __name__ == "__main__":`'
             )
         if os.name == "nt":
-            raise ConfigError("workers is not possible on Windows, but for workers=1 and with ray")
+            raise ConfigError("several workers are not possible on Windows without ray")
 
     def redoes(self, result: ResultFacts) -> bool:
         """Return whether `retry` asks for a finished row to be redone."""
