@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from ..loop.records import ToolCall
 from ..loop.task import Message
 from ..usage import Usage
+from .neutral import RequestOptions
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
 # seconds that a client is asked to wait while this machine is short of descriptors or memory
@@ -82,20 +83,6 @@ def invalid_request(param: str, message: str) -> GatewayError:
     honour.
     """
     return GatewayError(400, "invalid_request", message, param=param)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
-    """The field `redraft` of a request; None: the profile's own value. Values are not clamped
-    yet.
-    """
-
-    target_score: float | None = None
-    max_iterations: int | None = None
-    graders: tuple[str, ...] | None = None
-    requirements: tuple[str, ...] = ()
-    rubric: str | None = None
-    events: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from ..loop.task import Message, as_messages
 from ..requirements import parse as parse_requirement
 from ..settings import Flag, Number, Text, ValueKind, WholeNumber
 from .body_worker import MAX_BODY_VALUES
-from .exchange import RequestOptions, invalid_request
+from .exchange import invalid_request
+from .neutral import RequestOptions
 
 MAX_NAME_CHARS = 256  # of a model, a function or a parameter
 MAX_SCHEMA_BYTES = 262_144

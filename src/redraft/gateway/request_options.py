@@ -25,7 +25,8 @@ from ..requirements import parse
 from ..session.options import Options
 from ..settings import OptionFields
 from .config import Profile
-from .exchange import ChatRequest, RequestOptions, invalid_request
+from .exchange import ChatRequest, invalid_request
+from .neutral import RequestOptions
 
 TASK_FIELDS = frozenset({"messages", "tools"})  # of a request
 MAX_RUBRIC_CHARS = 20_000

@@ -1,0 +1,12 @@
+"""The protocols: OpenAI's chat completions and responses, and Anthropic's messages.
+
+| | requests | replies and streams |
+|---|---|---|
+| chat completions | `chat_requests` | `chat_replies` |
+| responses | `responses_requests` | `responses_replies` |
+| messages | `messages_requests` | `messages_replies` |
+
+Each file reads into and writes from the neutral form (`redraft.gateway.neutral`) and knows nothing
+of the other protocols. `fields` says what each field of a request means: it is honoured, a hint, or
+refused. All of it is pure: no network, no clock.
+"""

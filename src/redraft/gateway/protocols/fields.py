@@ -1,0 +1,198 @@
+"""What the fields of requests mean: the one table from which they are read, written, documented and
+refused.
+
+A field of a request is one of these:
+
+- *honoured*: it has a place in the neutral form, and so in every protocol that can say it;
+- a *hint*: it changes no answer's meaning. A model of the same protocol gets it; for others it is
+  left out, which the reply says (`x-redraft-ignored`). A field that no table names is a hint, too;
+- *refused*: it changes what the client gets, and a refined or converted answer cannot have it. A
+  400 names it and says which path takes it.
+
+The wire models of the protocols (pydantic) mark their fields with `Hint` and `Refused`, and name
+the parameters that several protocols have with `Parameter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from ...base.checks import format_value
+from ..exchange import GatewayError, invalid_request
+from ..neutral import ProtocolName
+from ..request_fields import MAX_NAME_CHARS, check_body, is_set
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Marks a field that may be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Marks a field that a refined or converted answer cannot have. `unused`: the values that ask
+    for nothing; `why` follows "NAME is not supported: ".
+    """
+
+    why: str
+    unused: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Marks a field that is read into `Request.parameters` under this name (see PARAMETERS)."""
+
+    name: str
+
+
+PARAMETERS: Mapping[str, Mapping[ProtocolName, str]] = {
+    "temperature": {"chat": "temperature", "responses": "temperature", "messages": "temperature"},
+    "top_p": {"chat": "top_p", "responses": "top_p", "messages": "top_p"},
+    "top_k": {"chat": "top_k", "messages": "top_k"},
+    "stop": {"chat": "stop", "messages": "stop_sequences"},  # a list of texts
+    "seed": {"chat": "seed"},
+    "frequency_penalty": {"chat": "frequency_penalty"},
+    "presence_penalty": {"chat": "presence_penalty"},
+    "logit_bias": {"chat": "logit_bias"},
+    "prediction": {"chat": "prediction"},
+    "parallel_tool_calls": {
+        "chat": "parallel_tool_calls",
+        "responses": "parallel_tool_calls",
+        "messages": "tool_choice.disable_parallel_tool_use",  # the opposite
+    },
+    # none, minimal, low, medium, high, xhigh, max
+    "effort": {
+        "chat": "reasoning_effort",
+        "responses": "reasoning.effort",
+        "messages": "output_config.effort",
+    },
+    "verbosity": {"chat": "verbosity", "responses": "text.verbosity"},
+    # who the user of a client is goes to no model of another protocol's vendors
+    "user": {"chat": "user", "responses": "user"},
+    "safety_identifier": {"chat": "safety_identifier", "responses": "safety_identifier"},
+    "service_tier": {
+        "chat": "service_tier",
+        "responses": "service_tier",
+        "messages": "service_tier",  # "default" is "standard_only"
+    },
+    "prompt_cache_key": {"chat": "prompt_cache_key", "responses": "prompt_cache_key"},
+    "prompt_cache_retention": {
+        "chat": "prompt_cache_retention",
+        "responses": "prompt_cache_retention",
+    },
+}
+"""The parameters that several protocols have, by their names in the neutral form: where each stands
+in the protocols that can say it.
+"""
+
+
+def _whole(value: Any) -> Any:
+    """Return a whole number that is written with a fraction of zeros, as JSON allows, as an int."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number."""
+TokenLimit = Annotated[Whole, Field(ge=1, le=2**31)]
+
+
+class WireModel(BaseModel):
+    """An object of a protocol. Types are strict (true is no number), and fields that it does not
+    name are kept: they are hints.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+
+M = TypeVar("M", bound=WireModel)
+
+
+def read_body(kind: type[M], body: Any) -> M:
+    """Return the body of a request as its wire model. Raises GatewayError 400 that names the field
+    at fault, also for one that is refused.
+    """
+    check_body(body)
+    try:
+        model = kind.model_validate(body)
+    except ValidationError as error:
+        raise _field_error(error, body) from None
+    for path, mark, value in marked_fields(model):
+        if isinstance(mark, Refused) and is_set(value, mark.unused):
+            raise invalid_request(path, f"{path} is not supported: {mark.why}")
+    return model
+
+
+def marked_fields(model: WireModel, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path, the mark and the value of each field that is set and has a mark, those of
+    objects in it included. A field that the protocol does not have is a hint.
+    """
+    fields = type(model).model_fields
+    for name, value in model:
+        if value is None or name == "redraft":
+            continue
+        field = fields.get(name)
+        path = f"{prefix}{(field.alias if field else None) or name}"[:MAX_NAME_CHARS]
+        if field is None:
+            yield path, Hint(), value
+            continue
+        for mark in field.metadata:
+            if isinstance(mark, Hint | Refused | Parameter):
+                yield path, mark, value
+        if isinstance(value, WireModel):
+            yield from marked_fields(value, f"{path}.")
+
+
+def parameters_of(model: WireModel) -> dict[str, Any]:
+    """Return the parameters that several protocols have, by their names in PARAMETERS."""
+    return {
+        mark.name: value for _, mark, value in marked_fields(model) if isinstance(mark, Parameter)
+    }
+
+
+def hints_of(model: WireModel) -> tuple[str, ...]:
+    """Return the names of the hints that are set."""
+    return tuple(path for path, mark, _ in marked_fields(model) if isinstance(mark, Hint))
+
+
+def unsaid_parameters(
+    parameters: Mapping[str, Any], client: ProtocolName, model: ProtocolName
+) -> tuple[str, ...]:
+    """Return the parameters that a model's protocol cannot say, by the client's names."""
+    return tuple(
+        PARAMETERS[name].get(client, name) for name in parameters if model not in PARAMETERS[name]
+    )
+
+
+def _field_error(error: ValidationError, body: Any) -> GatewayError:
+    """Return the error for the value that is most deeply inside the body: of alternatives, the one
+    that fits best is wrong there.
+    """
+    details = max(error.errors(include_url=False), key=lambda each: len(_path(each["loc"], body)))
+    path = _name(_path(details["loc"], body))
+    if details["type"] == "missing":
+        return invalid_request(path, f"{path} is missing")
+    message = details["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    return invalid_request(path, f"{path} {message}, got {format_value(details['input'], 80)}")
+
+
+def _path(steps: Sequence[int | str], body: Any) -> list[int | str]:
+    """Return where in the body a value is: pydantic names the alternatives that it tried, too."""
+    path: list[int | str] = []
+    for step in steps:
+        try:
+            body = body[step]
+        except (KeyError, IndexError, TypeError):
+            if not (step == steps[-1] and isinstance(body, Mapping) and isinstance(step, str)):
+                continue
+        path.append(step)
+    return path
+
+
+def _name(path: Sequence[int | str]) -> str:
+    """Return a path as messages show it, such as "messages[0].content"."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")[:MAX_NAME_CHARS] or "body"
