@@ -15,6 +15,7 @@ the parameters that several protocols have with `Parameter`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -109,6 +110,8 @@ class WireModel(BaseModel):
 
 
 M = TypeVar("M", bound=WireModel)
+# how messages of pydantic begin, such as "String should have at least 1 character"
+_SHOULD = re.compile(r"^[A-Z][a-z]+ should\b")
 
 
 def read_body(kind: type[M], body: Any) -> M:
@@ -175,7 +178,7 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     path = _name(_path(details["loc"], body))
     if details["type"] == "missing":
         return invalid_request(path, f"{path} is missing")
-    message = details["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    message = _SHOULD.sub("must", details["msg"].removeprefix("Value error, "))
     return invalid_request(path, f"{path} {message}, got {format_value(details['input'], 80)}")
 
 
