@@ -49,7 +49,7 @@ from .neutral import (
     Turn,
 )
 from .passing import PATHS, Upstream
-from .protocols.chat_requests import read_messages
+from .protocols.chat_messages import read_messages
 from .protocols.fields import PARAMETERS
 from .protocols.messages_requests import with_forced_tool
 from .protocols.registry import MODELS

@@ -48,7 +48,6 @@ from ..models.server_errors import ErrorBody, parse_error_body
 from ..usage import Usage, current_ledger
 from .config import ServedModel
 from .exchange import GatewayError
-from .ignored_fields import ignored_header
 from .neutral import Event, ProtocolName, Request
 from .protocols.registry import CLIENTS, MODELS
 from .protocols.protocol import ClientProtocol, ModelProtocol, StreamReader, StreamWriter
@@ -449,8 +448,8 @@ async def _forward_whole(
     data = _answer(upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
     content = upstream.without_key(translation.reply(content, data))
-    reply_headers = _headers("application/json", reply_headers, translation.ignored)
-    return ForwardedReply(_single(content), reply_headers, usage, ignored=translation.ignored)
+    head = _headers("application/json", reply_headers)
+    return ForwardedReply(_single(content), head, usage, ignored=translation.ignored)
 
 
 async def _single(content: bytes) -> AsyncGenerator[bytes, None]:
@@ -533,17 +532,12 @@ def _refusal(
     return error_from_reply(upstream.model.name, status, body, headers, upstream.mask)
 
 
-def _headers(
-    content_type: str, of_model: Mapping[str, str], ignored: tuple[str, ...] = ()
-) -> dict[str, str]:
-    """Return the headers of a reply: its content type, the model's own IDs of the request, and the
-    fields that were left out.
-    """
+def _headers(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a reply: its content type, and the model's own IDs of the request."""
     ids = {name: shorten(of_model[name], 200) for name in RETURNED_HEADERS if name in of_model}
     return {
         "content-type": content_type,
         **{name: value for name, value in ids.items() if value.isascii()},
-        **ignored_header(ignored),
     }
 
 
@@ -649,7 +643,7 @@ class StreamReading:
         self._exchange, self._response = exchange, response
         self._ends = StreamEnds(translation.model.name)
         ignored = translation.ignored
-        headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers, ignored)
+        headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
         self.reply = ForwardedReply(self._parts(), headers, response=response, ignored=ignored)
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:

@@ -39,13 +39,8 @@ from .messages_model import (
 )
 from .neutral import Media, Other, Part, Reply, Request, Text, Tokens, Tool, Turn
 from .passing import Upstream
-from .protocols.chat_requests import (
-    messages_for_model,
-    write_messages,
-    write_parameters,
-    write_tool_choice,
-    write_tools,
-)
+from .protocols.chat_messages import messages_for_model, write_messages
+from .protocols.chat_requests import write_parameters, write_tool_choice, write_tools
 from .protocols.registry import MODELS
 from .request_fields import errors_of_field
 
