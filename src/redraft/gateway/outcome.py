@@ -7,7 +7,8 @@ reply has already, and the texts of graders, are not in it: `redraft show` shows
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, cast
 
@@ -17,6 +18,8 @@ from typing_extensions import TypedDict
 from ..loop.trace import Trace
 from ..plans.quality.result_facts import result_facts
 
+# an address as errors of Python's sockets show it, such as ('127.0.0.1', 80)
+ADDRESS = re.compile(r" ?\('[0-9A-Fa-f.:%]{2,64}', \d{1,5}(?:, \d+, \d+)?\)")
 Score = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -62,15 +65,18 @@ class RefinementOutcome(TypedDict):
     usage: SpentUsage
 
 
-def outcome_of(trace: Trace, trace_id: str) -> RefinementOutcome:
-    """Return what came out of the refinement in a finished trace."""
+def outcome_of(trace: Trace, trace_id: str, hosts: Collection[str] = ()) -> RefinementOutcome:
+    """Return what came out of the refinement in a finished trace. Its texts do not say where models
+    are (see `without_hosts`).
+    """
     facts, used = result_facts(trace), asdict(trace.usage)
+    stop_note, note = (without_hosts(text, hosts) for text in (facts.stop_note, facts.note))
     known = {
         **facts.as_data(),
         "trace_id": trace_id,
-        "reason": "; ".join(filter(None, [facts.stop_note, facts.note]))
-        if facts.score is None
-        else "",
+        "stop_note": stop_note,
+        "note": note,
+        "reason": "; ".join(filter(None, [stop_note, note])) if facts.score is None else "",
         "usage": {name: used[name] for name in SpentUsage.__annotations__},
     }
     view = {name: known[name] for name in RefinementOutcome.__annotations__}
@@ -87,3 +93,13 @@ def outcome_headers(outcome: Mapping[str, Any]) -> dict[str, str]:
         "x-redraft-cost": None if cost is None else f"{cost:.9f}",
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def without_hosts(text: str, hosts: Collection[str]) -> str:
+    """Return a message for clients without the hosts of models, which it may have as `HOST:PORT`,
+    as `HOST` or as the address that was tried.
+    """
+    names = {name for host in hosts for name in (host, host.rpartition(":")[0]) if name}
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(f" at {name}", "").replace(f"host {name}", "its host")
+    return ADDRESS.sub("", text)
