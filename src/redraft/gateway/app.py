@@ -41,8 +41,8 @@ from .exchange import (
 )
 from .guard import Guard, protocol_of
 from .idempotency import RunsInFlight
-from .keys import KeyStore
 from .ignored_fields import IgnoredFields
+from .keys import KeyStore
 from .metrics import CONTENT_TYPE, GatewayMetrics
 from .neutral import ProtocolName
 from .protocols.registry import CLIENTS

@@ -36,10 +36,11 @@ from .bodies import BodyParser
 from .config import Retention, ServedModel
 from .exchange import Answer, GatewayError, Progress
 from .idempotency import RunsInFlight
-from .keys import Caller, KeyReservation, KeyStore
 from .ignored_fields import IgnoredFields, ignored_header
+from .keys import Caller, KeyReservation, KeyStore
 from .metrics import GatewayMetrics
 from .neutral import Begin, Request, events_of
+from .outcome import outcome_headers
 from .passing import FORWARDED_HEADERS
 from .prepared_requests import PreparedRequest
 from .protocols.protocol import ClientProtocol
@@ -321,9 +322,9 @@ class ClientExchange:
                             end = RequestEnd(
                                 200,
                                 usage=item.total,
-                                score=item.score,
-                                iterations=item.iterations,
-                                stop=item.stop,
+                                score=item.outcome["score"],
+                                iterations=item.outcome["iterations"],
+                                stop=item.outcome["stop"],
                             )
             except GatewayError as error:
                 end = RequestEnd(self.protocol.error_status(error), error.code, prepared.usage)
@@ -347,7 +348,9 @@ class ClientExchange:
         assert caller
         async with gateway.admission.slot(caller.id):
             gateway.answers.check(caller.id, is_held=not body.get("stream"))
-            cost = self.routing.pass_cost(model, self.protocol.name, body, len(self.raw), self.metered)
+            cost = self.routing.pass_cost(
+                model, self.protocol.name, body, len(self.raw), self.metered
+            )
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
@@ -456,9 +459,10 @@ class ClientExchange:
                 body = dumps(
                     self.protocol.write_reply(request, item.reply, int(time()), item.outcome)
                 )
+                described = outcome_headers(item.outcome)
                 # a copy: `dumps` returns bytes that hold several times their length
                 body = bytes(memoryview(body))
-                headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
+                headers = [(name.encode(), value.encode()) for name, value in described.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
     async def _stream_answer(self, request: Request, items: Any) -> None:

@@ -39,6 +39,7 @@ from .neutral import (
     AnswerSchema,
     Call,
     FinishReason,
+    Other,
     Part,
     Reply,
     Request,
@@ -209,7 +210,7 @@ def turns_of(messages: tuple[Message, ...], client: ClientRequest) -> tuple[Turn
     """Return messages of the core as turns: those of the client where they are its messages, alone
     or joined with their neighbours, or the last one of the user with a paragraph at its end.
     """
-    runs = [(*merge_adjacent(joined), turns) for joined, turns in _runs(client)]
+    runs = [(merge_adjacent(joined)[0], turns) for joined, turns in _runs(client)]
     known: dict[bytes, list[tuple[Turn, ...]]] = {}
     for message, of_client in runs:
         known.setdefault(dumps(message, sort_keys=True), []).append(of_client)
@@ -255,8 +256,9 @@ def _runs(client: ClientRequest) -> Iterator[tuple[tuple[Message, ...], tuple[Tu
 
 
 def _without_raw(turn: Turn) -> Turn:
-    """Return a turn that the core wrote: its JSON is no protocol's of the client."""
-    return replace(turn, parts=tuple(replace(part, raw=None) for part in turn.parts), raw=None)
+    """Return a turn that the core wrote: its JSON is of no protocol that the client speaks."""
+    parts = (replace(part, raw=None) for part in turn.parts if not isinstance(part, Other))
+    return replace(turn, parts=tuple(parts), raw=None)
 
 
 # ---- replies
@@ -291,7 +293,7 @@ def core_reply(reply: Reply) -> ModelReply:
 def neutral_reply(reply: ModelReply) -> Reply:
     """Return a reply of another model in the neutral form."""
     usage = reply.usage
-    finish: FinishReason = "length" if reply.truncated else "tool_calls" if reply.tool_calls else "stop"
+    ending: FinishReason = "tool_calls" if reply.tool_calls else "stop"
     parts: list[Part] = [Thinking(reply.reasoning)] if reply.reasoning else []
     parts += [Text(reply.text)] if reply.text else []
     parts += [Call(call.id, call.name, call.arguments) for call in reply.tool_calls]
@@ -301,4 +303,4 @@ def neutral_reply(reply: ModelReply) -> Reply:
         cached=reply.cached_tokens or None,
         reasoning=reply.reasoning_tokens or None,
     )
-    return Reply(reply.response_id, reply.response_model, tuple(parts), finish, tokens)
+    return Reply(reply.response_id, reply.response_model, tuple(parts), ending, tokens)

@@ -49,8 +49,8 @@ from ..usage import Usage, current_ledger
 from .config import ServedModel
 from .exchange import GatewayError
 from .neutral import Event, ProtocolName, Request
+from .protocols.protocol import ClientProtocol, StreamReader, StreamWriter
 from .protocols.registry import CLIENTS, MODELS
-from .protocols.protocol import ClientProtocol, ModelProtocol, StreamReader, StreamWriter
 from .stream_usage import StreamEnds, UsageRemover, cache_surcharge, token_counts
 from .token_estimate import estimated_tokens
 from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
@@ -151,11 +151,7 @@ class Upstream:
         self.timeouts = Timeouts(
             idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout, room=ROOM_SECONDS
         )
-        self.price = (
-            Price(*model.prices)
-            if model.prices
-            else price_of(model.model, self.base_url)
-        )
+        self.price = Price(*model.prices) if model.prices else price_of(model.model, self.base_url)
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True
         self.longest_answer = 0  # in tokens, as far as it is known
@@ -358,12 +354,13 @@ UNKNOWN_PATH_CODE = "unknown_path"
 class Translation:
     """A request of a client in the protocol of a model, and the way back for its reply.
 
-    `request` is its neutral form; None where both speak the same protocol, so that the body goes on
-    as it is. `ignored`: the fields of the client that are not sent.
+    `upstream` is the protocol of the model. `request` is the neutral form; None where both speak
+    the same protocol, so that the body goes on as it is. `ignored`: the fields of the client that
+    are not sent.
     """
 
     client: ClientProtocol
-    model: ModelProtocol
+    upstream: ProtocolName
     body: Mapping[str, Any]
     request: Request | None = None
     ignored: tuple[str, ...] = ()
@@ -374,7 +371,7 @@ class Translation:
         """
         if self.request is None:
             return content
-        reply = self.model.read_reply(data)
+        reply = MODELS[self.upstream].read_reply(data)
         return dumps(self.client.write_reply(self.request, reply, int(time())))
 
     def stream(self) -> StreamTranslator | None:
@@ -382,20 +379,20 @@ class Translation:
         if self.request is None:
             return None
         writer = self.client.stream_writer(self.request, int(time()))
-        return StreamTranslator(self.model.stream_reader(), writer)
+        return StreamTranslator(MODELS[self.upstream].stream_reader(), writer)
 
 
 def translated(
-    client: ProtocolName, model: ProtocolName, body: Mapping[str, Any]
+    client: ProtocolName, upstream: ProtocolName, body: Mapping[str, Any]
 ) -> Translation:
     """Return a request for a model. Raises GatewayError 400 naming the field that changes the
     answer and cannot be said.
     """
-    if client == model:
-        return Translation(CLIENTS[client], MODELS[model], body)
+    if client == upstream:
+        return Translation(CLIENTS[client], upstream, body)
     request = CLIENTS[client].read_request(body)
-    written = MODELS[model].write_request(request, request.model)
-    return Translation(CLIENTS[client], MODELS[model], written.body, request, written.ignored)
+    written = MODELS[upstream].write_request(request, request.model)
+    return Translation(CLIENTS[client], upstream, written.body, request, written.ignored)
 
 
 class StreamTranslator:
@@ -438,9 +435,12 @@ async def _forward_as(
 
 
 async def _forward_whole(
-    upstream: Upstream, translation: Translation, sent: Mapping[str, Any], headers: Mapping[str, str]
+    upstream: Upstream,
+    translation: Translation,
+    sent: Mapping[str, Any],
+    headers: Mapping[str, str],
 ) -> ForwardedReply:
-    exchange = upstream.exchange(PATHS[translation.model.name], headers)
+    exchange = upstream.exchange(PATHS[translation.upstream], headers)
     status, reply_headers, content = await _read_all(upstream, exchange, sent)
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
@@ -525,7 +525,7 @@ def _refusal(
     body = parse_error_body(content)
     if (
         status in UNKNOWN_PATH
-        and translation.model.name == "responses"
+        and translation.upstream == "responses"
         and "model_not_found" not in body.codes
     ):
         return GatewayError(status, UNKNOWN_PATH_CODE, "the server has no such path")
@@ -550,7 +550,7 @@ async def _forward_stream(
     translator, asked = translation.stream(), sent.get("stream_options")
     converter: StreamTranslator | UsageRemover | None = translator
     if (
-        translation.model.name == "chat"
+        translation.upstream == "chat"
         and upstream.reports_usage_in_streams
         and not _includes_usage(asked)
     ):
@@ -581,12 +581,15 @@ def _includes_usage(options: Any) -> bool:
 
 
 async def _open(
-    upstream: Upstream, translation: Translation, sent: Mapping[str, Any], headers: Mapping[str, str]
+    upstream: Upstream,
+    translation: Translation,
+    sent: Mapping[str, Any],
+    headers: Mapping[str, str],
 ) -> tuple[HttpExchange, Response]:
     """Send a request for a stream, and return its response once the headers have arrived. Raises
     GatewayError.
     """
-    exchange = upstream.exchange(PATHS[translation.model.name], headers, stream=True)
+    exchange = upstream.exchange(PATHS[translation.upstream], headers, stream=True)
     response = None
     try:
         response = await exchange.open("POST", dumps(sent))
@@ -641,7 +644,7 @@ class StreamReading:
     ) -> None:
         self._upstream, self._client, self._converter = upstream, translation.client, converter
         self._exchange, self._response = exchange, response
-        self._ends = StreamEnds(translation.model.name)
+        self._ends = StreamEnds(translation.upstream)
         ignored = translation.ignored
         headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
         self.reply = ForwardedReply(self._parts(), headers, response=response, ignored=ignored)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,7 +55,7 @@ class TraceLog:
 @dataclass(frozen=True)
 class PreparedRequest:
     """A request that was checked and can be answered: its refinement has not begun. `writer` is the
-    model that writes for it; `hide` returns a message without the addresses of models.
+    model that writes for it, `hosts` are those of the models, which clients are not told.
     """
 
     request: Request
@@ -64,7 +64,7 @@ class PreparedRequest:
     writer: WriterModel
     log: TraceLog
     trace_id: str
-    hide: Callable[[str], str]
+    hosts: Collection[str]
     is_refined: bool = True
 
     @property

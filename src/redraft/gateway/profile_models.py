@@ -96,14 +96,10 @@ class ConnectedModels:
         given = {**{model: prices for prices, model in others}, **known}
         return {model: prices for model, prices in given.items() if prices}
 
-    def without_addresses(self, text: str) -> str:
-        """Return a message without the addresses of the models, which clients need not know."""
-        for model in self._models.values():
-            traits = traits_of_model(model)
-            if traits.host:
-                text = text.replace(traits.endpoint, f"the model {traits.name}")
-                text = text.replace(f" at {traits.host}", "")
-        return text
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts of the models that are connected, with their ports."""
+        return frozenset(traits_of_model(model).host for model in self._models.values()) - {""}
 
     def limit_calls(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
         """Return the call of a model, limited by the limiter that all calls to its endpoint
@@ -137,7 +133,8 @@ def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
 
 class WriterModel:
     """The model that writes for one request: with the fields of that request, and with tools in the
-    first `drafts` answers only. After them a text is refined, and a call of a tool would replace it.
+    first `drafts` answers only. After them a text is refined, and a call of a tool would replace
+    it.
 
     An answer that the client began (`prefill`) is continued by the model; its text begins with what
     the client wrote.
@@ -288,7 +285,7 @@ def _note(part: Part) -> Text:
 
 
 def _as_function(tool: Tool) -> Tool:
-    """Return a tool that only the provider of the model knows as a function of unknown arguments."""
+    """Return a tool that only the model's provider knows as a function of unknown arguments."""
     if tool.kind != "provider":
         return tool
     return Tool("function", text_in(tool.raw or {}, "name") or tool.name, schema={"type": "object"})

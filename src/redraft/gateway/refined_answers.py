@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from ..base.error_text import error_text
 from ..errors import ModelError
-from ..loop.records import Candidate, StopReason
+from ..loop.records import Candidate
 from ..loop.trace import Trace
-from ..plans.quality.result_facts import broken_musts
 from ..result import parsed_answer
 from ..session.refinement import Refinement
 from ..usage import NO_USAGE
 from .exchange import Answer, GatewayError
 from .neutral import Call, FinishReason, Part, Reply, Request, Text, Thinking, Tokens
+from .outcome import outcome_of
 from .prepared_requests import PreparedRequest
 from .profile_models import WriterModel
 
@@ -35,23 +35,18 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
         raise ModelError("no answer could be obtained")
     if not (best.tool_calls or best.truncated):
         _check_schema(prepared.refinement, trace)
-    notes = [trace.stop_note, best.note if best.role in {"generate", "refine"} else ""]
-    return Answer(
-        _reply_of(prepared, trace, best),
-        prepared.usage,
-        trace.score,
-        trace.iterations,
-        stop=str(trace.outcome.reason) if trace.outcome else "",
-        reason=prepared.hide("; ".join(filter(None, notes))),
-        broken=tuple(broken_musts(trace)),
-    )
+    return _answer(prepared, trace, _reply_of(prepared, trace, best))
 
 
-def refusal_of(prepared: PreparedRequest, refusal: Reply, reason: str) -> Answer:
+def refusal_of(prepared: PreparedRequest, trace: Trace, refusal: Reply) -> Answer:
     """Return the answer to a request that the model refused: its reply as it gave it."""
     reply = replace(refusal, id=prepared.trace_id, model=prepared.request.model)
-    stop = str(StopReason.FAILED)
-    return Answer(reply, prepared.usage, stop=stop, reason=prepared.hide(reason))
+    return _answer(prepared, trace, reply)
+
+
+def _answer(prepared: PreparedRequest, trace: Trace, reply: Reply) -> Answer:
+    outcome, usage = outcome_of(trace, prepared.trace_id, prepared.hosts), prepared.usage
+    return Answer(reply, {**outcome, "usage": {**outcome["usage"], "cost": usage.cost}}, usage)
 
 
 def _reply_of(prepared: PreparedRequest, trace: Trace, best: Candidate) -> Reply:

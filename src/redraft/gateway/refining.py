@@ -3,8 +3,8 @@ best candidate the answer.
 
 What a turn of a conversation gets depends on what the model does with it:
 
-- A turn that calls tools is returned as the model wrote it, with its thinking. With `candidates` > 1
-  and graders that read tool calls, it is the best of so many. A call is never rewritten.
+- A turn that calls tools is returned as the model wrote it, with its thinking. With `candidates` >
+  1 and graders that read tool calls, it is the best of so many. A call is never rewritten.
 - A turn of text is refined. While it is, the tools are still described to the model, and it cannot
   call them.
 - With `tool_choice` "required" or a function, the turn must call tools; with "none" it is text.
@@ -122,9 +122,9 @@ class ProfileRefiner:
                 param=_parameter_of(str(error)),
                 should_retry=False,
             ) from None
-        hide = self.models.without_addresses
+        hosts = self.models.hosts
         return PreparedRequest(
-            request, self.profile, refinement, writer, log, trace_id, hide, refines
+            request, self.profile, refinement, writer, log, trace_id, hosts, refines
         )
 
     def is_refined(self, request: Request) -> bool:
@@ -242,9 +242,11 @@ async def answer_request(prepared: PreparedRequest) -> AsyncGenerator[Progress |
                 reported = len(trace.records)
         answer = answer_of(prepared, trace)
     except RedraftError as error:
-        if trace.candidates or prepared.writer.refusal is None:
-            raise gateway_error(error, prepared.hide, has_text=bool(trace.candidates)) from error
-        answer = refusal_of(prepared, prepared.writer.refusal, str(error))
+        refusal = prepared.writer.refusal
+        if trace.candidates or refusal is None:
+            has_text = bool(trace.candidates)
+            raise gateway_error(error, prepared.hosts, has_text=has_text) from error
+        answer = refusal_of(prepared, trace, refusal)
     yield answer
 
 

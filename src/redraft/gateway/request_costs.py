@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from ..base.checks import format_value
 from ..base.parameters import ROUTING_FIELDS, plain_name, plain_names
 from .config import ServedModel
-from .exchange import GatewayError, ProtocolName, invalid_request
+from .exchange import GatewayError, invalid_request
 from .field_tables import (
     ANSWER_COUNTS,
     AUDIO_PARTS,
@@ -49,6 +49,7 @@ from .field_tables import (
     WORDS,
     is_usual,
 )
+from .neutral import ProtocolName
 from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, NOTHING, is_set
 from .stream_usage import LONG_CACHE_SURCHARGE, SHORT_CACHE_SURCHARGE
 

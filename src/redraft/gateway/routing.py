@@ -280,9 +280,7 @@ def _cost(price: Price | None, input_tokens: float, output_tokens: float) -> flo
     )
 
 
-def check_forwarding(
-    routing: Routing, request: Request, profile: Profile
-) -> ServedModel | None:
+def check_forwarding(routing: Routing, request: Request, profile: Profile) -> ServedModel | None:
     """Return the model to which a request to a profile is passed on as it is; None if this process
     answers it.
     """

@@ -8,7 +8,7 @@ about the request itself keeps its status and its message.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..base.masking import NO_SECRETS, Mask
@@ -29,6 +29,7 @@ from ..errors import (
 from ..models.server_errors import ErrorBody, is_out_of_credit
 from ..models.waits import stated_wait
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
+from .outcome import without_hosts
 
 KEPT_STATUSES = frozenset({400, 404, 413, 422})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
@@ -154,10 +155,10 @@ def unreadable_reply(name: str, message: str) -> GatewayError:
 
 
 def gateway_error(
-    error: RedraftError, hide: Callable[[str], str] = str, *, has_text: bool = False
+    error: RedraftError, hosts: Collection[str] = (), *, has_text: bool = False
 ) -> GatewayError:
-    """Return what a client is told of an error; `hide` takes out of its message what clients need
-    not know. `has_text`: texts were paid for, and asking again would pay for them again.
+    """Return what a client is told of an error: not the `hosts` of the models. `has_text`: texts
+    were paid for, and asking again would pay for them again.
     """
     cause = (
         error.__cause__
@@ -172,7 +173,7 @@ def gateway_error(
     return GatewayError(
         status,
         code,
-        hide(f"{text}: {error}" if text else str(error)),
+        without_hosts(f"{text}: {error}" if text else str(error), hosts),
         retry_after=wait,
         should_retry=None if may_retry else False,
     )

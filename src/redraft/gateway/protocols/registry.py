@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from ..neutral import ProtocolName
 from .chat import ChatProtocol
-from .messages_replies import MessagesProtocol
+from .messages import MessagesProtocol
 from .protocol import ClientProtocol, ModelProtocol
-from .responses import ResponsesProtocol
+from .responses_replies import ResponsesProtocol
 
 CLIENTS: Mapping[ProtocolName, ClientProtocol] = {
     "chat": ChatProtocol(),
@@ -17,6 +17,6 @@ CLIENTS: Mapping[ProtocolName, ClientProtocol] = {
 }
 MODELS: Mapping[ProtocolName, ModelProtocol] = {
     "chat": ChatProtocol(),
-    "responses": ResponsesProtocol(),
     "messages": MessagesProtocol(),
 }
+"""Those in which a request of another protocol is written."""
