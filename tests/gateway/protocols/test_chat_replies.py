@@ -252,6 +252,16 @@ def test_calls_of_custom_tools_are_written_as_such():
         assert "".join(part["custom"]["input"] for part in parts) == text
 
 
+def test_calls_without_ids_are_written_with_one():
+    """The result of a call refers to it by its ID."""
+    reply = replace(CALLING, parts=(Call("", "add", "{}"), Call("own", "find", "{}")))
+    request = read(stream=True)
+    whole = CHAT.write_reply(request, reply, CREATED)["choices"][0]["message"]["tool_calls"]
+    assert [each["id"] for each in whole] == ["call_t1_0", "own"]
+    streamed = reply_of(read_stream(stream_of(CHAT, request, reply))).calls
+    assert [each.id for each in streamed] == ["call_t1_0", "own"]
+
+
 @each_row(
     ("parts", "finish", "expected"),
     [

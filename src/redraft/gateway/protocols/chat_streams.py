@@ -27,6 +27,7 @@ from ..neutral import (
 )
 from .chat_replies import (
     MAX_ID_CHARS,
+    call_id,
     completion_id,
     error_event,
     is_custom_tool,
@@ -99,11 +100,12 @@ class ChatStreamWriter:
 
     def _begin_call(self, call: CallBegin) -> bytes:
         self._call, self._arguments, self._has_arguments = call, [], False
+        id = call_id(call.id, self._head["id"], self._calls)
         if is_custom_tool(self._request, call.name):
             custom = {"name": call.name, "input": ""}
-            return self._call_part({"id": call.id, "type": "custom", "custom": custom})
+            return self._call_part({"id": id, "type": "custom", "custom": custom})
         function = {"name": call.name, "arguments": ""}
-        return self._call_part({"id": call.id, "type": "function", "function": function})
+        return self._call_part({"id": id, "type": "function", "function": function})
 
     def _call_delta(self, arguments: str) -> bytes:
         if not arguments or self._call is None:
