@@ -101,6 +101,7 @@ class ResponseStream:
         self._number = 0
         self._output: list[Fields] = []  # the items that have ended
         self._open: PartsItem | CallItem | None = None
+        self._call_ids: set[str] = set()
 
     def write(self, event: Event) -> bytes:
         """Return what an event of the neutral form is in the protocol."""
@@ -178,7 +179,10 @@ class ResponseStream:
 
     def _call(self, begin: CallBegin) -> CallItem:
         tool = self._request.tool(begin.name) or Tool("function", begin.name)
-        call_id = begin.id or f"call_{self._id}_{self._next_index}"
+        call_id = begin.id
+        if not call_id or call_id in self._call_ids:  # (its result refers to it)
+            call_id = f"call_{self._id}_{self._next_index}"
+        self._call_ids.add(call_id)
         named = {"call_id": call_id, "name": tool.name}
         if tool.group:
             named["namespace"] = tool.group
