@@ -48,6 +48,7 @@ WAIT = {"type": "function", "name": "wait", "parameters": SCHEMA, "strict": True
 TOOLS = [
     {"type": "function", "name": "add", "parameters": SCHEMA, "strict": True},
     PATCH,
+    {"type": "tool_search", "execution": "client", "description": "Find.", "parameters": SCHEMA},
     {"type": "namespace", "name": "agents", "description": "Others.", "tools": [WAIT, PATCH]},
 ]
 CALLS = (
@@ -56,6 +57,7 @@ CALLS = (
     Call("c3", "agents__wait", ""),
     Call("c2", "agents__patch", '{"input": ""}'),
     Call("", "unknown", "{"),
+    Call("c6", "tool_search", '{"query": "x"}'),
 )
 TEXT = '{"n": 5}' + " " * 600
 
@@ -156,6 +158,8 @@ def texts_of(item):
             return [item["arguments"]]
         case "custom_tool_call":
             return [item["input"]]
+        case "tool_search_call":  # (its arguments are no text)
+            return []
 
 
 def text_of_deltas(events):
@@ -181,7 +185,7 @@ def test_calls_go_back_under_the_names_of_the_client():
         (
             item["type"],
             item.get("namespace"),
-            item["name"],
+            item.get("name"),
             item["call_id"],
             item.get("arguments", item.get("input")),
         )
@@ -192,6 +196,7 @@ def test_calls_go_back_under_the_names_of_the_client():
         ("function_call", "agents", "wait", "c3", "{}"),
         ("custom_tool_call", "agents", "patch", "call_t1_3", ""),
         ("function_call", None, "unknown", "call_t1_4", "{"),
+        ("tool_search_call", None, None, "c6", {"query": "x"}),
     ]
 
 
@@ -249,7 +254,7 @@ def test_a_response_is_complete():
         0.5,
         {"a": "b"},
     )
-    assert [tool.name for tool in response.tools] == ["add", "patch", "agents"]
+    assert [tool.type for tool in response.tools] == [tool["type"] for tool in TOOLS]
     assert (response.output_text, response.status) == (TEXT, "completed")
     usage = response.usage
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (20, 9, 29)
@@ -399,13 +404,14 @@ async def test_output_is_valid_input():
         called = await responses.create(model="refine/fast", input="hi", tools=TOOLS)
         results = [
             {"type": f"{call.type}_output", "call_id": call.call_id, "output": "3"}
-            for call in called.output
+            for call in called.output[:-1]
         ]
-        items = [{"role": "user", "content": "hi"}, *called.output, *results]
+        found = {"type": "tool_search_output", "call_id": "c6", "tools": []}
+        items = [{"role": "user", "content": "hi"}, *called.output, *results, found]
         told = await responses.create(model="refine/fast", input=items)
         again = await responses.create(model="refine/fast", input=[*items, *told.output])
     assert again.output_text == TEXT
-    assert [turn.role for turn in turns[1]] == ["user", "assistant", *["tool"] * 5]
+    assert [turn.role for turn in turns[1]] == ["user", "assistant", *["tool"] * 6]
     assert [call.name for call in turns[1][1].calls] == [call.name for call in CALLS]
     assert [json.loads(call.arguments) for call in turns[1][1].calls[:4]] == [
         {"a": 1},

@@ -252,12 +252,51 @@ def test_tools_of_all_types():
         "Change files.\n\nThe input must follow this lark grammar:\nstart: /a+/"
     )
     assert tools[1].schema == TEXT_INPUT
-    assert (tools[3].group, tools[3].name, tools[3].description) == (
-        "agents",
-        "patch",
-        "Change files.",
-    )
+    assert (tools[3].group, tools[3].name) == ("agents", "patch")
+    assert tools[3].description == "Other agents.\n\nChange files."
     assert tools[4].raw == SEARCH
+
+
+def test_a_search_for_tools_that_the_client_runs():
+    """Models call it as a function. What it found can be called, and counts once."""
+    search = {"type": "tool_search", "execution": "client", "parameters": SCHEMA}
+    call = {"type": "tool_search_call", "call_id": "s", "arguments": {"query": "x"}}
+    found = {"type": "tool_search_output", "call_id": "s", "tools": [AGENTS, ADD]}
+    request = read(
+        tools=[ADD, search, {"type": "tool_search"}],
+        input=[USER, call, found, {**call, "call_id": "t"}, {**found, "call_id": "t"}],
+    )
+    assert [(tool.kind, tool.flat_name) for tool in request.tools] == [
+        ("function", "add"),
+        ("function", "tool_search"),
+        ("provider", "tool_search"),
+        ("function", "agents__wait"),
+        ("text", "agents__patch"),
+    ]
+    assert request.turns[1:3] == (
+        Turn("assistant", (Call("s", "tool_search", '{"query":"x"}'),)),
+        Turn("tool", (Text("Found these tools: agents__wait, agents__patch, add"),), "s"),
+    )
+
+
+def test_a_search_that_the_provider_ran_says_nothing():
+    """Without an ID, a search and what it found are not of the client; its tools can be called."""
+    found = {"type": "tool_search_output", "tools": [AGENTS]}
+    request = read(input=[USER, {"type": "tool_search_call"}, found])
+    assert (request.turns, len(request.tools)) == ((SAID,), 2)
+
+
+def test_the_last_configuration_counts():
+    """An item of the input may change the effort and the form of the answer."""
+    form = {"type": "json_schema", "name": "n", "schema": SCHEMA}
+    update = {"type": "configuration_update", "reasoning": {"effort": "high"}}
+    request = read(
+        input=[USER, update, {"type": "configuration_update", "text": {"format": form}}],
+        reasoning={"effort": "low"},
+        text={"format": {"type": "json_object"}, "verbosity": "low"},
+    )
+    assert request.parameters == {"effort": "high", "verbosity": "low"}
+    assert (request.turns, request.schema) == ((SAID,), AnswerSchema(SCHEMA, "n"))
 
 
 @each_row(
@@ -317,7 +356,7 @@ def test_a_hint_is_named_and_no_error(fields, hints):
         ("input[0].type", {"input": [{"id": "x"}]}),
         ("input[0].type", {"input": [{"type": "compaction", "encrypted_content": "x"}]}),
         ("input[1].type", {"input": [USER, {"type": "compaction_trigger"}]}),
-        ("input[0].type", {"input": [{"type": "configuration_update"}]}),
+        ("input[0].tools[0].type", {"input": [{"type": "tool_search_output", "tools": [{}]}]}),
         ("input[0].content", {"input": [{"role": "user", "content": []}]}),
         ("input[0].content[0].type", part(type="input_video")),
         ("input[0].content[0].type", part(text="x")),
@@ -408,6 +447,9 @@ WHOLE = {
         {"type": "custom_tool_call_output", "call_id": "c2", "output": "x"},
         {"type": "local_shell_call", "id": "s", "action": {"command": ["ls"]}},
         {"type": "additional_tools", "tools": [{**PATCH, "name": "more"}]},
+        {"type": "tool_search_call", "call_id": "t", "arguments": {"query": "x"}},
+        {"type": "tool_search_output", "call_id": "t", "tools": [{**ADD, "name": "found"}]},
+        {"type": "configuration_update", "reasoning": {"effort": "high"}},
         {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
     ],
     "instructions": "Be brief.",
@@ -430,7 +472,7 @@ JSON = st.recursive(
 FIELDS = st.sampled_from(sorted(ResponsesRequest.model_fields)) | st.text(max_size=8)
 
 
-@given(st.dictionaries(FIELDS, JSON, max_size=6) | st.tuples(st.integers(0, 150), JSON))
+@given(st.dictionaries(FIELDS, JSON, max_size=6) | st.tuples(st.integers(0, 200), JSON))
 def test_every_body_is_read_or_refused(change):
     """No JSON makes reading fail in another way than with a 400 that can be written."""
     body = changed_at(WHOLE, *change) if isinstance(change, tuple) else WHOLE | change
