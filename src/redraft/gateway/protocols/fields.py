@@ -185,8 +185,9 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     message = _SHOULD.sub("must", details["msg"].removeprefix("Value error, "))
     message = _OBJECT.sub("an object", message)
     if details["type"] == "union_tag_invalid":
-        steps, value = [*steps, "type"], details["ctx"]["tag"]
-        message = f"must be one of {details['ctx']['expected_tags']}"
+        context = details.get("ctx", {})
+        steps, value = [*steps, "type"], context["tag"]
+        message = f"must be one of {context['expected_tags']}"
     path = _name([*steps, "type"] if details["type"] == "union_tag_not_found" else steps)
     if details["type"] in ("missing", "union_tag_not_found"):
         return invalid_request(path, f"{path} is missing")
