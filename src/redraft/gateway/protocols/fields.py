@@ -15,6 +15,7 @@ the parameters that several protocols have with `Parameter`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -109,6 +110,10 @@ class WireModel(BaseModel):
 
 
 M = TypeVar("M", bound=WireModel)
+# how messages of pydantic begin, such as "String should have at least 1 character"
+_SHOULD = re.compile(r"^[A-Z][a-z]+ should\b")
+_OBJECT = re.compile(r"a valid dictionary(?: or instance of \w+)?")
+_JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def read_body(kind: type[M], body: Any) -> M:
@@ -175,18 +180,21 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     path = _name(_path(details["loc"], body))
     if details["type"] == "missing":
         return invalid_request(path, f"{path} is missing")
-    message = details["msg"].replace("Input should be", "must be").replace("Value error, ", "")
-    return invalid_request(path, f"{path} {message}, got {format_value(details['input'], 80)}")
+    message = _SHOULD.sub("must", details["msg"].removeprefix("Value error, "))
+    message = _OBJECT.sub("an object", message)
+    got = format_value(details["input"], 80)
+    return invalid_request(path, f"{path} {message}, got {_JSON_WORDS.get(got, got)}")
 
 
 def _path(steps: Sequence[int | str], body: Any) -> list[int | str]:
     """Return where in the body a value is: pydantic names the alternatives that it tried, too."""
     path: list[int | str] = []
-    for step in steps:
+    for n, step in enumerate(steps, 1):
         try:
             body = body[step]
         except (KeyError, IndexError, TypeError):
-            if not (step == steps[-1] and isinstance(body, Mapping) and isinstance(step, str)):
+            is_missing = n == len(steps) and isinstance(body, Mapping) and isinstance(step, str)
+            if not is_missing:
                 continue
         path.append(step)
     return path
