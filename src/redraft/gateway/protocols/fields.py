@@ -176,13 +176,20 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     """Return the error for the value that is most deeply inside the body: of alternatives, the one
     that fits best is wrong there.
     """
-    details = max(error.errors(include_url=False), key=lambda each: len(_path(each["loc"], body)))
-    path = _name(_path(details["loc"], body))
-    if details["type"] == "missing":
-        return invalid_request(path, f"{path} is missing")
+    details = max(
+        error.errors(include_url=False),
+        key=lambda each: (len(_path(each["loc"], body)), not each["type"].endswith("_type")),
+    )
+    steps, value = _path(details["loc"], body), details["input"]
     message = _SHOULD.sub("must", details["msg"].removeprefix("Value error, "))
     message = _OBJECT.sub("an object", message)
-    got = format_value(details["input"], 80)
+    if details["type"] == "union_tag_invalid":
+        steps, value = [*steps, "type"], details["ctx"]["tag"]
+        message = f"must be one of {details['ctx']['expected_tags']}"
+    path = _name([*steps, "type"] if details["type"] == "union_tag_not_found" else steps)
+    if details["type"] in ("missing", "union_tag_not_found"):
+        return invalid_request(path, f"{path} is missing")
+    got = format_value(value, 80)
     return invalid_request(path, f"{path} {message}, got {_JSON_WORDS.get(got, got)}")
 
 
