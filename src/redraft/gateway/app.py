@@ -31,34 +31,27 @@ from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
 from .answer_memory import AnswerMemory
-from .anthropic_wire import MessagesWire
 from .bodies import BodyParser
-from .chat_wire import ChatWire
 from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
 from .exchange import (
     SHORTAGE_RETRY_AFTER,
     GatewayError,
-    Wire,
-    WireName,
     invalid_request,
 )
-from .guard import Guard, wire_of
+from .guard import Guard, protocol_of
 from .idempotency import RunsInFlight
+from .ignored_fields import IgnoredFields
 from .keys import KeyStore
 from .metrics import CONTENT_TYPE, GatewayMetrics
+from .neutral import ProtocolName
+from .protocols.registry import CLIENTS
 from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
-from .responses_wire import ResponsesWire
 from .routing import load_routing
 
-WIRES: Mapping[WireName, Wire] = {
-    "chat": ChatWire(),
-    "responses": ResponsesWire(),
-    "messages": MessagesWire(),
-}
-MODEL_PATHS: Mapping[str, WireName] = {
+MODEL_PATHS: Mapping[str, ProtocolName] = {
     "/v1/chat/completions": "chat",
     "/v1/responses": "responses",
     "/v1/messages": "messages",
@@ -90,6 +83,7 @@ class Gateway:
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
         self.bodies = BodyParser()
+        self.ignored = IgnoredFields()
         self._exchanges: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -111,7 +105,7 @@ class Gateway:
             self.guard = Guard(
                 app,
                 config,
-                wires=WIRES,
+                protocols=CLIENTS,
                 keys=self.keys,
                 local_key_paths=("/metrics", "/openapi.json"),
             )
@@ -181,10 +175,10 @@ class Gateway:
                 while (await receive()).get("more_body"):
                     pass
         self.metrics.request_started()
-        request, wire = Request(scope), wire_of(scope["path"])
+        request, protocol = Request(scope), protocol_of(scope["path"])
         reply = await _error_reply(request, NO_ROOM)
         facts = RequestFacts(
-            "", time(), wire=wire, status=reply.status_code, error=NO_ROOM.code, calls=0
+            "", time(), wire=protocol, status=reply.status_code, error=NO_ROOM.code, calls=0
         )
         self.finish(facts, request.method, scope["path"], {})
         await reply(scope, receive, send_last)
@@ -212,7 +206,7 @@ class Gateway:
             assert task
             self._exchanges.add(task)
             try:
-                await ClientExchange(self, WIRES[name], scope, receive, send).serve()
+                await ClientExchange(self, CLIENTS[name], scope, receive, send).serve()
             finally:
                 self._exchanges.discard(task)
         else:
@@ -314,8 +308,8 @@ def _json(data: Any, status: int = 200) -> Response:
 async def _error_reply(request: Request, error: Exception) -> Response:
     """Return an error in the form of the protocol that the path belongs to."""
     assert isinstance(error, GatewayError)
-    wire = WIRES[wire_of(request.url.path)]
-    reply = _json(wire.error_body(error), wire.error_status(error))
+    protocol = CLIENTS[protocol_of(request.url.path)]
+    reply = _json(protocol.error_body(error), protocol.error_status(error))
     reply.headers.update(error.reply_headers)
     return reply
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from ..base.text import shorten
 from ..loop.trace import Trace
 from ..plans.quality.result_facts import result_facts
 
@@ -90,6 +91,7 @@ def outcome_headers(outcome: Mapping[str, Any]) -> dict[str, str]:
         "x-redraft-score": None if score is None else f"{score:.4f}",
         "x-redraft-iterations": str(outcome["iterations"]),
         "x-redraft-stop": outcome["stop"] or None,
+        "x-redraft-reason": shorten(outcome["reason"]).encode("ascii", "replace").decode() or None,
         "x-redraft-cost": None if cost is None else f"{cost:.9f}",
     }
     return {name: value for name, value in values.items() if value is not None}

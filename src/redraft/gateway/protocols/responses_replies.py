@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...base.jsontext import loads
-from ..chat_wire import error_object
 from ..exchange import GatewayError, Progress
 from ..neutral import (
     Begin,
@@ -34,6 +33,7 @@ from ..neutral import (
     events_of,
     pieces,
 )
+from .chat_replies import error_object
 from .protocol import StreamWriter
 from .responses_requests import REDACTED, SIGNATURE, read_request
 from .streams import comment, event, progress_body, progress_comment
