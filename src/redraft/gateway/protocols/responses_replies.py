@@ -101,6 +101,7 @@ class ResponseStream:
         self._number = 0
         self._output: list[Fields] = []  # the items that have ended
         self._open: PartsItem | CallItem | None = None
+        self._call_ids: set[str] = set()
 
     def write(self, event: Event) -> bytes:
         """Return what an event of the neutral form is in the protocol."""
@@ -178,12 +179,18 @@ class ResponseStream:
 
     def _call(self, begin: CallBegin) -> CallItem:
         tool = self._request.tool(begin.name) or Tool("function", begin.name)
-        call_id = begin.id or f"call_{self._id}_{self._next_index}"
+        call_id = begin.id
+        if not call_id or call_id in self._call_ids:  # (its result refers to it)
+            call_id = f"call_{self._id}_{self._next_index}"
+        self._call_ids.add(call_id)
         named = {"call_id": call_id, "name": tool.name}
         if tool.group:
             named["namespace"] = tool.group
         if tool.kind == "text":
             fields = self._fields("ctc", {"type": "custom_tool_call", **named, "input": ""})
+        elif tool.raw is not None:  # (of the functions, a search for tools alone has it)
+            search = {"call_id": call_id, "execution": "client", "arguments": {}}
+            fields = self._fields("tsc", {"type": "tool_search_call", **search})
         else:
             fields = self._fields("fc", {"type": "function_call", **named, "arguments": ""})
         return CallItem(fields, self._next_index)
@@ -315,36 +322,34 @@ class CallItem:
 
     def __init__(self, fields: Fields, index: int) -> None:
         self.fields, self.index = fields, index
-        self._is_text = fields["type"] == "custom_tool_call"
         self._texts: list[str] = []
 
     def add(self, arguments: str) -> Iterator[TypedFields]:
-        """Yield more of the arguments. The input of a tool that takes a text is in JSON until it is
-        whole.
-        """
+        """Yield more of the arguments, where they are written as the model wrote them."""
         self._texts.append(arguments)
-        if not self._is_text:
-            yield self._event("delta", delta=arguments)
+        if self.fields["type"] == "function_call":
+            yield self._event("function_call_arguments.delta", delta=arguments)
 
     def end(self) -> Iterator[TypedFields]:
         """Yield the arguments as a whole."""
         arguments = "".join(self._texts)
-        if self._is_text:
-            self.fields["input"] = text = _text_input(arguments)
-            for piece in pieces(text):
-                yield self._event("delta", delta=piece)
-            yield self._event("done", input=text)
-            return
-        if not arguments:
-            arguments = "{}"
-            yield self._event("delta", delta=arguments)
-        self.fields["arguments"] = arguments
-        yield self._event("done", name=self.fields["name"], arguments=arguments)
+        match self.fields["type"]:
+            case "tool_search_call":
+                self.fields["arguments"] = _arguments(arguments)
+            case "custom_tool_call":
+                text = self.fields["input"] = _text_input(arguments)
+                for piece in pieces(text):
+                    yield self._event("custom_tool_call_input.delta", delta=piece)
+                yield self._event("custom_tool_call_input.done", input=text)
+            case _:
+                if not arguments:
+                    yield from self.add(arguments := "{}")
+                self.fields["arguments"], name = arguments, self.fields["name"]
+                yield self._event("function_call_arguments.done", name=name, arguments=arguments)
 
     def _event(self, kind: str, **fields: str) -> TypedFields:
-        name = "custom_tool_call_input" if self._is_text else "function_call_arguments"
         place = {"item_id": self.fields["id"], "output_index": self.index}
-        return f"response.{name}.{kind}", {**place, **fields}
+        return f"response.{kind}", {**place, **fields}
 
 
 def _part(kind: PartKind, text: str) -> Fields:
@@ -357,12 +362,18 @@ def _logprobs(kind: PartKind) -> Fields:
     return {"logprobs": []} if kind is TEXT else {}
 
 
+def _arguments(text: str) -> Fields:
+    """Return the arguments that a model wrote; {} if they are no JSON object."""
+    try:
+        arguments = loads(text.encode(errors="surrogatepass"))
+    except ValueError:
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
 def _text_input(arguments: str) -> str:
     """Return the text in the arguments of a call; the arguments if they hold none."""
-    try:
-        text = loads(arguments.encode(errors="surrogatepass"))["input"]
-    except (ValueError, TypeError, KeyError):
-        return arguments
+    text = _arguments(arguments).get("input")
     return text if isinstance(text, str) else arguments
 
 

@@ -8,6 +8,7 @@ to a stored one is refused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, groupby
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -50,7 +51,7 @@ NOT_STORED = (
 LOGPROBS = "message.output_text.logprobs"  # the value of `include` that changes the answer
 SIGNATURE, REDACTED = "signature", "redacted"
 """What the gateway writes into `encrypted_content`, before a colon and a model's own text."""
-ALLOWED = "allowed_tools"
+ALLOWED, TOOL_SEARCH = "allowed_tools", "tool_search"
 MAX_TOOLS = 512
 TEXT_INPUT: Json = {
     "type": "object",
@@ -64,7 +65,6 @@ REFUSED_ITEMS: Mapping[str, str] = {
     "compaction": f"only the model that wrote it can read it; {SAME_PROTOCOL}",
     "compaction_summary": f"only the model that wrote it can read it; {SAME_PROTOCOL}",
     "compaction_trigger": f"the gateway does not compact the input; {SAME_PROTOCOL}",
-    "configuration_update": "send `text` and `reasoning` of the request",
 }
 """The items of the input that change the answer and that only OpenAI's models can honour."""
 
@@ -159,6 +159,15 @@ class CustomTool(WireModel):
     format: TextFormat | None = None
 
 
+class SearchTool(WireModel):
+    """A search for further tools, which the provider or ("client") the client runs."""
+
+    type: Literal["tool_search"]
+    execution: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
 class OtherTool(WireModel):
     """A tool that the provider runs, or that only OpenAI's models know."""
 
@@ -167,7 +176,8 @@ class OtherTool(WireModel):
 
 def _tool_kind(tool: object) -> str:
     kind = tool.get("type") if isinstance(tool, Mapping) else "other"
-    return f"{kind} tool" if kind in ("function", "custom", "namespace") else "other tool"
+    known = ("function", "custom", "namespace", TOOL_SEARCH)
+    return f"{kind} tool" if kind in known else "other tool"
 
 
 _Function = Annotated[FunctionTool, Tag("function tool")]
@@ -186,7 +196,11 @@ class NamespaceTool(WireModel):
 
 
 AnyTool: TypeAlias = Annotated[
-    _Function | _Custom | Annotated[NamespaceTool, Tag("namespace tool")] | _Other,
+    _Function
+    | _Custom
+    | _Other
+    | Annotated[NamespaceTool, Tag("namespace tool")]
+    | Annotated[SearchTool, Tag("tool_search tool")],
     Discriminator(_tool_kind),
 ]
 
@@ -201,6 +215,36 @@ class NamedTool(WireModel):
 
 
 Choice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | None
+
+
+# ---- the answer
+
+
+class AnswerFormat(WireModel):
+    """The form of the answer: a text, any JSON object, or JSON of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: NonEmpty | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextOptions(WireModel):
+    """The form of the answer, and how long it is to be."""
+
+    format: AnswerFormat | None = None
+    verbosity: Annotated[str | None, Parameter("verbosity")] = None
+
+
+class Reasoning(WireModel):
+    """How much the model is to think, and what of it the client wants to see."""
+
+    effort: Annotated[str | None, Parameter("effort")] = None
+    summary: HintValue = None
+    generate_summary: HintValue = None
+    context: HintValue = None
+    mode: HintValue = None
 
 
 # ---- items of the input
@@ -284,6 +328,30 @@ class AdditionalToolsItem(WireModel):
     tools: list[AnyTool]
 
 
+class SearchCallItem(WireModel):
+    """A search for further tools. One that the provider ran has no `call_id`."""
+
+    type: Literal["tool_search_call"]
+    call_id: str | None = None
+    arguments: object = None
+
+
+class SearchOutputItem(WireModel):
+    """The tools that a search found, which the model may call from here on."""
+
+    type: Literal["tool_search_output"]
+    call_id: str | None = None
+    tools: list[AnyTool]
+
+
+class ConfigurationItem(WireModel):
+    """What the request says of the thinking and of the answer, from here on."""
+
+    type: Literal["configuration_update"]
+    reasoning: Reasoning | None = None
+    text: TextOptions | None = None
+
+
 class OtherItem(WireModel):
     """An item of another type, such as a search that the provider ran."""
 
@@ -298,6 +366,9 @@ KnownItem: TypeAlias = (
     | ActionOutputItem
     | ReasoningItem
     | AdditionalToolsItem
+    | SearchCallItem
+    | SearchOutputItem
+    | ConfigurationItem
 )
 _KNOWN_TYPES = frozenset(
     name for kind in get_args(KnownItem) for name in get_args(kind.model_fields["type"].annotation)
@@ -323,33 +394,6 @@ Item: TypeAlias = Annotated[
 
 
 # ---- the request
-
-
-class AnswerFormat(WireModel):
-    """The form of the answer: a text, any JSON object, or JSON of a schema."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    name: NonEmpty | None = None
-    description: str | None = None
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
-    strict: bool | None = None
-
-
-class TextOptions(WireModel):
-    """The form of the answer, and how long it is to be."""
-
-    format: AnswerFormat | None = None
-    verbosity: Annotated[str | None, Parameter("verbosity")] = None
-
-
-class Reasoning(WireModel):
-    """How much the model is to think, and what of it the client wants to see."""
-
-    effort: Annotated[str | None, Parameter("effort")] = None
-    summary: HintValue = None
-    generate_summary: HintValue = None
-    context: HintValue = None
-    mode: HintValue = None
 
 
 class StreamOptions(WireModel):
@@ -430,6 +474,11 @@ def read_request(body: Json) -> Request:
         else read.input
     )
     tools = _allowed_tools(read.tool_choice, _tools(read.tools or (), items))
+    updates = [item for item in items if isinstance(item, ConfigurationItem)]
+    parameters = parameters_of(read)
+    for update in updates:
+        parameters |= parameters_of(update)
+    texts = [each for each in (read.text, *(update.text for update in updates)) if each]
     return Request(
         protocol="responses",
         model=read.model,
@@ -437,9 +486,9 @@ def read_request(body: Json) -> Request:
         turns=tuple(_turns(read.instructions, items)),
         tools=tools,
         tool_choice=_tool_choice(read.tool_choice, tools),
-        schema=_answer_schema(read.text.format if read.text else None),
+        schema=_answer_schema(texts),
         max_tokens=read.max_output_tokens,
-        parameters=parameters_of(read),
+        parameters=parameters,
         hints=(*hints_of(read), *(("store",) if read.store else ())),
         is_stream=bool(read.stream),
         include_usage=True,
@@ -448,9 +497,12 @@ def read_request(body: Json) -> Request:
     )
 
 
-def _answer_schema(form: AnswerFormat | None) -> AnswerSchema | None:
-    if form is None or form.type == "text":
+def _answer_schema(texts: Iterable[TextOptions]) -> AnswerSchema | None:
+    """Return the schema that the last format asks for."""
+    formats = [text.format for text in texts if text.format]
+    if not formats or formats[-1].type == "text":
         return None
+    form = formats[-1]
     if form.type == "json_object":
         return AnswerSchema({})
     if form.name is None:
@@ -463,31 +515,47 @@ def _answer_schema(form: AnswerFormat | None) -> AnswerSchema | None:
 
 
 def _tools(tools: Iterable[AnyTool], items: Iterable[Item]) -> tuple[Tool, ...]:
-    """Return the tools of the request and of its input, those of namespaces with their group."""
-    added = chain.from_iterable(i.tools for i in items if isinstance(i, AdditionalToolsItem))
-    read = tuple(chain.from_iterable(map(_tools_of, (*tools, *added))))
-    if len(read) > MAX_TOOLS:
-        raise invalid_request("tools", f"tools holds {len(read)} tools; at most {MAX_TOOLS}")
-    twice = first_duplicate(tool.flat_name for tool in read if tool.kind != "provider")
+    """Return the tools of the request and of its input, those of namespaces with their group. What
+    the input adds several times counts once.
+    """
+    given = list(chain.from_iterable(map(_tools_of, tools)))
+    twice = first_duplicate(tool.flat_name for tool in given if tool.kind != "provider")
     if twice is not None:
         raise invalid_request("tools", f"tools: {twice[:80]!r} is defined twice")
-    return read
+    lists = (i.tools for i in items if isinstance(i, AdditionalToolsItem | SearchOutputItem))
+    names = {_name_of(tool): tool for tool in given}
+    added = chain.from_iterable(map(_tools_of, chain.from_iterable(lists)))
+    given += [tool for tool in added if names.setdefault(_name_of(tool), tool) is tool]
+    if len(given) > MAX_TOOLS:
+        raise invalid_request("tools", f"tools holds {len(given)} tools; at most {MAX_TOOLS}")
+    return tuple(given)
+
+
+def _name_of(tool: Tool) -> tuple[bool, str]:
+    """Return whether the provider has a tool, and its name."""
+    return tool.kind == "provider", tool.flat_name
 
 
 def _tools_of(tool: AnyTool) -> Iterator[Tool]:
-    if isinstance(tool, NamespaceTool):
-        yield from (_tool(each, tool.name) for each in tool.tools)
-    else:
+    if not isinstance(tool, NamespaceTool):
         yield _tool(tool)
+        return
+    for each in tool.tools:
+        inner = _tool(each, tool.name)
+        texts = [text for text in (tool.description, inner.description) if text]
+        yield replace(inner, description="\n\n".join(texts) or None)
 
 
-def _tool(tool: ToolInGroup, group: str = "") -> Tool:
+def _tool(tool: ToolInGroup | SearchTool, group: str = "") -> Tool:
     match tool:
         case FunctionTool():
             schema = tool.parameters or {}
             return Tool("function", tool.name, tool.description, schema, tool.strict, group)
         case CustomTool():
             return Tool("text", tool.name, _text_description(tool), TEXT_INPUT, group=group)
+        case SearchTool(execution="client"):
+            raw = {"type": TOOL_SEARCH}
+            return Tool("function", TOOL_SEARCH, tool.description, tool.parameters or {}, raw=raw)
         case _:
             return Tool("provider", tool.type, group=group, raw=tool.model_dump())
 
@@ -580,7 +648,12 @@ def _turns_of(where: str, item: Item) -> Iterator[Turn]:
             text = item.output if isinstance(item.output, str) else dumps_text(item.output)
             is_error = item.status == "failed"
             yield Turn("tool", (Text(text),), _call_id(where, item), is_error)
-        case AdditionalToolsItem():
+        case SearchOutputItem():
+            names = [tool.flat_name for each in item.tools for tool in _tools_of(each)]
+            text = f"Found these tools: {', '.join(names)}" if names else "Found no tools."
+            if item.call_id:
+                yield Turn("tool", (Text(text),), item.call_id)
+        case AdditionalToolsItem() | ConfigurationItem():
             return
         case _:
             yield Turn("assistant", tuple(_assistant_parts(where, item)))
@@ -595,6 +668,8 @@ def _assistant_parts(where: str, item: Item) -> Iterator[Part]:
         case ActionItem():
             arguments = dumps_text(item.action or item.operation or {})
             yield Call(_call_id(where, item), item.type.removesuffix("_call"), arguments)
+        case SearchCallItem(call_id=str(call_id)):
+            yield Call(call_id, TOOL_SEARCH, dumps_text(item.arguments or {}))
         case ReasoningItem():
             yield from _thinking(item)
         case OtherItem():
