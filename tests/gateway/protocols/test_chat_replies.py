@@ -262,6 +262,14 @@ def test_calls_without_ids_are_written_with_one():
     assert [each.id for each in streamed] == ["call_t1_0", "own"]
 
 
+def test_calls_without_arguments_are_written_with_none():
+    """The arguments of a call are JSON, also those of one without any."""
+    reply, request = replace(CALLING, parts=(Call("c", "add", ""),)), read(stream=True)
+    whole = CHAT.read_reply(CHAT.write_reply(request, reply, CREATED))
+    assert whole.calls == (Call("c", "add", "{}"),)
+    assert reply_of(read_stream(stream_of(CHAT, request, reply))).calls == whole.calls
+
+
 @each_row(
     ("parts", "finish", "expected"),
     [
@@ -500,7 +508,12 @@ def test_streams_are_read(chunks, parts):
     """
     usage = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}}
     expected = [Thinking("hm"), Text("a")] if parts == "thought" else list(parts)
-    for events in (sse(FIRST, *chunks, usage), sse(FIRST, *chunks, usage, done=False)):
+    groq = {"choices": [], "x_groq": {"usage": usage["usage"]}}
+    for events in (
+        sse(FIRST, *chunks, usage),
+        sse(FIRST, *chunks, usage, done=False),
+        sse(FIRST, *chunks, groq),
+    ):
         reply = reply_of(read_stream(events))
         assert list(reply.parts) == expected
         assert (reply.id, reply.model, reply.tokens) == ("x", "tiny", Tokens(7, 3))
