@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from redraft.gateway.responses_wire import KNOWN
 
 import vendors
 from each_row import each_row
 from places import changed_at
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
-from redraft.gateway.responses_wire import KNOWN
 from redraft.loop.records import ToolCall
 
 from .wire_app import CREATED, REFINEMENT, RESPONSES, TEXT, TRACE_ID, UNKNOWN, answer, client_of
