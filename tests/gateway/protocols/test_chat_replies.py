@@ -252,6 +252,16 @@ def test_calls_of_custom_tools_are_written_as_such():
         assert "".join(part["custom"]["input"] for part in parts) == text
 
 
+def test_calls_without_ids_are_written_with_one():
+    """The result of a call refers to it by its ID."""
+    reply = replace(CALLING, parts=(Call("", "add", "{}"), Call("own", "find", "{}")))
+    request = read(stream=True)
+    whole = CHAT.write_reply(request, reply, CREATED)["choices"][0]["message"]["tool_calls"]
+    assert [each["id"] for each in whole] == ["call_t1_0", "own"]
+    streamed = reply_of(read_stream(stream_of(CHAT, request, reply))).calls
+    assert [each.id for each in streamed] == ["call_t1_0", "own"]
+
+
 @each_row(
     ("parts", "finish", "expected"),
     [
@@ -439,6 +449,8 @@ BOTH = (Call("a", "add", '{"a": 1}'), Call("b", "find", "{}"))
     ("chunks", "parts"),
     [
         ([chunk("a"), chunk("b"), chunk(finish="stop")], [Text("ab")]),
+        ([chunk("a\ud83d"), chunk("\ude42b", "stop")], [Text("a\U0001f642b")]),
+        ([chunk("a\ud83d"), chunk("", "stop")], [Text("a\ud83d")]),
         ([chunk(reasoning="h"), chunk(reasoning="m"), chunk("a", "stop")], "thought"),
         ([chunk(refusal="n"), chunk(refusal="o", finish="stop")], [Text("no", is_refusal=True)]),
         (
@@ -447,6 +459,11 @@ BOTH = (Call("a", "add", '{"a": 1}'), Call("b", "find", "{}"))
             BOTH,
         ),
         ([called(part(0, "a", "add", '{"a": 1}'), part(1, "b", "find", "{}")), LAST], BOTH),
+        (  # the last part says nothing, after a text
+            [called(part(0, "a", "add", '{"a": 1}')), chunk("x"), called(part(0, arguments=""))]
+            + [LAST],
+            [BOTH[0], Text("x")],
+        ),
         (  # every call has the number 0
             [called(part(0, "a", "add", '{"a": 1}')), called(part(0, "b", "find", "{}")), LAST],
             BOTH,
@@ -487,7 +504,8 @@ def test_streams_are_read(chunks, parts):
         reply = reply_of(read_stream(events))
         assert list(reply.parts) == expected
         assert (reply.id, reply.model, reply.tokens) == ("x", "tiny", Tokens(7, 3))
-        finish = {Call: "tool_calls", Text: "stop"}[type(expected[-1])]
+        has_calls = any(isinstance(each, Call) for each in expected)
+        finish = "tool_calls" if has_calls else "stop"
         refused = any(isinstance(each, Text) and each.is_refusal for each in expected)
         assert reply.finish == ("refusal" if refused else finish)
 

@@ -599,6 +599,8 @@ def test_a_request_of_another_protocol_is_written(fields, expected):
         (request_of(hints=("metadata", "context_management")), ("metadata", "context_management")),
         (request_of("responses", parameters={"user": "ann"}), ("user",)),
         (request_of("responses", parameters={"safety_identifier": "a"}), ("safety_identifier",)),
+        (request_of("responses", parameters={"prompt_cache_key": "a"}), ("prompt_cache_key",)),
+        (request_of("messages", parameters={"user": "ann"}), ("user",)),
         (request_of(tools=(Tool("provider", "web_search"),)), ("tools[0] (web_search)",)),
         (
             request_of(turns=[Turn("assistant", (Text("a"), Other("server_tool_use", {})))]),

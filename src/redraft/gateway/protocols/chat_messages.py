@@ -152,8 +152,10 @@ def _without_media(message: Message, media: list[Json]) -> Message:
     return {**message, "content": "\n\n".join(texts)}
 
 
-def _as_parts(content: Any) -> list[Json]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+def _as_parts(content: str | list[Json]) -> list[Json]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
 
 
 def _write_message(turn: Turn, request: Request) -> Message:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...base.jsontext import dumps, list_in, loads, object_in, text_in
+from ...base.jsontext import dumps, list_in, object_in, strict_loads, text_in
 from ...models.chat_replies import (
     read_count,
     read_finish,
@@ -59,7 +59,10 @@ def write_reply(
     }
     message |= {"reasoning_content": thoughts} if thoughts else {}
     if reply.calls:
-        message["tool_calls"] = [_write_call(request, call) for call in reply.calls]
+        message["tool_calls"] = [
+            _write_call(request, call, call_id(call.id, reply.id, n))
+            for n, call in enumerate(reply.calls)
+        ]
     choice = {
         "index": 0,
         "message": message,
@@ -82,6 +85,13 @@ def completion_id(id: str) -> str:
     return id if id.startswith("chatcmpl-") else f"chatcmpl-{id or '0'}"
 
 
+def call_id(id: str, reply_id: str, n: int) -> str:
+    """Return the ID of call `n` of a reply; one without an ID gets one, because its result refers
+    to it.
+    """
+    return id or f"call_{reply_id.removeprefix('chatcmpl-')}_{n}"
+
+
 def written_finish(finish: FinishReason, *, is_refused: bool) -> str:
     """Return the reason to finish. A refusal in words is in a field of its own; one without words
     is what this protocol calls a filter.
@@ -91,12 +101,12 @@ def written_finish(finish: FinishReason, *, is_refused: bool) -> str:
     return finish
 
 
-def _write_call(request: Request, call: Call) -> dict[str, Any]:
+def _write_call(request: Request, call: Call, id: str) -> dict[str, Any]:
     if is_custom_tool(request, call.name):
         custom = {"name": call.name, "input": text_of_input(call.arguments)}
-        return {"id": call.id, "type": "custom", "custom": custom}
+        return {"id": id, "type": "custom", "custom": custom}
     function = {"name": call.name, "arguments": call.arguments or "{}"}
-    return {"id": call.id, "type": "function", "function": function}
+    return {"id": id, "type": "function", "function": function}
 
 
 def is_custom_tool(request: Request, name: str) -> bool:
@@ -110,7 +120,7 @@ def text_of_input(arguments: str) -> str:
     model wrote instead of them is the input itself.
     """
     try:
-        value = loads(arguments.encode(errors="surrogatepass"))
+        value = strict_loads(arguments)
     except ValueError:
         return arguments
     given = value.get("input") if isinstance(value, dict) else None

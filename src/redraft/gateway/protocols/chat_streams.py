@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from ...base.jsontext import dumps, list_in, object_in, text_in
+from ...base.jsontext import dumps, join_surrogate_pairs, list_in, object_in, text_in
 from ...models.chat_replies import read_finish, reasoning_text, split_content
 from ...models.http_client import MAX_BODY_BYTES
 from ...models.sse import ToolCallAssembler
@@ -27,6 +27,7 @@ from ..neutral import (
 )
 from .chat_replies import (
     MAX_ID_CHARS,
+    call_id,
     completion_id,
     error_event,
     is_custom_tool,
@@ -99,11 +100,12 @@ class ChatStreamWriter:
 
     def _begin_call(self, call: CallBegin) -> bytes:
         self._call, self._arguments, self._has_arguments = call, [], False
+        id = call_id(call.id, self._head["id"], self._calls)
         if is_custom_tool(self._request, call.name):
             custom = {"name": call.name, "input": ""}
-            return self._call_part({"id": call.id, "type": "custom", "custom": custom})
+            return self._call_part({"id": id, "type": "custom", "custom": custom})
         function = {"name": call.name, "arguments": ""}
-        return self._call_part({"id": call.id, "type": "function", "function": function})
+        return self._call_part({"id": id, "type": "function", "function": function})
 
     def _call_delta(self, arguments: str) -> bytes:
         if not arguments or self._call is None:
@@ -177,6 +179,7 @@ class ChatStreamReader(EventReader):
         self._finish: str | None = None
         self._is_refused = False
         self._usage: Any = None
+        self._half_surrogate = ""
         self._kind = ""  # of the open part
         self._parts = 0
         self._calls = _CallReader()
@@ -193,7 +196,8 @@ class ChatStreamReader(EventReader):
             self._finish = read_finish(choice) or self._finish
 
     def _read_delta(self, delta: Json) -> Iterator[Event]:
-        text, thoughts = split_content(delta.get("content"), Usage())
+        content, thoughts = split_content(delta.get("content"), Usage())
+        text = self._whole_characters(content)
         if thinking := reasoning_text(delta) or "".join(thoughts):
             yield from self._open("thinking")
             yield ThinkingDelta(thinking)
@@ -213,6 +217,15 @@ class ChatStreamReader(EventReader):
                     self._count_part("call")
                 yield each
 
+    def _whole_characters(self, text: str) -> str:
+        """Return more of the text. Half of a surrogate pair waits for the other half, which the
+        next chunk may have.
+        """
+        text = self._half_surrogate + text
+        end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")
+        self._half_surrogate = text[end:]
+        return join_surrogate_pairs(text[:end])
+
     def _open(self, kind: str) -> Iterator[Event]:
         """Begin a part of this kind, unless it is open; yield what is left of a call before it."""
         if self._kind != kind:
@@ -229,6 +242,8 @@ class ChatStreamReader(EventReader):
         if self._finish is None or self._id is None:
             raise bad_reply("sent a stream without a finish_reason")
         yield from self._calls.close()
+        if self._half_surrogate:
+            yield TextDelta(self._half_surrogate)
         has_calls = self._calls.count > 0
         finish = neutral_finish(self._finish, is_refused=self._is_refused, has_calls=has_calls)
         yield End(finish, read_tokens(self._usage))
@@ -262,13 +277,11 @@ class _CallReader:
         if self.count > before:
             yield from self.close()
             self._sent, self._is_begun, self._is_closed = 0, False, False
-        elif not is_open and self._is_begun:
-            raise bad_reply("sent a text between the parts of a tool call")
         call = self._assembler.calls[-1]
-        whole = [] if call.whole is None else [dumps(call.whole).decode()]
-        new = (call.parts or whole)[self._sent :]
-        if object_in(part, "function").get("arguments") and not new:
-            raise bad_reply("sent parts of several tool calls mixed, which cannot be passed on")
+        new = call.parts[self._sent :]
+        if call.whole is not None and not call.parts and not self._sent:
+            new = [dumps(call.whole).decode()]
+        self._check_order(part, new, is_open=is_open)
         if not call.name:
             return
         if not self._is_begun:
@@ -279,6 +292,15 @@ class _CallReader:
         for text in filter(None, new):
             yield CallDelta(dumps(text)[1:-1].decode() if self._is_custom else text)
         self._sent += len(new)
+
+    def _check_order(self, part: Any, new: list[str], *, is_open: bool) -> None:
+        """Raise GatewayError 502 for arguments that are not those of the last call, or come after a
+        text.
+        """
+        if object_in(part, "function").get("arguments") and not new:
+            raise bad_reply("sent parts of several tool calls mixed, which cannot be passed on")
+        if self._is_begun and any(new) and not is_open:
+            raise bad_reply("sent a text between the parts of a tool call")
 
     def close(self) -> Iterator[Event]:
         """Yield what is left of the last call. Raises GatewayError 502 if it never got a name."""
