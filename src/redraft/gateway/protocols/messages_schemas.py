@@ -41,7 +41,7 @@ def output_schema(schema: Json) -> dict[str, Any] | None:
             if name in schema:
                 written[name] = {key: _written(each) for key, each in schema[name].items()}
         _check_references(written)
-    except (_UnsaidError, AttributeError, TypeError):  # (a schema that is none)
+    except (_UnsaidError, AttributeError, TypeError, RecursionError):  # (or no schema at all)
         return None
     return written
 
@@ -65,12 +65,10 @@ def _written(schema: Any) -> dict[str, Any]:
         if name not in ANNOTATIONS and name not in _DEFINITIONS
     }
     written = _written_kind(rest)
-    known = {name: written[name] for name in rest if name in written}
-    unsaid = {
-        name: value
-        for name, value in rest.items()
-        if name not in known and name not in {"oneOf", "type", "title", "description"}
-    }
+    said = {*written, "type", "title", "description"}
+    if "anyOf" in written and "anyOf" not in rest:
+        said |= {"oneOf", "allOf"}
+    unsaid = {name: value for name, value in rest.items() if name not in said}
     words = [rest["description"]] if rest.get("description") else []
     words += [f"({name}: {dumps_text(value)})" for name, value in unsaid.items()]
     if words and "$ref" not in written:
