@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal
 
@@ -247,24 +248,14 @@ def _block_parts(block: Block) -> Iterator[Part]:
 
 def _document_parts(block: DocumentBlock) -> Iterator[Part]:
     raw, source = block.raw, block.source
-    is_file = not isinstance(source, TextSource | ContentSource)
-    for text in (None if is_file else block.title, block.context):
-        if text:
-            yield Text(text, raw=raw)
-    match source:
-        case TextSource():
-            yield Text(source.data, raw=raw)
-        case ContentSource():
-            for part in _parts(source.content):
-                match part:
-                    case Text():
-                        yield Text(part.text, raw=raw)
-                    case Media():
-                        yield Media(part.kind, part.url, part.file_id, part.name, raw=raw)
-                    case _:
-                        yield Other(block.type, raw)
-        case _:
-            yield _media("document", source, block.title, raw)
+    texts = [block.context]
+    if isinstance(source, TextSource | ContentSource):
+        texts = [block.title, block.context]
+        parts = _parts(source.data if isinstance(source, TextSource) else source.content)
+    else:
+        parts = (_media("document", source, block.title, raw),)
+    found = [*(Text(text) for text in texts if text), *parts]
+    yield from (replace(part, raw=raw) for part in found or [Other(block.type, raw)])
 
 
 def _media(
@@ -302,14 +293,14 @@ def with_forced_tool(body: Json, schema: Json) -> dict[str, Any] | None:
     """
     if schema.get("type", "object") != "object":
         return None
-    config = {k: v for k, v in body.get("output_config", {}).items() if k != "format"}
+    config = {k: v for k, v in (body.get("output_config") or {}).items() if k != "format"}
     tools = body.get("tools") or []
     tool = {
         "name": ANSWER_TOOL,
         "description": "Gives the final answer.",
         "input_schema": {"type": "object", **schema},
     }
-    may_call = tools and body.get("tool_choice", {}).get("type") != "none"
+    may_call = tools and (body.get("tool_choice") or {}).get("type") != "none"
     choice = {"type": "any"} if may_call else {"type": "tool", "name": ANSWER_TOOL}
     forced = {**body, "tools": [*tools, tool], "tool_choice": choice, "output_config": config}
     for name in ("thinking", *(() if config else ("output_config",))):
@@ -602,20 +593,28 @@ class _RequestWriter:
             )
         if part.detail not in {None, "auto"}:
             self.ignored.append(f"{where}.detail")
-        url = part.url or ""
-        if part.kind != "audio" and url.lower().startswith(("http://", "https://")):
-            return {"type": part.kind, "source": {"type": "url", "url": url}}
-        match = _DATA_URL.fullmatch(url)
-        is_pdf = match is not None and match[1] == "application/pdf"
-        if match is None or not (part.kind == "image" or (part.kind == "document" and is_pdf)):
+        source = _source(part)
+        if source is None:
             raise invalid_request(
                 where,
                 f"{where} must be a text, an image or a PDF (at an http(s): URL, or a data: "
                 f"URL in base64): of others, {UNSAID}",
             )
-        source = {"type": "base64", "media_type": match[1], "data": match[2]}
         block: dict[str, Any] = {"type": part.kind, "source": source}
         return block | ({"title": part.name} if part.name and part.kind == "document" else {})
+
+
+def _source(part: Media) -> Json | None:
+    """Return where an image or a PDF is; None for other media."""
+    url = part.url or ""
+    if part.kind == "audio":
+        return None
+    if url.lower().startswith(("http://", "https://")):
+        return {"type": "url", "url": url}
+    match = _DATA_URL.fullmatch(url)
+    if match is None or (part.kind == "document" and match[1] != "application/pdf"):
+        return None
+    return {"type": "base64", "media_type": match[1], "data": match[2]}
 
 
 def _in_words(schema: AnswerSchema) -> Json:
