@@ -147,6 +147,42 @@ def test_a_stream_is_read_as_it_was_written(parts, finish, tokens, outcome):
     ]
 
 
+NAMES = st.sampled_from([call.name for call in CALLS])
+EVENTS = st.one_of(
+    st.builds(TextDelta, st.text(max_size=3), st.booleans()),
+    st.builds(ThinkingDelta, st.text(max_size=3), st.text(max_size=1), st.text(max_size=1)),
+    st.builds(CallBegin, st.text(max_size=1), NAMES),
+    st.builds(CallDelta, st.text(max_size=3)),
+    st.just(Ping()),
+)
+
+
+@given(st.lists(EVENTS, max_size=12), st.sampled_from(["stop", "length"]))
+def test_any_events_are_a_stream(events, finish):
+    """In whatever order a model sends parts, OpenAI's client reads each item once."""
+    read_events = written(read(tools=TOOLS), Begin("t1", "m"), *events, End(finish))
+    accumulated(read_events)
+    output = read_events[-1]["response"]["output"]
+    added = [data for data in read_events if data["type"] == "response.output_item.added"]
+    assert [data["item"]["id"] for data in added] == [item["id"] for item in output]
+    assert [data["output_index"] for data in added] == list(range(len(output)))
+    texts = [each.text for each in events if isinstance(each, TextDelta)]
+    messages = [item for item in output if item["type"] == "message"]
+    assert "".join(map("".join, map(texts_of, messages))) == "".join(texts)
+
+
+def test_a_text_that_is_no_unicode_is_written():
+    """Half a surrogate pair, which JSON can escape, does not end the stream."""
+    parts = (
+        Text("a\ud83d"),
+        Call("c", "patch", '{"input": "\\ud83d"}'),
+        Call("d", "add", "\ud83d"),
+    )
+    events = [Begin("t1", "m"), *events_of(Reply("t1", "m", parts))]
+    output = written(read(tools=TOOLS), *events)[-1]["response"]["output"]
+    assert [item["type"] for item in output] == ["message", "custom_tool_call", "function_call"]
+
+
 def texts_of(item):
     """The texts of an item of the output."""
     match item["type"]:
