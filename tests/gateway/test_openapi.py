@@ -5,9 +5,9 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
+from redraft.gateway.anthropic_wire import MessagesWire
 
 from redraft.gateway import chat_wire, messages_to_chat, responses_wire
-from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.openapi import openapi_document
 

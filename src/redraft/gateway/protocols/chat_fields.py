@@ -44,6 +44,7 @@ class TextPart(WireModel):
 
     type: Literal["text"]
     text: str
+    prompt_cache_breakpoint: object = None
 
 
 class RefusalPart(WireModel):
@@ -65,6 +66,7 @@ class ImagePart(WireModel):
 
     type: Literal["image_url"]
     image_url: ImageUrl | str
+    prompt_cache_breakpoint: object = None
 
 
 class InputAudio(WireModel):
@@ -79,6 +81,7 @@ class AudioPart(WireModel):
 
     type: Literal["input_audio"]
     input_audio: InputAudio
+    prompt_cache_breakpoint: object = None
 
 
 class FileContent(WireModel):
@@ -94,6 +97,7 @@ class FilePart(WireModel):
 
     type: Literal["file"]
     file: FileContent
+    prompt_cache_breakpoint: object = None
 
 
 class OtherPart(WireModel):
@@ -155,6 +159,7 @@ class SystemMessage(WireModel):
 
     role: Literal["system", "developer"]
     content: Content
+    name: str | None = None
 
 
 class UserMessage(WireModel):
@@ -162,6 +167,7 @@ class UserMessage(WireModel):
 
     role: Literal["user"]
     content: Content
+    name: str | None = None
 
 
 class AssistantMessage(WireModel):
@@ -171,6 +177,7 @@ class AssistantMessage(WireModel):
 
     role: Literal["assistant"]
     content: Content | None = None
+    name: str | None = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
     function_call: object = None

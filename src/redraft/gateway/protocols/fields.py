@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from ...base.checks import format_value
 from ..exchange import GatewayError, invalid_request
@@ -178,9 +179,9 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     """
     details = max(
         error.errors(include_url=False),
-        key=lambda each: (len(_path(each["loc"], body)), not each["type"].endswith("_type")),
+        key=lambda each: (len(_path(each, body)), not each["type"].endswith("_type")),
     )
-    steps, value = _path(details["loc"], body), details["input"]
+    steps, value = _path(details, body), details["input"]
     message = _SHOULD.sub("must", details["msg"].removeprefix("Value error, "))
     message = _OBJECT.sub("an object", message)
     if details["type"] == "union_tag_invalid":
@@ -194,15 +195,15 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     return invalid_request(path, f"{path} {message}, got {_JSON_WORDS.get(got, got)}")
 
 
-def _path(steps: Sequence[int | str], body: Any) -> list[int | str]:
+def _path(details: ErrorDetails, body: Any) -> list[int | str]:
     """Return where in the body a value is: pydantic names the alternatives that it tried, too."""
     path: list[int | str] = []
+    steps = details["loc"]
     for n, step in enumerate(steps, 1):
         try:
             body = body[step]
         except (KeyError, IndexError, TypeError):
-            is_missing = n == len(steps) and isinstance(body, Mapping) and isinstance(step, str)
-            if not is_missing:
+            if details["type"] != "missing" or n < len(steps):
                 continue
         path.append(step)
     return path

@@ -313,7 +313,6 @@ class MessagesRequest(WireModel):
     context_management: HintValue = None
     diagnostics: HintValue = None
     fallback_credit_token: HintValue = None
-    fallbacks: HintValue = None
     metadata: HintValue = None
     speed: HintValue = None
     user_profile_id: HintValue = None

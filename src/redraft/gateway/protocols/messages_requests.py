@@ -321,16 +321,13 @@ def with_forced_tool(body: Json, schema: Json) -> dict[str, Any] | None:
 
 
 class _OpenMessage:
-    """A message to which turns may be added. `has_text`: whether it holds more than the results of
-    tools.
-    """
+    """A message to which turns may be added. `raw`: as a client of this protocol sent it."""
 
     def __init__(self, role: str) -> None:
         self.role = role
         self.results: list[Json] = []
         self.blocks: list[Json] = []
         self.raw: Json | None = None
-        self.is_open = True
 
     def as_json(self) -> dict[str, Any]:
         blocks = [*self.results, *self.blocks]
@@ -564,8 +561,7 @@ class _RequestWriter:
     ) -> None:
         role = "user" if turn.role == "tool" else turn.role
         last = messages[-1] if messages else None
-        is_own = raw is not None and turn.role != "tool"
-        if last is None or last.role != role or (is_own and (last.blocks or last.raw)):
+        if last is None or last.role != role or (raw is not None and (last.blocks or last.raw)):
             last = _OpenMessage(role)
             messages.append(last)
         if turn.role == "tool":
