@@ -4,18 +4,14 @@ import json
 import warnings
 from functools import cache
 
-import httpx2
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse, StreamingResponse
-from starlette.routing import Route
 
 import vendors
 from each_row import each_row
-from redraft.gateway.exchange import GatewayError, Progress
+from redraft.gateway.exchange import GatewayError
 from redraft.gateway.neutral import (
     Begin,
     Call,
@@ -33,9 +29,10 @@ from redraft.gateway.neutral import (
 )
 from redraft.gateway.protocols.responses_replies import ResponsesProtocol
 
+from .protocol_app import CREATED, OUTCOME, client_of
+
 RESPONSES = ResponsesProtocol()
-CREATED = 1_700_000_000
-OUTCOME = {"trace_id": "t1", "calls": 3, "score": 0.8}
+PATH = "/v1/responses"
 TOKENS = Tokens(20, 9, cached=5, cache_written=2, reasoning=4)
 SCHEMA = {
     "type": "object",
@@ -365,35 +362,6 @@ def test_a_failed_stream_says_why(error, code):
 # ---- real clients
 
 
-def client_of(reply_to, failure=None):
-    """Return an HTTP client of a server that answers with the protocol. `failure`: the error that
-    ends streams.
-    """
-
-    def stream(request, reply):
-        writer = RESPONSES.stream_writer(request, CREATED)
-        yield writer.write(Begin(reply.id, reply.model))
-        yield writer.keep_alive()
-        yield writer.progress(Progress("grade", 1, 0.5, "a reason\n\ndata: in two lines"))
-        if failure:
-            yield writer.fail(failure)
-        else:
-            yield from map(writer.write, events_of(reply, OUTCOME))
-
-    async def post(request):
-        try:
-            asked = RESPONSES.read_request(json.loads(await request.body()))
-        except GatewayError as error:
-            return JSONResponse(RESPONSES.error_body(error), RESPONSES.error_status(error))
-        reply = reply_to(asked)
-        if asked.is_stream:
-            return StreamingResponse(stream(asked, reply), media_type="text/event-stream")
-        return JSONResponse(RESPONSES.write_reply(asked, reply, CREATED, OUTCOME))
-
-    app = Starlette(routes=[Route("/v1/responses", post, methods=["POST"])])
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-
-
 def reply_to(request):
     if request.tools:
         return Reply("t1", "tiny", CALLS[:1], "tool_calls", TOKENS)
@@ -414,7 +382,7 @@ class Number(BaseModel):
 async def test_openai_reads_answers(events):
     """The client of OpenAI reads a text, parsed values and tool calls, streamed and not."""
     more = {"model": "refine/fast", "input": "hi", "extra_body": {"redraft": {"events": events}}}
-    async with client_of(reply_to) as http:
+    async with client_of(RESPONSES, PATH, reply_to) as http:
         responses = openai_client(http).responses
         assert (await responses.create(**more)).output_text == TEXT
         assert (await responses.parse(**more, text_format=Number)).output_parsed == Number(n=5)
@@ -435,7 +403,7 @@ async def test_output_is_valid_input():
         turns.append(request.turns)
         return Reply("t1", "tiny", CALLS, "tool_calls") if request.tools else reply_to(request)
 
-    async with client_of(answer) as http:
+    async with client_of(RESPONSES, PATH, answer) as http:
         responses = openai_client(http).responses
         called = await responses.create(model="refine/fast", input="hi", tools=TOOLS)
         results = [
@@ -462,7 +430,7 @@ async def test_openai_raises_errors():
     raised.
     """
     failure = GatewayError(503, "overloaded", "the queue is full")
-    async with client_of(reply_to, failure) as http:
+    async with client_of(RESPONSES, PATH, reply_to, failure) as http:
         responses = openai_client(http).responses
         with pytest.raises(vendors.openai.BadRequestError) as caught:
             await responses.create(model="refine/fast", input="hi", previous_response_id="resp_1")
@@ -478,7 +446,7 @@ async def test_openai_raises_errors():
 @pytest.mark.parametrize("events", [False, True])
 async def test_langchain_reads_answers(events):
     """LangChain reads texts, tool calls and usage, also beside progress events."""
-    async with client_of(reply_to) as http:
+    async with client_of(RESPONSES, PATH, reply_to) as http:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             model = vendors.ChatOpenAI(
