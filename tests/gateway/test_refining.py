@@ -55,7 +55,12 @@ async def test_text_is_refined():
     """A text that breaks a requirement is refined, and the better one is the answer."""
     model = ScriptedModel(["one two three four five six seven", "one two"])
     answer = await answer_to(refiner_of(model))
-    assert (answer.reply.text, answer.outcome["score"], answer.reply.finish, answer.outcome["iterations"]) == (
+    assert (
+        answer.reply.text,
+        answer.outcome["score"],
+        answer.reply.finish,
+        answer.outcome["iterations"],
+    ) == (
         "one two",
         1.0,
         "stop",
@@ -108,7 +113,12 @@ async def test_the_best_of_several_tool_calls():
     """
     model = ScriptedModel([calls_to("look_up"), calls_to("send"), calls_to("look_up")])
     answer = await answer_to(refiner_of(model, graders=[CallsSend()], candidates=3), tools=TOOLS)
-    assert (answer.reply.calls[0].name, answer.outcome["score"], answer.outcome["iterations"], model.calls) == (
+    assert (
+        answer.reply.calls[0].name,
+        answer.outcome["score"],
+        answer.outcome["iterations"],
+        model.calls,
+    ) == (
         "send",
         1.0,
         0,
@@ -187,7 +197,11 @@ async def test_an_answer_without_a_grade_is_returned():
         raise RuntimeError("broken")
 
     answer = await answer_to(refiner_of(ScriptedModel(["text"] * 9), graders=[fail]))
-    assert isinstance(answer, Answer) and (answer.reply.text, answer.outcome["score"], answer.outcome["stop"]) == (
+    assert isinstance(answer, Answer) and (
+        answer.reply.text,
+        answer.outcome["score"],
+        answer.outcome["stop"],
+    ) == (
         "text",
         None,
         "failed",

@@ -40,8 +40,11 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
 
 def refusal_of(prepared: PreparedRequest, trace: Trace, refusal: Reply) -> Answer:
     """Return the answer to a request that the model refused: its reply as it gave it."""
-    reply = replace(refusal, id=prepared.trace_id, model=prepared.request.model)
-    return _answer(prepared, trace, reply)
+    parts = tuple(
+        replace(part, is_refusal=True) if isinstance(part, Text) else part for part in refusal.parts
+    )
+    id, model = prepared.trace_id, prepared.request.model
+    return _answer(prepared, trace, replace(refusal, id=id, model=model, parts=parts))
 
 
 def _answer(prepared: PreparedRequest, trace: Trace, reply: Reply) -> Answer:

@@ -24,11 +24,11 @@ def stream_of(protocol, request, reply, outcome=None):
 
 
 def client_of(protocol, path, reply, failure=None):
-    """Return an HTTP client of a server that answers every request. `failure`: the error that ends
-    streams.
+    """Return an HTTP client of a server that answers every request with a reply, or with what a
+    function of the request returns. `failure`: the error that ends streams.
     """
 
-    def events(request):
+    def events(request, reply):
         writer = protocol.stream_writer(request, CREATED)
         yield writer.write(Begin(reply.id, reply.model))
         yield writer.keep_alive()
@@ -43,9 +43,10 @@ def client_of(protocol, path, reply, failure=None):
             request = protocol.read_request(json.loads(await http_request.body()))
         except GatewayError as error:
             return JSONResponse(protocol.error_body(error), protocol.error_status(error))
+        answer = reply(request) if callable(reply) else reply
         if request.is_stream:
-            return StreamingResponse(events(request), media_type="text/event-stream")
-        return JSONResponse(protocol.write_reply(request, reply, CREATED, OUTCOME))
+            return StreamingResponse(events(request, answer), media_type="text/event-stream")
+        return JSONResponse(protocol.write_reply(request, answer, CREATED, OUTCOME))
 
     app = Starlette(routes=[Route(path, post, methods=["POST"])])
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app))

@@ -478,7 +478,7 @@ def test_any_request_is_read_or_refused(given_body):
     """
     try:
         request = MESSAGES.read_request(given_body)
-        MESSAGES.write_request(request, "m")
+        with_forced_tool(MESSAGES.write_request(request, "m").body, SCHEMA)
         MESSAGES.write_request(replace(request, protocol="responses"), "m")
     except GatewayError as error:
         assert error.status == 400
@@ -507,6 +507,8 @@ RICH_BLOCKS = TEXT_BLOCKS | st.sampled_from(
         {"type": "text", "text": "x", **CACHED},
         document({"type": "content", "content": [{"type": "text", "text": "One"}, PNG]}, title="t"),
         document({"type": "text", "media_type": "text/plain", "data": "x"}, context="c"),
+        document({"type": "content", "content": []}),
+        document({"type": "content", "content": [{"type": "container_upload"}]}),
         {"type": "container_upload", "file_id": "f"},
     ]
 )

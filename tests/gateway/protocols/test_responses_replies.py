@@ -4,18 +4,14 @@ import json
 import warnings
 from functools import cache
 
-import httpx2
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse, StreamingResponse
-from starlette.routing import Route
 
 import vendors
 from each_row import each_row
-from redraft.gateway.exchange import GatewayError, Progress
+from redraft.gateway.exchange import GatewayError
 from redraft.gateway.neutral import (
     Begin,
     Call,
@@ -33,9 +29,10 @@ from redraft.gateway.neutral import (
 )
 from redraft.gateway.protocols.responses_replies import ResponsesProtocol
 
+from .protocol_app import CREATED, OUTCOME, client_of
+
 RESPONSES = ResponsesProtocol()
-CREATED = 1_700_000_000
-OUTCOME = {"trace_id": "t1", "calls": 3, "score": 0.8}
+PATH = "/v1/responses"
 TOKENS = Tokens(20, 9, cached=5, cache_written=2, reasoning=4)
 SCHEMA = {
     "type": "object",
@@ -145,6 +142,42 @@ def test_a_stream_is_read_as_it_was_written(parts, finish, tokens, outcome):
     assert text_of_deltas(events) == [
         text for item in whole["output"] for text in texts_of(item) if text
     ]
+
+
+NAMES = st.sampled_from([call.name for call in CALLS])
+EVENTS = st.one_of(
+    st.builds(TextDelta, st.text(max_size=3), st.booleans()),
+    st.builds(ThinkingDelta, st.text(max_size=3), st.text(max_size=1), st.text(max_size=1)),
+    st.builds(CallBegin, st.text(max_size=1), NAMES),
+    st.builds(CallDelta, st.text(max_size=3)),
+    st.just(Ping()),
+)
+
+
+@given(st.lists(EVENTS, max_size=12), st.sampled_from(["stop", "length"]))
+def test_any_events_are_a_stream(events, finish):
+    """In whatever order a model sends parts, OpenAI's client reads each item once."""
+    read_events = written(read(tools=TOOLS), Begin("t1", "m"), *events, End(finish))
+    accumulated(read_events)
+    output = read_events[-1]["response"]["output"]
+    added = [data for data in read_events if data["type"] == "response.output_item.added"]
+    assert [data["item"]["id"] for data in added] == [item["id"] for item in output]
+    assert [data["output_index"] for data in added] == list(range(len(output)))
+    texts = [each.text for each in events if isinstance(each, TextDelta)]
+    messages = [item for item in output if item["type"] == "message"]
+    assert "".join(map("".join, map(texts_of, messages))) == "".join(texts)
+
+
+def test_a_text_that_is_no_unicode_is_written():
+    """Half a surrogate pair, which JSON can escape, does not end the stream."""
+    parts = (
+        Text("a\ud83d"),
+        Call("c", "patch", '{"input": "\\ud83d"}'),
+        Call("d", "add", "\ud83d"),
+    )
+    events = [Begin("t1", "m"), *events_of(Reply("t1", "m", parts))]
+    output = written(read(tools=TOOLS), *events)[-1]["response"]["output"]
+    assert [item["type"] for item in output] == ["message", "custom_tool_call", "function_call"]
 
 
 def texts_of(item):
@@ -329,35 +362,6 @@ def test_a_failed_stream_says_why(error, code):
 # ---- real clients
 
 
-def client_of(reply_to, failure=None):
-    """Return an HTTP client of a server that answers with the protocol. `failure`: the error that
-    ends streams.
-    """
-
-    def stream(request, reply):
-        writer = RESPONSES.stream_writer(request, CREATED)
-        yield writer.write(Begin(reply.id, reply.model))
-        yield writer.keep_alive()
-        yield writer.progress(Progress("grade", 1, 0.5, "a reason\n\ndata: in two lines"))
-        if failure:
-            yield writer.fail(failure)
-        else:
-            yield from map(writer.write, events_of(reply, OUTCOME))
-
-    async def post(request):
-        try:
-            asked = RESPONSES.read_request(json.loads(await request.body()))
-        except GatewayError as error:
-            return JSONResponse(RESPONSES.error_body(error), RESPONSES.error_status(error))
-        reply = reply_to(asked)
-        if asked.is_stream:
-            return StreamingResponse(stream(asked, reply), media_type="text/event-stream")
-        return JSONResponse(RESPONSES.write_reply(asked, reply, CREATED, OUTCOME))
-
-    app = Starlette(routes=[Route("/v1/responses", post, methods=["POST"])])
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-
-
 def reply_to(request):
     if request.tools:
         return Reply("t1", "tiny", CALLS[:1], "tool_calls", TOKENS)
@@ -378,7 +382,7 @@ class Number(BaseModel):
 async def test_openai_reads_answers(events):
     """The client of OpenAI reads a text, parsed values and tool calls, streamed and not."""
     more = {"model": "refine/fast", "input": "hi", "extra_body": {"redraft": {"events": events}}}
-    async with client_of(reply_to) as http:
+    async with client_of(RESPONSES, PATH, reply_to) as http:
         responses = openai_client(http).responses
         assert (await responses.create(**more)).output_text == TEXT
         assert (await responses.parse(**more, text_format=Number)).output_parsed == Number(n=5)
@@ -399,7 +403,7 @@ async def test_output_is_valid_input():
         turns.append(request.turns)
         return Reply("t1", "tiny", CALLS, "tool_calls") if request.tools else reply_to(request)
 
-    async with client_of(answer) as http:
+    async with client_of(RESPONSES, PATH, answer) as http:
         responses = openai_client(http).responses
         called = await responses.create(model="refine/fast", input="hi", tools=TOOLS)
         results = [
@@ -426,7 +430,7 @@ async def test_openai_raises_errors():
     raised.
     """
     failure = GatewayError(503, "overloaded", "the queue is full")
-    async with client_of(reply_to, failure) as http:
+    async with client_of(RESPONSES, PATH, reply_to, failure) as http:
         responses = openai_client(http).responses
         with pytest.raises(vendors.openai.BadRequestError) as caught:
             await responses.create(model="refine/fast", input="hi", previous_response_id="resp_1")
@@ -442,7 +446,7 @@ async def test_openai_raises_errors():
 @pytest.mark.parametrize("events", [False, True])
 async def test_langchain_reads_answers(events):
     """LangChain reads texts, tool calls and usage, also beside progress events."""
-    async with client_of(reply_to) as http:
+    async with client_of(RESPONSES, PATH, reply_to) as http:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             model = vendors.ChatOpenAI(

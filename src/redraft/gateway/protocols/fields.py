@@ -18,23 +18,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import GetJsonSchemaHandler as SchemaHandler
+from pydantic_core import CoreSchema, ErrorDetails
 
 from ...base.checks import format_value
 from ..exchange import GatewayError, invalid_request
 from ..neutral import ProtocolName
 from ..request_fields import MAX_NAME_CHARS, check_body, is_set
 
+Schema: TypeAlias = dict[str, Any]  # a JSON schema
+
 
 @dataclass(frozen=True, slots=True)
 class Hint:
     """Marks a field that may be left out."""
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
+        return {"x-redraft": "hint", **handler(schema)}
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)  # `typing` takes equal marks for one, and False is 0
 class Refused:
     """Marks a field that a refined or converted answer cannot have. `unused`: the values that ask
     for nothing; `why` follows "NAME is not supported: ".
@@ -43,12 +49,21 @@ class Refused:
     why: str
     unused: tuple[Any, ...] = ()
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
+        values = {"enum": [None, *self.unused], "description": f"Refused: {self.why}"}
+        return {**handler(schema), **values, "x-redraft": "refused"}
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """Marks a field that is read into `Request.parameters` under this name (see PARAMETERS)."""
 
     name: str
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
+        models = ", ".join(PARAMETERS[self.name])
+        about = f"Sent to models of these protocols: {models}"
+        return {**handler(schema), "description": about, "x-redraft": "honoured"}
 
 
 PARAMETERS: Mapping[str, Mapping[ProtocolName, str]] = {

@@ -121,15 +121,15 @@ def ending_of(
 def read_reply(data: Json) -> Reply:
     """Read a whole reply. Raises GatewayError 502 if it is no answer."""
     blocks = data.get("content")
-    if stated_error(data) or not isinstance(blocks, list):
-        words = ErrorBody(data).text if stated_error(data) else ""
-        raise bad_reply(words or f"sent {json_type_name(blocks)} as the content of its answer")
+    if stated_error(data):
+        raise bad_reply(f"sent an error: {ErrorBody(data).text}")
+    if not isinstance(blocks, list):
+        raise bad_reply(f"sent {json_type_name(blocks)} as the content of its answer")
     if len(blocks) > MAX_PARTS:
         raise bad_reply(f"sent more than {MAX_PARTS} blocks")
     parts = [_read_block(block) for block in blocks]
     if explanation := explanation_of(data):
         parts.append(explanation)
-    sequence = data.get("stop_sequence")
     return Reply(
         id=text_in(data, "id"),
         model=text_in(data, "model"),
@@ -140,7 +140,7 @@ def read_reply(data: Json) -> Reply:
             has_answer_tool=any(block.get("name") == ANSWER_TOOL for block in blocks),
         ),
         tokens=read_tokens(data.get("usage")),
-        stop_sequence=sequence if isinstance(sequence, str) else None,
+        stop_sequence=stop_sequence_of(data),
     )
 
 
@@ -172,6 +172,12 @@ def text_of(block: Json, name: str) -> str:
     if not isinstance(text, str):
         raise bad_reply(f"sent {json_type_name(text)} as {name} of a block")
     return text
+
+
+def stop_sequence_of(data: Json) -> str | None:
+    """Return which text ended a reply, if the model says so."""
+    sequence = data.get("stop_sequence")
+    return sequence if isinstance(sequence, str) else None
 
 
 def explanation_of(data: Json) -> Text | None:

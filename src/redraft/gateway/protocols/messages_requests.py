@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal
 
@@ -99,7 +100,7 @@ def read_request(body: Json) -> Request:
         if name in DENIED_PARAMETERS and is_set(body[name], NOTHING):
             raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
     tools = tuple(_read_tool(tool) for tool in given.tools or ())
-    if twice := first_duplicate(tool.name for tool in tools):
+    if twice := first_duplicate(tool.name for tool in tools if "name" in (tool.raw or {})):
         raise invalid_request("tools", f"tools: the tool {twice!r} is defined twice")
     return Request(
         protocol="messages",
@@ -121,12 +122,9 @@ def read_request(body: Json) -> Request:
 
 def _read_parameters(given: MessagesRequest) -> dict[str, Any]:
     parameters = parameters_of(given)
-    if (
-        given.tool_choice
-        and given.tool_choice.disable_parallel_tool_use is not None
-        and given.tools
-    ):
-        parameters["parallel_tool_calls"] = not given.tool_choice.disable_parallel_tool_use
+    choice = given.tool_choice
+    if given.tools and choice and choice.disable_parallel_tool_use is not None:
+        parameters["parallel_tool_calls"] = not choice.disable_parallel_tool_use
     if given.service_tier == "standard_only":
         parameters["service_tier"] = "default"
     return parameters
@@ -250,24 +248,14 @@ def _block_parts(block: Block) -> Iterator[Part]:
 
 def _document_parts(block: DocumentBlock) -> Iterator[Part]:
     raw, source = block.raw, block.source
-    is_file = not isinstance(source, TextSource | ContentSource)
-    for text in (None if is_file else block.title, block.context):
-        if text:
-            yield Text(text, raw=raw)
-    match source:
-        case TextSource():
-            yield Text(source.data, raw=raw)
-        case ContentSource():
-            for part in _parts(source.content):
-                match part:
-                    case Text():
-                        yield Text(part.text, raw=raw)
-                    case Media():
-                        yield Media(part.kind, part.url, part.file_id, part.name, raw=raw)
-                    case _:
-                        yield Other(block.type, raw)
-        case _:
-            yield _media("document", source, block.title, raw)
+    texts = [block.context]
+    if isinstance(source, TextSource | ContentSource):
+        texts = [block.title, block.context]
+        parts = _parts(source.data if isinstance(source, TextSource) else source.content)
+    else:
+        parts = (_media("document", source, block.title, raw),)
+    found = [*(Text(text) for text in texts if text), *parts]
+    yield from (replace(part, raw=raw) for part in found or [Other(block.type, raw)])
 
 
 def _media(
@@ -305,14 +293,14 @@ def with_forced_tool(body: Json, schema: Json) -> dict[str, Any] | None:
     """
     if schema.get("type", "object") != "object":
         return None
-    config = {k: v for k, v in body.get("output_config", {}).items() if k != "format"}
+    config = {k: v for k, v in (body.get("output_config") or {}).items() if k != "format"}
     tools = body.get("tools") or []
     tool = {
         "name": ANSWER_TOOL,
         "description": "Gives the final answer.",
         "input_schema": {"type": "object", **schema},
     }
-    may_call = tools and body.get("tool_choice", {}).get("type") != "none"
+    may_call = tools and (body.get("tool_choice") or {}).get("type") != "none"
     choice = {"type": "any"} if may_call else {"type": "tool", "name": ANSWER_TOOL}
     forced = {**body, "tools": [*tools, tool], "tool_choice": choice, "output_config": config}
     for name in ("thinking", *(() if config else ("output_config",))):
@@ -352,32 +340,29 @@ class _RequestWriter:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._is_same = request.protocol == "messages"
-        self.ignored: list[str] = (
-            []
-            if self._is_same
-            else [
-                *request.hints,
-                *unsaid_parameters(request.parameters, request.protocol, "messages"),
-            ]
-        )
+        self._given = request.body if self._is_same else {}
+        self.ignored: list[str] = []
+        if not self._is_same:
+            self.ignored += request.hints
+            self.ignored += unsaid_parameters(request.parameters, request.protocol, "messages")
 
     def body(self, model: str) -> dict[str, Any]:
-        request = self._request
-        given = request.body if self._is_same else {}
+        request, given = self._request, self._given
         body = {name: value for name, value in given.items() if name != "redraft"}
-        limit = request.max_tokens or DEFAULT_MAX_TOKENS
-        system, messages = self._conversation()
+        config = self._output_config()
+        demand = [] if request.schema is None or "format" in config else [_in_words(request.schema)]
+        system, messages = self._conversation(demand)
         fields: dict[str, Any] = {
             "model": model,
-            "max_tokens": limit,
+            "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS,
             "system": system,
             "messages": messages,
-            "thinking": self._thinking(given.get("thinking"), limit),
-            "output_config": self._output_config(given),
+            "thinking": self._thinking(),
+            "output_config": config or None,
             "output_format": None,
             "tools": self._tools(),
             "tool_choice": self._tool_choice(),
-            **self._parameters(given),
+            **self._parameters(),
         }
         if request.is_stream is not (given.get("stream") is True):
             fields["stream"] = request.is_stream or None
@@ -390,12 +375,12 @@ class _RequestWriter:
 
     # ---- settings
 
-    def _parameters(self, given: Json) -> dict[str, Any]:
+    def _parameters(self) -> dict[str, Any]:
         """Return the parameters that stand at the top of the body."""
-        said = self._request.parameters
+        said, given = self._request.parameters, self._given
         tier = said.get("service_tier")
         values = {
-            "temperature": self._temperature(given.get("temperature")),
+            "temperature": self._temperature(),
             "top_p": said.get("top_p"),
             "top_k": said.get("top_k"),
             "stop_sequences": said.get("stop"),
@@ -405,11 +390,11 @@ class _RequestWriter:
             self.ignored.append("service_tier")
         return values
 
-    def _temperature(self, given: Any) -> Any:
+    def _temperature(self) -> Any:
         """Return the temperature: at most 1; none for a model that thinks, because it must be 1."""
         temperature = self._request.parameters.get("temperature")
-        if temperature is None or temperature == given:
-            return given
+        if temperature is None or temperature == self._given.get("temperature"):
+            return temperature
         thinking = self._request.thinking
         if thinking and thinking.mode != "disabled":
             self.ignored.append("temperature")
@@ -418,41 +403,36 @@ class _RequestWriter:
             self.ignored.append("temperature")
         return min(temperature, 1)
 
-    def _thinking(self, given: Any, limit: int) -> dict[str, Any] | None:
-        said = self._request.thinking
+    def _thinking(self) -> dict[str, Any] | None:
+        said, limit = self._request.thinking, self._request.max_tokens or DEFAULT_MAX_TOKENS
         if said is None:
             disabled = self._request.parameters.get("effort") == "none"
             return {"type": "disabled"} if disabled else None
-        known = dict(given) if isinstance(given, Mapping) else {}
-        if said.mode != ("disabled" if known.get("type") == "between_tools" else known.get("type")):
-            known = {"type": said.mode} | ({} if said.is_shown else {"display": "omitted"})
+        given = self._given.get("thinking") or {}
+        if said.mode == ("disabled" if given.get("type") == "between_tools" else given.get("type")):
+            written = dict(given)
+        else:
+            written = {"type": said.mode} | ({} if said.is_shown else {"display": "omitted"})
         if said.mode != "enabled":
-            return {name: value for name, value in known.items() if name != "budget_tokens"}
-        budget = said.budget_tokens
-        if limit != self._request.body.get("max_tokens") and budget is not None:
-            budget = min(budget, limit - 1)
-        if budget is None:
-            return known | {"type": "adaptive"}
-        if budget < MIN_THINKING_TOKENS and budget != said.budget_tokens:
+            return written
+        if said.budget_tokens is None:
+            return written | {"type": "adaptive"}
+        if said.budget_tokens < limit or limit == self._given.get("max_tokens"):
+            return written | {"budget_tokens": said.budget_tokens}
+        if limit <= MIN_THINKING_TOKENS:
             self.ignored.append("thinking.budget_tokens")
             return {"type": "disabled"}
-        return known | {"budget_tokens": budget}
+        return written | {"budget_tokens": limit - 1}
 
-    def _output_config(self, given: Json) -> dict[str, Any] | None:
+    def _output_config(self) -> dict[str, Any]:
         """Return the effort, the schema, and what else the client says there."""
-        known = given.get("output_config")
-        config = dict(known) if isinstance(known, Mapping) else {}
+        given = self._given.get("output_config") or {}
         effort = self._request.parameters.get("effort")
         fields = {
             "effort": None if effort == "none" else EFFORTS.get(effort or "", effort),
-            "format": self._format(config.get("format") or given.get("output_format")),
+            "format": self._format(given.get("format") or self._given.get("output_format")),
         }
-        for name, value in fields.items():
-            if value is not None:
-                config[name] = value
-            elif config.get(name) is not None:
-                del config[name]
-        return config if config or known == {} else None
+        return {name: value for name, value in (given | fields).items() if value is not None}
 
     def _format(self, given: Any) -> dict[str, Any] | None:
         asked = self._request.schema
@@ -502,12 +482,9 @@ class _RequestWriter:
         self.ignored.append(f"tools[{n}] ({tool.name})")
 
     def _tool_choice(self) -> Json | None:
-        choice, parallel = (
-            self._request.tool_choice,
-            self._request.parameters.get("parallel_tool_calls"),
-        )
+        choice = self._request.tool_choice
         if not self._request.tools:
-            return self._request.body.get("tool_choice") if self._is_same else None
+            return None if self._given.get("tools") else self._given.get("tool_choice")
         if choice is not None and self._is_same and choice.raw is not None:
             known = dict(choice.raw)
         elif choice is not None:
@@ -515,15 +492,18 @@ class _RequestWriter:
             known = {"type": kind} | ({"name": choice.name} if kind == "tool" else {})
         else:
             known = {}
-        if parallel is False and known.get("type") != "none":
+        is_single = self._request.parameters.get("parallel_tool_calls") is False
+        if is_single and known.get("type") != "none":
             known = {"type": "auto"} | known | {"disable_parallel_tool_use": True}
         return known or None
 
     # ---- the conversation
 
-    def _conversation(self) -> tuple[str | list[Json] | None, list[dict[str, Any]]]:
-        """Return the system prompt and the messages. Neighbours of one role are one message, but
-        for two messages of a client of this protocol.
+    def _conversation(
+        self, demand: list[Json]
+    ) -> tuple[str | list[Json] | None, list[dict[str, Any]]]:
+        """Return the system prompt, with this demand at its end, and the messages. Neighbours of
+        one role are one message, but for two messages of a client of this protocol.
         """
         system: list[Json] = []
         messages: list[_OpenMessage] = []
@@ -539,22 +519,13 @@ class _RequestWriter:
             raise invalid_request(
                 name, f"{name} must have a message that is not one of the system: {UNSAID}"
             )
-        system += self._schema_in_words()
-        return self._system(system), [message.as_json() for message in messages]
+        return self._system([*system, *demand]), [message.as_json() for message in messages]
 
     def _system(self, blocks: list[Json]) -> str | list[Json] | None:
-        given = self._request.body.get("system") if self._is_same else None
-        if isinstance(given, list) or any(set(block) != {"type", "text"} for block in blocks):
+        is_list = isinstance(self._given.get("system"), list)
+        if is_list or any(set(block) != {"type", "text"} for block in blocks):
             return blocks or None
         return "\n\n".join(block["text"] for block in blocks) or None
-
-    def _schema_in_words(self) -> list[Json]:
-        """Return the demand for JSON whose schema the protocol cannot say."""
-        asked = self._request.schema
-        given = self._request.body.get("output_config") if self._is_same else None
-        if asked is None or given or output_schema(asked.schema) is not None:
-            return []
-        return [{"type": "text", "text": schema_in_words(asked.schema)}]
 
     def _add_turn(
         self, messages: list[_OpenMessage], turn: Turn, raw: Json | None, where: str
@@ -589,7 +560,9 @@ class _RequestWriter:
                 yield same[0].raw
             else:
                 for part in same:
-                    block = self._block(f"{where}.content[{n}]", part)
+                    block = self._block(
+                        where if where == "input" else f"{where}.content[{n}]", part
+                    )
                     n += 1
                     if block is not None:
                         yield block
@@ -620,25 +593,32 @@ class _RequestWriter:
             )
         if part.detail not in {None, "auto"}:
             self.ignored.append(f"{where}.detail")
-        url = part.url or ""
-        if part.kind != "audio" and url.lower().startswith(("http://", "https://")):
-            return {"type": part.kind, "source": {"type": "url", "url": url}}
-        match = _DATA_URL.fullmatch(url)
-        if match is None or not _is_known_media(part.kind, match[1]):
+        source = _source(part)
+        if source is None:
             raise invalid_request(
                 where,
                 f"{where} must be a text, an image or a PDF (at an http(s): URL, or a data: "
                 f"URL in base64): of others, {UNSAID}",
             )
-        source = {"type": "base64", "media_type": match[1], "data": match[2]}
         block: dict[str, Any] = {"type": part.kind, "source": source}
         return block | ({"title": part.name} if part.name and part.kind == "document" else {})
 
 
-def _is_known_media(kind: str, media_type: str) -> bool:
-    if kind == "document":
-        return media_type == "application/pdf"
-    return kind == "image"
+def _source(part: Media) -> Json | None:
+    """Return where an image or a PDF is; None for other media."""
+    url = part.url or ""
+    if part.kind == "audio":
+        return None
+    if url.lower().startswith(("http://", "https://")):
+        return {"type": "url", "url": url}
+    match = _DATA_URL.fullmatch(url)
+    if match is None or (part.kind == "document" and match[1] != "application/pdf"):
+        return None
+    return {"type": "base64", "media_type": match[1], "data": match[2]}
+
+
+def _in_words(schema: AnswerSchema) -> Json:
+    return {"type": "text", "text": schema_in_words(schema.schema)}
 
 
 def _tool_use(where: str, call: Call) -> Json:

@@ -41,7 +41,7 @@ def output_schema(schema: Json) -> dict[str, Any] | None:
             if name in schema:
                 written[name] = {key: _written(each) for key, each in schema[name].items()}
         _check_references(written)
-    except (_UnsaidError, AttributeError, TypeError):  # (a schema that is none)
+    except (_UnsaidError, AttributeError, TypeError, RecursionError):  # (or no schema at all)
         return None
     return written
 
@@ -64,37 +64,31 @@ def _written(schema: Any) -> dict[str, Any]:
         for name, value in schema.items()
         if name not in ANNOTATIONS and name not in _DEFINITIONS
     }
-    written = _written_kind(rest)
-    known = {name: written[name] for name in rest if name in written}
-    unsaid = {
-        name: value
-        for name, value in rest.items()
-        if name not in known and name not in {"oneOf", "type", "title", "description"}
-    }
+    written = _demand(rest)
+    if "$ref" in written:
+        return written
+    said = {*written, "type", "title", "description"}
+    if "anyOf" in written and "anyOf" not in rest:
+        said |= {"oneOf", "allOf"}
     words = [rest["description"]] if rest.get("description") else []
-    words += [f"({name}: {dumps_text(value)})" for name, value in unsaid.items()]
-    if words and "$ref" not in written:
-        written["description"] = "\n".join(words)
-    if "title" in rest and "$ref" not in written:
-        written["title"] = rest["title"]
-    return written
+    words += [f"({name}: {dumps_text(rest[name])})" for name in rest if name not in said]
+    written |= {"description": "\n".join(words)} if words else {}
+    return written | ({"title": rest["title"]} if "title" in rest else {})
 
 
-def _written_kind(schema: Json) -> dict[str, Any]:
+def _demand(schema: Json) -> dict[str, Any]:
     """Return what a schema demands, without its words."""
-    kind = schema.get("type")
-    if "$ref" in schema:
-        return {"$ref": schema["$ref"]}
-    for name in ("enum", "const"):
+    for name in ("$ref", "enum", "const"):
         if name in schema:
             return {name: schema[name]}
-    if kind == "object" or (kind is None and "properties" in schema):
+    kind = schema.get("type", "object" if "properties" in schema else None)
+    if kind == "object":
         return _written_object(schema)
     if alternatives := schema.get("anyOf") or schema.get("oneOf") or _single(schema.get("allOf")):
         return {"anyOf": [_written(each) for each in alternatives]}
     if isinstance(kind, list):
         kinds = [{**schema, "type": each} for each in dict.fromkeys(kind)]
-        return {"anyOf": [_written_kind(each) for each in kinds]}
+        return {"anyOf": [_demand(each) for each in kinds]}
     if kind == "array":
         return _written_array(schema)
     if kind not in SIMPLE_TYPES:

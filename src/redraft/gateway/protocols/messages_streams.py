@@ -36,6 +36,7 @@ from .messages_replies import (
     new_call_id,
     read_tokens,
     shows_thinking,
+    stop_sequence_of,
     text_of,
     usage_body,
 )
@@ -58,7 +59,8 @@ class MessagesStreamReader(EventReader):
         super().__init__()
         self._open: dict[str, Any] = {}  # the block that is read
         self._index: Any = None
-        self._input: list[str] = []  # of a block that is no text, its JSON
+        self._has_input = False
+        self._kept_input: list[str] = []  # of a block that only this protocol has, as JSON
         self._blocks = 0
         self._kept_bytes = 0
         self._has_calls = self._has_answer_tool = self._has_begun = self._is_whole = False
@@ -95,13 +97,12 @@ class MessagesStreamReader(EventReader):
         yield from self._close_block()
         if explanation := explanation_of(self._ending):
             yield TextDelta(explanation.text, is_refusal=True)
-        sequence = self._ending.get("stop_sequence")
         finish = finish_of(
             self._ending.get("stop_reason"),
             has_calls=self._has_calls,
             has_answer_tool=self._has_answer_tool,
         )
-        yield End(finish, read_tokens(self._usage), sequence if isinstance(sequence, str) else None)
+        yield End(finish, read_tokens(self._usage), stop_sequence_of(self._ending))
 
     def _add_usage(self, data: Json) -> None:
         usage = object_in(data, "usage")
@@ -114,10 +115,15 @@ class MessagesStreamReader(EventReader):
         self._blocks += 1
         if self._blocks > MAX_PARTS:
             raise bad_reply(f"sent more than {MAX_PARTS} blocks")
-        self._open, self._index, self._input = block, data.get("index"), []
+        self._open, self._index = block, data.get("index")
+        self._has_input, self._kept_input = False, []
         match block["type"]:
-            case "text" | "thinking" as kind:
-                yield from _text_events(kind, text_in(block, kind), text_in(block, "signature"))
+            case "text" if text := text_in(block, "text"):
+                yield TextDelta(text)
+            case "thinking":
+                given = ThinkingDelta(text_in(block, "thinking"), text_in(block, "signature"))
+                if given != ThinkingDelta():
+                    yield given
             case "redacted_thinking":
                 yield ThinkingDelta(redacted=text_of(block, "data"))
             case "tool_use" if block.get("name") == ANSWER_TOOL:
@@ -128,17 +134,16 @@ class MessagesStreamReader(EventReader):
 
     def _delta(self, index: Any, delta: Json) -> Iterator[Event]:
         match delta:
-            case {"type": "text_delta", "text": str(text)}:
-                yield from _text_events("text", text, "")
-            case {"type": "thinking_delta", "thinking": str(text)}:
-                yield from _text_events("thinking", text, "")
-            case {"type": "signature_delta", "signature": str(signature)}:
-                yield from _text_events("thinking", "", signature)
+            case {"type": "text_delta", "text": str(text)} if text:
+                yield TextDelta(text)
+            case {"type": "thinking_delta", "thinking": str(text)} if text:
+                yield ThinkingDelta(text)
+            case {"type": "signature_delta", "signature": str(signature)} if signature:
+                yield ThinkingDelta(signature=signature)
             case {"type": "input_json_delta", "partial_json": str(text)}:
-                if not self._open or index != self._index:
+                if index != self._index or not self._open:
                     raise bad_reply("sent the input of a tool call that did not begin")
-                if text:
-                    yield from self._add_input(text)
+                yield from self._add_input(text)
             case _ if self._is_other:
                 self._count(delta)
                 self._open |= {name: value for name, value in delta.items() if name != "type"}
@@ -150,12 +155,17 @@ class MessagesStreamReader(EventReader):
         return bool(self._open) and self._open["type"] not in known
 
     def _add_input(self, text: str) -> Iterator[Event]:
+        if not text:
+            return
+        self._has_input = True
         if self._is_other:
             self._count(text)
-        self._input.append(text if self._is_other else "")
-        if not self._is_other:
-            is_answer = self._open.get("name") == ANSWER_TOOL
-            yield TextDelta(text) if is_answer else CallDelta(text)
+            self._kept_input.append(text)
+        else:
+            yield self._input_event(text)
+
+    def _input_event(self, text: str) -> Event:
+        return TextDelta(text) if self._open.get("name") == ANSWER_TOOL else CallDelta(text)
 
     def _count(self, value: Any) -> None:
         """Bound what is kept of blocks until they end."""
@@ -167,20 +177,13 @@ class MessagesStreamReader(EventReader):
         """Yield what is known of a block when it ends: all of one that only this protocol has, and
         the input of a call that came as a whole.
         """
-        block, is_other, self._open = self._open, self._is_other, {}
-        if is_other:
-            whole = {"input": _json("".join(self._input))} if self._input else {}
+        block = self._open
+        if self._is_other:
+            whole = {"input": _json("".join(self._kept_input))} if self._has_input else {}
             yield Other(block["type"], block | whole)
-        elif block and block["type"] == "tool_use" and not self._input:
-            text = dumps_text(object_in(block, "input"))
-            yield TextDelta(text) if block.get("name") == ANSWER_TOOL else CallDelta(text)
-
-
-def _text_events(kind: str, text: str, signature: str) -> Iterator[Event]:
-    if kind == "text" and text:
-        yield TextDelta(text)
-    elif kind == "thinking" and (text or signature):
-        yield ThinkingDelta(text, signature)
+        elif block.get("type") == "tool_use" and not self._has_input:
+            yield self._input_event(dumps_text(object_in(block, "input")))
+        self._open = {}
 
 
 def _json(text: str) -> Any:

@@ -62,8 +62,10 @@ TEXT_INPUT: Json = {
 """The schema of a tool whose input is a text, where tools have arguments."""
 REFUSED_ITEMS: Mapping[str, str] = {
     "item_reference": NOT_STORED,
-    "compaction": f"only the model that wrote it can read it; {SAME_PROTOCOL}",
-    "compaction_summary": f"only the model that wrote it can read it; {SAME_PROTOCOL}",
+    **dict.fromkeys(
+        ("compaction", "compaction_summary", "context_compaction"),
+        f"only the model that wrote it can read it; {SAME_PROTOCOL}",
+    ),
     "compaction_trigger": f"the gateway does not compact the input; {SAME_PROTOCOL}",
 }
 """The items of the input that change the answer and that only OpenAI's models can honour."""
