@@ -6,9 +6,6 @@ import json
 
 import pytest
 from fault_server import error, http, send_and_close
-from redraft.gateway.anthropic_wire import MessagesWire
-from redraft.gateway.chat_wire import ChatWire
-from redraft.gateway.responses_wire import ResponsesWire
 
 from each_row import each_row
 from redraft.errors import (
@@ -27,6 +24,7 @@ from redraft.errors import (
     StoreError,
 )
 from redraft.gateway.exchange import GatewayError
+from redraft.gateway.protocols.registry import CLIENTS
 from redraft.gateway.refining import gateway_error
 from redraft.gateway.upstream_errors import error_from_reply
 from redraft.models.server_errors import parse_error_body
@@ -59,12 +57,12 @@ def test_the_form_of_an_error(status):
     failure = GatewayError(status, "a_code", "a message", param="x")
     of_openai, of_anthropic = TYPES[status]
     fields = {"message": "a message", "param": "x", "code": "a_code"}
-    for wire in (ChatWire(), ResponsesWire()):
+    for wire in (CLIENTS["chat"], CLIENTS["responses"]):
         assert (wire.error_status(failure), wire.error_body(failure)) == (
             status,
             {"error": {**fields, "type": of_openai}},
         )
-    wire = MessagesWire()
+    wire = CLIENTS["messages"]
     assert wire.error_body(failure) == {"type": "error", "error": {**fields, "type": of_anthropic}}
     assert wire.error_status(failure) == (529 if status == 503 else status)
 

@@ -11,7 +11,6 @@ import pytest
 
 from in_process import run_code
 from redraft.gateway import upstream_errors
-from redraft.gateway.app import WIRES
 from redraft.gateway.config import (
     LIMIT_KEYS,
     MODEL_KEYS,
@@ -20,6 +19,7 @@ from redraft.gateway.config import (
     default_config,
     load_config,
 )
+from redraft.gateway.protocols.registry import CLIENTS
 from redraft.gateway.server import GatewayServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
@@ -84,7 +84,7 @@ def codes_in_source():
     """
     codes = {*upstream_errors._CODES.values(), *upstream_errors._CODES_OF_TEXTS.values()}
     expressions = set()
-    for path in (Path(__file__).parents[2] / "src/redraft/gateway").glob("*.py"):
+    for path in (Path(__file__).parents[2] / "src/redraft/gateway").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(func=ast.Name("GatewayError"), args=[_, ast.Constant(str(code)), *_]):
@@ -97,7 +97,7 @@ def codes_in_source():
                 ):
                     codes |= {one, two}
                 case ast.Tuple([_, ast.Constant(str(code)), ast.Constant(str())]) if (
-                    path.name == "refining.py"
+                    path.name == "upstream_errors.py"
                 ):
                     codes.add(code)
     return codes, expressions
@@ -114,4 +114,4 @@ def test_the_page_lists_every_code():
     codes, expressions = codes_in_source()
     assert listed == codes
     assert expressions == {"code", "self.code", "UNKNOWN_PATH_CODE", "_CODES_OF_TEXTS[fault]"}
-    assert set(WIRES) == {"chat", "responses", "messages"}
+    assert set(CLIENTS) == {"chat", "responses", "messages"}

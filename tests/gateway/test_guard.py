@@ -12,8 +12,6 @@ from contextlib import closing, contextmanager
 import aiohttp
 import pytest
 import uvicorn
-from redraft.gateway.anthropic_wire import MessagesWire
-from redraft.gateway.chat_wire import ChatWire
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
@@ -21,8 +19,8 @@ from starlette.routing import Route
 from redraft.gateway.config import GatewayConfig, GatewayLimits
 from redraft.gateway.guard import Guard
 from redraft.gateway.keys import FILE_NAME, KeyRing, KeyStore
+from redraft.gateway.protocols.registry import CLIENTS
 
-WIRES = {"chat": ChatWire(), "messages": MessagesWire()}
 MAX_BODY = 1000
 MIB = 2**20
 
@@ -121,7 +119,14 @@ def read_reply(connection):
 def serving(tmp_path, http="httptools", *, keys=None, key_paths=(), body_seconds=60.0, **values):
     config = GatewayConfig(tmp_path, limits=GatewayLimits(max_body=MAX_BODY), **values)
     server = Server(
-        Guard(APP, config, wires=WIRES, keys=keys, key_paths=key_paths, body_seconds=body_seconds),
+        Guard(
+            APP,
+            config,
+            protocols=CLIENTS,
+            keys=keys,
+            key_paths=key_paths,
+            body_seconds=body_seconds,
+        ),
         http,
     )
     thread = threading.Thread(
@@ -419,7 +424,7 @@ def keyed(tmp_path):
         _, secret = ring.add("ci")
     with closing(KeyStore(tmp_path / FILE_NAME)) as keys:
         config = GatewayConfig(tmp_path, host="0.0.0.0")
-        yield Guard(APP, config, wires=WIRES, keys=keys, key_paths=("/mcp",)), secret
+        yield Guard(APP, config, protocols=CLIENTS, keys=keys, key_paths=("/mcp",)), secret
 
 
 async def status_of(guard, path, client, **headers):

@@ -22,9 +22,11 @@ from redraft.gateway.config import (
     Retention,
     ServedModel,
 )
-from redraft.gateway.exchange import Answer, ChatRequest
+from redraft.gateway.exchange import Answer
+from redraft.gateway.neutral import Reply, Request
 from redraft.gateway.passing import ForwardedReply
-from redraft.gateway.refining import PreparedRequest
+from redraft.gateway.prepared_requests import PreparedRequest
+from redraft.gateway.profile_models import WriterModel
 from redraft.gateway.request_store import RequestRecorder
 from redraft.loop.trace import Trace
 from redraft.models.http_client import HttpExchange
@@ -37,7 +39,9 @@ from .test_hostile import stored
 
 OF_REQUESTS = (
     ClientExchange,
-    ChatRequest,
+    Request,
+    Reply,
+    WriterModel,
     PreparedRequest,
     Refinement,
     Session,

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 from fault_server import error, good, http, silence
-from redraft.gateway.conversion import SameProtocol
 
-from redraft.gateway import client_exchange
+from redraft.gateway import client_exchange, passing
 from redraft.gateway.config import Retention
 
 from .running import PROMPT, config_for, http_client, running
@@ -63,7 +62,7 @@ async def test_a_fault_of_the_gateway_is_found(faults, tmp_path, monkeypatch, mo
 
     faults.says(good())
     monkeypatch.setattr(client_exchange, "answer_request", fail)
-    monkeypatch.setattr(SameProtocol, "__init__", fail)
+    monkeypatch.setattr(passing, "translated", fail)
     async with (
         running(config_of(tmp_path, faults.url)) as (url, gateway),
         http_client(url) as client,

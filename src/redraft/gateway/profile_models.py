@@ -30,6 +30,7 @@ from ..protocols import Reply as ModelReply
 from ..protocols import Request as ModelRequest
 from .config import ServedModel
 from .exchange import GatewayError
+from .field_tables import OUTPUT_FIELDS
 from .messages_model import (
     REFUSALS,
     ClientRequest,
@@ -296,7 +297,9 @@ def _parameters_of(request: Request, model: Model) -> tuple[dict[str, Any], tupl
     fields that the model does not get.
     """
     if isinstance(model, MessagesModel):  # which gets the request itself
-        return {}, MODELS["messages"].write_request(request, model.name).ignored
+        written = MODELS["messages"].write_request(request, model.name)
+        limits = {n: v for n, v in written.body.items() if n in OUTPUT_FIELDS and n != "max_tokens"}
+        return limits, written.ignored
     parameters, ignored = write_parameters(request)
     if isinstance(model, Chat):
         return parameters, ignored
