@@ -16,25 +16,12 @@ from ..base.checks import format_value
 from ..base.jsontext import check_bounds, dumps
 from ..base.parameters import ROUTING_FIELDS
 from ..errors import ConfigError
-from ..settings import Flag, Number, Text, ValueKind, WholeNumber
 from .body_worker import MAX_BODY_VALUES
 from .exchange import invalid_request
 
 MAX_NAME_CHARS = 256  # of a model, a function or a parameter
 MAX_SCHEMA_BYTES = 262_144
-MAX_GRADERS = 16
-MAX_REQUIREMENTS = 32
-MAX_SPEC_CHARS = 65_536  # of a requirement or a grader
-MAX_RUBRIC_CHARS = 20_000
 MAX_OTHER_PARAMETERS = 64
-MAX_METADATA_PAIRS = 16
-
-OPTION_KINDS: Mapping[str, ValueKind] = {
-    "target_score": Number(0, 1),
-    "max_iterations": WholeNumber(0, 1000),
-    "rubric": Text(),
-    "events": Flag(),
-}
 PASS_HINT = "a model pass/NAME passes it on"
 DENIED_PARAMETERS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -60,33 +47,6 @@ does.
 """
 NOTHING: tuple[Any, ...] = ([], {}, "")
 """Values with which a field that chooses the route chooses nothing."""
-CHAT_FIELDS = frozenset(
-    (
-        *(
-            "model",
-            "messages",
-            "tools",
-            "tool_choice",
-            "functions",
-            "function_call",
-            "response_format",
-            "stream",
-            "stream_options",
-        ),
-        *(
-            "max_tokens",
-            "max_completion_tokens",
-            "n",
-            "logprobs",
-            "top_logprobs",
-            "audio",
-            "modalities",
-        ),
-    )
-)
-"""Fields of chat completions that a protocol without them must not pass on: they would replace what
-it says in other fields.
-"""
 
 
 @contextmanager
