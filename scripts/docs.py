@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import gateway_tables
 import layers
 
 from redraft.cli import COMMANDS, program
@@ -237,6 +238,9 @@ PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "packages": layers.table,
     "plan file": plan_file,
     "exit codes": exit_codes,
+    "gateway fields": gateway_tables.field_table,
+    "gateway tools": gateway_tables.tool_table,
+    "gateway contents": gateway_tables.part_table,
 }
 PICTURES = {DOCS / "layers.svg": layers.picture}
 

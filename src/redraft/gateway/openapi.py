@@ -82,9 +82,10 @@ def openapi_document(models: Sequence[str]) -> dict[str, Any]:
             "description": "Answers of models, refined (`refine/NAME`) or passed on "
             "(`pass/NAME`), in the protocols of OpenAI and Anthropic. The field "
             "`redraft` of a request chooses how its answer is refined. What a request to "
-            "`refine/NAME` makes of a field is its `x-redraft`: `honoured`, `hint` (left out for "
-            "models whose protocol cannot say it) or `refused`; `pass/NAME` to a model of the same "
-            "protocol takes every field.",
+            "`refine/NAME` makes of a field is its `x-redraft`: `honoured` (with its "
+            "`x-redraft-names` in the protocols that have it), `hint` (left out for models of "
+            "another protocol) or `refused`; `pass/NAME` to a model of the same protocol takes "
+            "every field.",
         },
         "security": [{}, {"bearer": []}, {"key": []}],
         "paths": _model_paths() | _other_paths(models),

@@ -61,9 +61,8 @@ class Parameter:
     name: str
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
-        models = ", ".join(PARAMETERS[self.name])
-        about = f"Sent to models of these protocols: {models}"
-        return {**handler(schema), "description": about, "x-redraft": "honoured"}
+        names = dict(PARAMETERS[self.name])
+        return {**handler(schema), "x-redraft": "honoured", "x-redraft-names": names}
 
 
 PARAMETERS: Mapping[str, Mapping[ProtocolName, str]] = {
