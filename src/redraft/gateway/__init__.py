@@ -1,13 +1,18 @@
 """A server in front of any model: it runs the refinement loop behind every request.
 
-- `config`: the profiles, the models behind them and the limits, from a TOML file.
-- `exchange`: what the other parts pass to each other, independent of any protocol: requests,
-  answers, progress and errors.
-- `chat_wire`, `responses_wire`, `anthropic_wire`: the protocols of the clients, to and from
-  `exchange`.
-- `refining`: the work behind `refine/NAME`; `passing`: that behind `pass/NAME`.
-- `keys`, `admission`, `guard`, `idempotency`, `request_store`, `metrics`, `access_log`: operations.
-- `app`: the routes; `server`: the process.
+The way of a request:
+
+1. `server` (the process) and `app` (the routes) take it; `client_exchange` is one request, from its
+   headers to the last byte of the reply.
+2. `protocols` reads it into the neutral form (`neutral`), which belongs to none of them.
+3. `refining` answers `refine/NAME`: `profile_models` are the models behind it, of which
+   `messages_model` speaks Anthropic's protocol, `refined_answers` is what comes out. `passing`
+   answers `pass/NAME`.
+4. `protocols` writes the reply.
+5. `request_store` keeps what is kept of it.
+
+Around it: `config`, `keys`, `admission`, `guard`, `idempotency`, `metrics`, `access_log`; and
+`exchange`: what these parts pass to each other.
 
 Needs `redraft[gateway]`.
 """
