@@ -17,6 +17,7 @@ from redraft.gateway.keys import KeyRing
 from .running import http_client, running
 from .test_messages_model import CALLS, THOUGHT, TOOL, USER, message, sent
 
+PROMPT = "Say it well."
 PATHS = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 FUNCTION = {"name": "look_up", "parameters": {"type": "object"}}
 TOOLS = {
@@ -38,9 +39,11 @@ def config_of(folder, url, kind="openai", *, judge_url=None, **profile):
     )
 
 
-def body_of(protocol, text="Say it well.", **fields):
+def body_of(protocol, **fields):
     asked = (
-        {"input": text} if protocol == "responses" else {"messages": [{**USER, "content": text}]}
+        {"input": PROMPT}
+        if protocol == "responses"
+        else {"messages": [{**USER, "content": PROMPT}]}
     )
     limit = {"max_tokens": 500} if protocol == "messages" else {}
     return {"model": "refine/fast", **asked, **limit, **fields}
@@ -217,6 +220,33 @@ async def test_other_protocols_cannot_have_it_refined(faults, tmp_path, protocol
         error = (await client.post(PATHS[protocol], json=body)).json()["error"]
     assert (error["param"], faults.requests) == (field, [])
     assert "pass/NAME" in error["message"] and "/v1/messages" in error["message"]
+
+
+@pytest.mark.parametrize("model", ["refine/fast", "pass/big"])
+async def test_an_input_without_a_message(faults, tmp_path, model):
+    """Items that are no turn of a conversation are no request for an answer."""
+    body = {"model": model, "input": [{"type": "reasoning", "id": "r1", "summary": []}]}
+    config = config_of(tmp_path, faults.url, "anthropic")
+    async with running(config) as (url, _), http_client(url) as client:
+        reply = await client.post("/responses", json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "input")
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+async def test_any_json_object_of_a_model_of_another_protocol(faults, tmp_path, protocol):
+    """It is told in words, because Anthropic's protocol has no form for it, and the answer is the
+    object alone.
+    """
+    form = {
+        "chat": {"response_format": {"type": "json_object"}},
+        "responses": {"text": {"format": {"type": "json_object"}}},
+    }[protocol]
+    faults.says(message('Here: {"n": 5}'))
+    config = config_of(tmp_path, faults.url, "anthropic", graders=["answered"])
+    async with running(config) as (url, _), http_client(url) as client:
+        reply = await client.post(PATHS[protocol], json=body_of(protocol, **form))
+    assert reply.status_code == 200 and json.dumps('{"n": 5}') in reply.text
+    assert "JSON" in json.dumps(sent(faults)[0])
 
 
 # ---- hints

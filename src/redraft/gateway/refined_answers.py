@@ -57,15 +57,14 @@ def _reply_of(prepared: PreparedRequest, trace: Trace, best: Candidate) -> Reply
     for it.
     """
     request, writer, written = prepared.request, prepared.writer, own_candidate(trace, best)
-    tokens = Tokens(written.usage.input_tokens, written.usage.output_tokens)
-    parts, stop_sequence = _parts_of(best, writer), None
+    usage, parts, stop_sequence = written.usage, _parts_of(best, writer), None
+    tokens = Tokens(usage.input_tokens, usage.output_tokens)
     if own := writer.replies.get(written.id):
-        tokens = replace(own.tokens, input=tokens.input, output=tokens.output)
-        thoughts = tuple(part for part in own.parts if isinstance(part, Thinking))
+        tokens = own.tokens
         if _is_as_written(best, own, writer):
             parts, stop_sequence = own.parts, own.stop_sequence
         else:
-            parts = (*thoughts, *parts)
+            parts = (*(part for part in own.parts if isinstance(part, Thinking)), *parts)
     if not (best.tool_calls or _asks_for_thinking(request)):
         parts = tuple(part for part in parts if not isinstance(part, Thinking))
     finish: FinishReason = (

@@ -481,11 +481,14 @@ def read_request(body: Json) -> Request:
     for update in updates:
         parameters |= parameters_of(update)
     texts = [each for each in (read.text, *(update.text for update in updates)) if each]
+    turns = tuple(_turns(read.instructions, items))
+    if not turns:
+        raise invalid_request("input", "input must have a message")
     return Request(
         protocol="responses",
         model=read.model,
         body=body,
-        turns=tuple(_turns(read.instructions, items)),
+        turns=turns,
         tools=tools,
         tool_choice=_tool_choice(read.tool_choice, tools),
         schema=_answer_schema(texts),
