@@ -7,10 +7,10 @@ import os
 from contextlib import aclosing
 
 import pytest
+from redraft.gateway.chat_wire import ChatWire
 
 from redraft.cli.commands.serve import read_config
 from redraft.errors import ConfigError
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import parse_config
 from redraft.gateway.profile_models import ConnectedModels
 from redraft.gateway.refining import ProfileRefiner, answer_request

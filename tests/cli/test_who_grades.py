@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import pytest
+from redraft.gateway.chat_wire import ChatWire
 
 import redraft
 from redraft.errors import ConfigError
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.profile_models import ConnectedModels
