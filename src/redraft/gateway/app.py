@@ -4,6 +4,8 @@
 |---|---|
 | POST /v1/chat/completions, /v1/responses, /v1/messages | requests to models, each in its protocol (`client_exchange`) |
 | POST /v1/messages/count_tokens | how many tokens a request has |
+| POST /v1/embeddings, /v1/moderations, /v1/completions and others | what `pass/NAME` serves besides (`endpoints`) |
+| /v1/files, /v1/batches, /v1/messages/batches, /v1/responses/ID and paths below | what a client's own model stores (`stored_endpoints`) |
 | GET /v1/models, /v1/models/{id} | the models that the key may use, in the form of OpenAI and of Anthropic at once |
 | GET /healthz, /readyz | whether the process lives; whether it takes requests. Neither calls a model |
 | GET /metrics, /openapi.json | figures for Prometheus; the routes as an OpenAPI document |
@@ -19,6 +21,7 @@ from time import time
 from typing import Any, Self
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -36,6 +39,7 @@ from .bodies import BodyParser
 from .chat_wire import ChatWire
 from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
+from .endpoints import ENDPOINTS, EndpointExchange
 from .exchange import (
     SHORTAGE_RETRY_AFTER,
     GatewayError,
@@ -52,6 +56,7 @@ from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
 from .responses_wire import ResponsesWire
 from .routing import load_routing
+from .stored_endpoints import StoredExchange, find_stored_path, kind_of_client
 
 WIRES: Mapping[WireName, Wire] = {
     "chat": ChatWire(),
@@ -135,7 +140,8 @@ class Gateway:
         """The application, behind its checks of hosts, origins and bodies; each request to a model
         is a span of OpenTelemetry.
         """
-        return RequestSpans(self.guard, (*MODEL_PATHS, COUNT_PATH, "/v1/models"), UNRECORDED_PATHS)
+        routes = (*MODEL_PATHS, *ENDPOINTS, COUNT_PATH, "/v1/models")
+        return RequestSpans(self.guard, routes, UNRECORDED_PATHS)
 
     async def reload(self, config: GatewayConfig) -> None:
         """Use another configuration for the requests to come. Its host, port and folder stay as
@@ -204,22 +210,37 @@ class Gateway:
     # ---- routes
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = MODEL_PATHS.get(scope["path"])
-        if name is None:
+        methods, exchange = self._exchange(scope, receive, send)
+        if exchange is None:
             await self._pages(scope, receive, send)
-        elif scope["method"] == "POST":
+        elif scope["method"] in methods:
             task = asyncio.current_task()
             assert task
             self._exchanges.add(task)
             try:
-                await ClientExchange(self, WIRES[name], scope, receive, send).serve()
+                await exchange.serve()
             finally:
                 self._exchanges.discard(task)
         else:
             reply = await _wrong_method(
-                Request(scope), HTTPException(405, headers={"Allow": "POST"})
+                Request(scope), HTTPException(405, headers={"Allow": ", ".join(methods)})
             )
             await reply(scope, receive, send)
+
+    def _exchange(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[tuple[str, ...], ClientExchange | None]:
+        """Return the methods of a path, and what answers a request to it; None: a page does."""
+        path, asgi = scope["path"], (scope, receive, send)
+        if name := MODEL_PATHS.get(path):
+            return ("POST",), ClientExchange(self, WIRES[name], *asgi)
+        if endpoint := ENDPOINTS.get(path):
+            return ("POST",), EndpointExchange(self, WIRES[endpoint.wire], *asgi)
+        if stored := find_stored_path(path):
+            kind = kind_of_client(stored, Headers(scope=scope))
+            wire = WIRES["messages" if kind == "anthropic" else wire_of(path)]
+            return stored.methods, StoredExchange(self, wire, *asgi)
+        return (), None
 
     def _page_app(self) -> ASGIApp:
         routes = [
@@ -236,7 +257,9 @@ class Gateway:
 
     async def _list_models(self, request: Request) -> Response:
         caller = self.keys.authenticate(request.headers)
-        models = [model_data(name) for name in self.routing.names if caller.may_use(name)]
+        models = [
+            model_data(name) for name in self.routing.names if self.routing.may_use(name, caller)
+        ]
         ends = (
             {"first_id": models[0]["id"], "last_id": models[-1]["id"]}
             if models

@@ -38,7 +38,7 @@ from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
 from .idempotency import RunsInFlight
 from .keys import Caller, KeyReservation, KeyStore
 from .metrics import GatewayMetrics
-from .passing import FORWARDED_HEADERS
+from .passing import FORWARDED_HEADERS, ForwardedReply
 from .refining import (
     PreparedRequest,
     ProfileRefiner,
@@ -154,6 +154,7 @@ class ClientExchange:
         self.metered: MeteredRequest | None = None
         self.notice = ""  # what the client is told besides the answer
         self.model = ""
+        self.label: str = wire.name  # of the request in records
         self.raw = b""
         self.facts: RequestFacts | None = None
         self.content: dict[str, str] = {}
@@ -170,7 +171,7 @@ class ClientExchange:
         try:
             await self._read_request()
             watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
-            await self.answer(await self.gateway.bodies.parse(self.raw))
+            await self.answer_raw()
         except GatewayError as error:
             status, error_code = self.wire.error_status(error), error.code
             await self.fail(error)
@@ -221,6 +222,10 @@ class ClientExchange:
             if is_cut_off
             else (CLIENT_WENT_AWAY, "")
         )
+
+    async def answer_raw(self) -> None:
+        """Answer the request. Raises GatewayError as long as nothing is sent."""
+        await self.answer(await self.gateway.bodies.parse(self.raw))
 
     async def answer(self, body: Mapping[str, Any]) -> None:
         """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
@@ -340,7 +345,7 @@ class ClientExchange:
         assert caller
         async with gateway.admission.slot(caller.id):
             gateway.answers.check(caller.id, is_held=not body.get("stream"))
-            cost = self.routing.pass_cost(model, self.wire.name, body, len(self.raw), self.metered)
+            cost = self._pass_cost(model, body)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
@@ -348,16 +353,14 @@ class ClientExchange:
                     self.trace_id,
                     caller,
                     self.model,
-                    self.wire.name,
+                    self.label,
                     retention,
                     is_stored=body.get("store") is not False,
                 )
                 yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
                     with call.as_current(), ledger:
-                        reply = await self.routing.passing.forward(
-                            model, self.wire.name, body, headers=self.headers
-                        )
+                        reply = await self._forward(model, body)
                     try:
                         yield ReplyHead(reply.headers, reply.is_stream)
                         async for part in reply:
@@ -392,6 +395,14 @@ class ClientExchange:
                 self._settle(
                     reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage
                 )
+
+    def _pass_cost(self, model: ServedModel, body: Mapping[str, Any]) -> float | None:
+        """Return what a request that is passed on may cost in USD; None without known prices."""
+        return self.routing.pass_cost(model, self.wire.name, body, len(self.raw), self.metered)
+
+    async def _forward(self, model: ServedModel, body: Mapping[str, Any]) -> ForwardedReply:
+        """Pass a request on. Raises GatewayError."""
+        return await self.routing.passing.forward(model, self.wire.name, body, headers=self.headers)
 
     def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
         """Charge and record a request, with what the operator asks for fields and tools in each
@@ -586,7 +597,7 @@ class ClientExchange:
             key_id=caller.id if caller else "",
             key_name=caller.name if caller else "",
             model=self.model,
-            wire=self.wire.name,
+            wire=self.label,
             status=status,
             error=error_code,
             calls=0,

@@ -66,6 +66,8 @@ class ServedModel:
     most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`: USD
     that a field, or a tool which the provider runs, may add to one call. `params`: parameters of
     its calls where an answer is refined, whatever its role (see `redraft.base.parameters`).
+    `owner`: the name of the only API key of the gateway that may use `pass/NAME`, and with it what
+    the provider stores; None: all keys may use it, and nothing that is stored.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ServedModel:
     field_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
     tool_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,7 @@ MODEL_KEYS: Mapping[str, ValueKind] = {
     "field-prices": ANYTHING,
     "tool-prices": ANYTHING,
     "params": Parameters(),
+    "owner": NonBlankText(),
 }
 PROFILE_KEYS: Mapping[str, ValueKind] = {
     "model": NonBlankText(),
@@ -280,6 +284,7 @@ def parse_config(
         name: _served_model(name, each, env)
         for name, each in _named_tables("models", table).items()
     }
+    _check_owners(models)
     profiles = {
         name: _profile(name, each, models, beside, retention)
         for name, each in _named_tables("profiles", table).items()
@@ -483,6 +488,23 @@ def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -
     if served.key_env is not None:
         _check_key(f"{where}.key-env", served.key_env, env)
     return served
+
+
+def _check_owners(models: Mapping[str, ServedModel]) -> None:
+    """Check that who owns a model shares the provider's key with no other client, who could read
+    what is stored there.
+    """
+    accounts: dict[tuple[str | None, str], ServedModel] = {}
+    for model in models.values():
+        account = (model.key_env, "" if model.key_env else model.url)
+        other = accounts.setdefault(account, model)
+        if other.owner != model.owner:
+            owned, open_to = (model, other) if model.owner else (other, model)
+            key = f"the key in {model.key_env}" if model.key_env else "the server"
+            raise ConfigError(
+                f"models.{owned.name}.owner: models.{open_to.name} uses {key}, too: give one of "
+                "them a key of its own, or both the same owner"
+            )
 
 
 def _model_by_name(where: str, name: str, model: str, env: Mapping[str, str]) -> ServedModel:

@@ -175,7 +175,13 @@ class Upstream:
         return ["responses", "chat"] if is_tried else ["chat"]
 
     def exchange(
-        self, path: str, headers: Mapping[str, str], *, stream: bool = False
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        stream: bool = False,
+        query: str = "",
+        content_type: str = "application/json",
     ) -> HttpExchange:
         """Return a new request to a path below the base URL, with the headers of the client that
         may be passed on.
@@ -188,7 +194,10 @@ class Upstream:
             else {}
         )
         target = RequestTarget(
-            join_url(self._base, path), self._headers | extra, self._timeouts, self._proxy
+            join_url(self._base, path, query),
+            self._headers | extra | {"Content-Type": content_type},
+            self._timeouts,
+            self._proxy,
         )
         # a new connection, cheap without TLS
         ledger, is_new = (current_ledger(), stream and self._base.scheme == "http")
@@ -327,7 +336,7 @@ class PassThrough:
                 name: value for name, value in body.items() if name not in {"redraft", "stream"}
             } | {"model": model.model}
             exchange = upstream.exchange(COUNT_PATH, headers)
-            status, reply_headers, content = await _read_all(upstream, exchange, sent)
+            status, reply_headers, content = await read_all(upstream, exchange, sent)
             if status not in UNKNOWN_PATH or model.kind == "anthropic":
                 return _token_count(upstream, status, reply_headers, content)
             upstream.unknown_paths.add(COUNT_PATH)
@@ -352,7 +361,7 @@ async def _forward_as(
         sent["max_completion_tokens"] = sent.pop("max_tokens")
     if not sent.get("stream"):
         return await _forward_whole(upstream, conversion, sent, headers)
-    return await _forward_stream(upstream, conversion, sent, headers)
+    return await forward_stream(upstream, conversion, sent, headers)
 
 
 # ---- replies that are read as a whole
@@ -362,7 +371,7 @@ async def _forward_whole(
     upstream: Upstream, conversion: Conversion, sent: Mapping[str, Any], headers: Mapping[str, str]
 ) -> ForwardedReply:
     exchange = upstream.exchange(PATHS[conversion.upstream], headers)
-    status, reply_headers, content = await _read_all(upstream, exchange, sent)
+    status, reply_headers, content = await read_all(upstream, exchange, sent)
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, conversion, status, reply_headers, content)
@@ -370,17 +379,21 @@ async def _forward_whole(
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
     content = dumps(conversion.reply(data, int(time()))) if conversion.is_needed else content
     return ForwardedReply(
-        _single(upstream.without_key(content)), _headers("application/json", reply_headers), usage
+        single_part(upstream.without_key(content)),
+        headers_of_reply("application/json", reply_headers),
+        usage,
     )
 
 
-async def _single(content: bytes) -> AsyncGenerator[bytes, None]:
+async def single_part(content: bytes) -> AsyncGenerator[bytes, None]:
+    """Yield a body that is there as a whole."""
     yield content
 
 
-async def _read_all(
+async def read_all(
     upstream: Upstream, exchange: HttpExchange, body: Any
 ) -> tuple[int, Mapping[str, str], bytes]:
+    """Send a request and return the whole response. Raises GatewayError."""
     try:
         return await exchange.read_all("POST", dumps(body))
     except (OSError, ModelError) as error:
@@ -454,7 +467,7 @@ def _refusal(
     return error_from_reply(upstream.model.name, status, body, headers, upstream.mask)
 
 
-def _headers(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
+def headers_of_reply(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a reply: its content type, and the model's own IDs of the request."""
     ids = {name: shorten(of_model[name], 200) for name in RETURNED_HEADERS if name in of_model}
     return {
@@ -466,9 +479,17 @@ def _headers(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
 # ---- streams
 
 
-async def _forward_stream(
-    upstream: Upstream, conversion: Conversion, sent: dict[str, Any], headers: Mapping[str, str]
+async def forward_stream(
+    upstream: Upstream,
+    conversion: Conversion,
+    sent: dict[str, Any],
+    headers: Mapping[str, str],
+    path: str = "",
 ) -> ForwardedReply:
+    """Send a request for a stream to a path (by default that of the conversion), and return its
+    reply. Raises GatewayError.
+    """
+    path = path or PATHS[conversion.upstream]
     converter, asked = conversion.stream(int(time())), sent.get("stream_options")
     if (
         conversion.upstream == "chat"
@@ -481,7 +502,7 @@ async def _forward_stream(
         }
         converter = converter or UsageRemover()
     try:
-        exchange, response = await _open(upstream, conversion, sent, headers)
+        exchange, response = await _open(upstream, path, conversion, sent, headers)
     except GatewayError as error:
         if (
             error.status not in {400, 422}
@@ -492,7 +513,7 @@ async def _forward_stream(
         upstream.reports_usage_in_streams = False
         sent.pop("stream_options")
         exchange, response = await _open(
-            upstream, conversion, sent | ({"stream_options": asked} if asked else {}), headers
+            upstream, path, conversion, sent | ({"stream_options": asked} if asked else {}), headers
         )
     return StreamReading(upstream, conversion, converter, exchange, response).reply
 
@@ -502,12 +523,16 @@ def _includes_usage(options: Any) -> bool:
 
 
 async def _open(
-    upstream: Upstream, conversion: Conversion, sent: Mapping[str, Any], headers: Mapping[str, str]
+    upstream: Upstream,
+    path: str,
+    conversion: Conversion,
+    sent: Mapping[str, Any],
+    headers: Mapping[str, str],
 ) -> tuple[HttpExchange, Response]:
     """Send a request for a stream, and return its response once the headers have arrived. Raises
     GatewayError.
     """
-    exchange = upstream.exchange(PATHS[conversion.upstream], headers, stream=True)
+    exchange = upstream.exchange(path, headers, stream=True)
     response = None
     try:
         response = await exchange.open("POST", dumps(sent))
@@ -563,7 +588,7 @@ class StreamReading:
         self._upstream, self._conversion, self._converter = upstream, conversion, converter
         self._exchange, self._response = exchange, response
         self._ends = StreamEnds(conversion.upstream)
-        headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
+        headers = headers_of_reply(f"{EVENT_STREAM}; charset=utf-8", response.headers)
         self.reply = ForwardedReply(self._parts(), headers, response=response)
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
