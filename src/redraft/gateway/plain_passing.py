@@ -74,7 +74,7 @@ async def forward_plain(
     status, of_model, content = await read_all(upstream, exchange, sent)
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
-        raise refusal(upstream, path, status, of_model, content)
+        raise _refusal(upstream, path, status, of_model, content)
     usage = exchange.entry.settle(_usage(upstream, answers, content))
     return ForwardedReply(
         single_part(upstream.without_key(content)),
@@ -83,15 +83,16 @@ async def forward_plain(
     )
 
 
-def refusal(
+def _refusal(
     upstream: Upstream, path: str, status: int, headers: Mapping[str, str], content: bytes
 ) -> GatewayError:
     """Return the error for a reply that is no success."""
-    body = parse_error_body(content)
-    if status in UNKNOWN_PATH and not body.codes:
-        message = f"the model {upstream.model.name!r} has no {path}: its server says {status}"
+    body, name = parse_error_body(content), upstream.model.name
+    if status in UNKNOWN_PATH and "model_not_found" not in body.codes:
+        quoted = f": {upstream.mask(body.text)}" if body.text else ""
+        message = f"the server of the model {name!r} has no {path} (status {status}){quoted}"
         return GatewayError(404, "not_found", message, should_retry=False)
-    return error_from_reply(upstream.model.name, status, body, headers, upstream.mask)
+    return error_from_reply(name, status, body, headers, upstream.mask)
 
 
 def _usage(upstream: Upstream, answers: Answers, content: bytes) -> Usage:
@@ -165,7 +166,13 @@ async def forward_raw(
                 response=opened,
             )
         content = b"".join([part async for part in exchange.iter_body(response)])
-        failure = refusal(upstream, request.path, response.status, response.headers, content)
+        failure = error_from_reply(
+            upstream.model.name,
+            response.status,
+            parse_error_body(content),
+            response.headers,
+            upstream.mask,
+        )
     except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
     finally:
