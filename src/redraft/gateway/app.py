@@ -6,6 +6,7 @@
 | POST /v1/messages/count_tokens | how many tokens a request has |
 | POST /v1/embeddings, /v1/moderations, /v1/completions and others | what `pass/NAME` serves besides (`endpoints`) |
 | /v1/files, /v1/batches, /v1/messages/batches, /v1/responses/ID and paths below | what a client's own model stores (`stored_endpoints`) |
+| POST /beta/litellm_basic_guardrail_api | the texts of answers that a LiteLLM proxy asks about (`guardrail`) |
 | GET /v1/models, /v1/models/{id} | the models that the key may use, in the form of OpenAI and of Anthropic at once |
 | GET /healthz, /readyz | whether the process lives; whether it takes requests. Neither calls a model |
 | GET /metrics, /openapi.json | figures for Prometheus; the routes as an OpenAPI document |
@@ -39,6 +40,7 @@ from .bodies import BodyParser
 from .chat_wire import ChatWire
 from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
+from .conversations import Conversations
 from .endpoints import ENDPOINTS, EndpointExchange
 from .exchange import (
     SHORTAGE_RETRY_AFTER,
@@ -48,6 +50,7 @@ from .exchange import (
     invalid_request,
 )
 from .guard import Guard, wire_of
+from .guardrail import GUARDRAIL_PATH, GuardrailExchange
 from .idempotency import RunsInFlight
 from .keys import KeyStore
 from .metrics import CONTENT_TYPE, GatewayMetrics
@@ -95,6 +98,7 @@ class Gateway:
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
         self.bodies = BodyParser()
+        self.conversations = Conversations()
         self._exchanges: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -140,7 +144,7 @@ class Gateway:
         """The application, behind its checks of hosts, origins and bodies; each request to a model
         is a span of OpenTelemetry.
         """
-        routes = (*MODEL_PATHS, *ENDPOINTS, COUNT_PATH, "/v1/models")
+        routes = (*MODEL_PATHS, *ENDPOINTS, GUARDRAIL_PATH, COUNT_PATH, "/v1/models")
         return RequestSpans(self.guard, routes, UNRECORDED_PATHS)
 
     async def reload(self, config: GatewayConfig) -> None:
@@ -236,6 +240,8 @@ class Gateway:
             return ("POST",), ClientExchange(self, WIRES[name], *asgi)
         if endpoint := ENDPOINTS.get(path):
             return ("POST",), EndpointExchange(self, WIRES[endpoint.wire], *asgi)
+        if path == GUARDRAIL_PATH:
+            return ("POST",), GuardrailExchange(self, WIRES["chat"], *asgi)
         if stored := find_stored_path(path):
             kind = kind_of_client(stored, Headers(scope=scope))
             wire = WIRES["messages" if kind == "anthropic" else wire_of(path)]

@@ -34,6 +34,7 @@ from .admission import Admission
 from .answer_memory import AnswerMemory
 from .bodies import BodyParser
 from .config import Retention, ServedModel
+from .conversations import Conversations
 from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
 from .idempotency import RunsInFlight
 from .keys import Caller, KeyReservation, KeyStore
@@ -104,6 +105,11 @@ INTERNAL_ERROR = GatewayError(
 )
 
 
+def new_trace_id() -> str:
+    """Return the ID of another request."""
+    return f"req-{_IDS.getrandbits(128):032x}"
+
+
 class ClientDisconnected(Exception):
     """The client closed the connection."""
 
@@ -119,6 +125,7 @@ class SharedServices(Protocol):
     runs: RunsInFlight[Any]
     bodies: BodyParser
     answers: AnswerMemory
+    conversations: Conversations
     is_draining: bool
 
     def finish(
@@ -146,7 +153,7 @@ class ClientExchange:
             for name, value in scope["headers"]
             if name in _READ_HEADERS
         }
-        self.trace_id = f"req-{_IDS.getrandbits(128):032x}"
+        self.trace_id = new_trace_id()
         self.admitted: AdmittedRequest | None = (
             None  # (of another request with the same idempotency key, perhaps)
         )
