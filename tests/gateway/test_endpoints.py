@@ -18,7 +18,7 @@ from redraft.gateway.endpoints import ENDPOINTS, count_of_texts, is_text_or_toke
 from redraft.gateway.keys import KeyLimits, KeyRing
 from redraft.gateway.plain_passing import PARSED_BYTES
 
-from .running import config_for, http_client, openai_client, running
+from .running import config_for, http_client, openai_client, running, wait_until_recorded
 
 KEY = "sk-canary-4711-0815"
 EMBEDDINGS = {
@@ -151,6 +151,7 @@ async def test_only_the_name_of_the_model_is_changed(path, faults, tmp_path):
         assert (reply.status_code, reply.json()) == (200, answer)
         assert reply.headers["x-request-id"] == "up-7"
         stored = gateway.store.find(reply.headers["x-redraft-trace-id"])
+        await wait_until_recorded(gateway)
         figures = gateway.metrics.text()
     assert faults.requests[0].path == f"/v1{path}"
     assert faults.requests[0].body == {**sent, "model": "tiny"}
@@ -465,5 +466,6 @@ async def test_a_client_that_leaves_ends_the_work(tmp_path):
                 task.cancel()
                 await closed.wait()
                 await gateway.admission.wait_until_idle()
+            await wait_until_recorded(gateway)
             figures = gateway.metrics.text()
     assert 'model="pass/tiny",status="499",wire="embeddings"' in figures

@@ -311,7 +311,7 @@ class ClientExchange:
                     self.trace_id,
                     caller,
                     request.model,
-                    self.wire.name,
+                    self.label,
                     retention,
                     is_stored=request.is_stored,
                 )

@@ -23,10 +23,14 @@ from starlette.types import Receive, Scope, Send
 
 from ..base.jsontext import dumps
 from ..base.log import log
+from ..loop.records import StopReason
+from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.task import Message, Task
+from ..loop.trace import Trace
 from ..middleware.messages import SYSTEM_ROLES
+from ..plans import Plan
 from ..session.refinement import make_refinement
-from .client_exchange import JSON, ClientExchange, SharedServices, new_trace_id
+from .client_exchange import JSON, AdmittedRequest, ClientExchange, SharedServices, new_trace_id
 from .exchange import Answer, GatewayError, Wire, invalid_request
 from .keys import Caller
 from .refining import PreparedRequest, ProfileRefiner
@@ -133,7 +137,7 @@ class GuardrailExchange(ClientExchange):
         texts = [text for text in request.texts or () if text.strip()]
         if request.settings.requests == "pass" or not texts:
             return GuardrailReply()
-        verdict = await self._verdict(target, request.settings, texts[-1], (), iterations=0)
+        verdict = await self._verdict(target, request.settings, texts[-1], (), is_refined=False)
         return (
             GuardrailReply(action="BLOCKED", blocked_reason=verdict.blocked)
             if verdict.blocked
@@ -162,16 +166,23 @@ class GuardrailExchange(ClientExchange):
         settings: Settings,
         text: str,
         messages: tuple[Message, ...],
-        iterations: int | None = None,
+        *,
+        is_refined: bool = True,
     ) -> Verdict:
         """Grade a text, refine it if it needs that, and record this as a request of its own."""
         if self._facts:
             self.trace_id = new_trace_id()
-        prepared = self._prepare(target, text, messages, iterations)
+        prepared = self._prepare(target, text, messages)
+        if not is_refined:
+            made = prepared.refinement
+            made = replace(made, next_steps=grade_only(made.next_steps))
+            prepared = replace(prepared, refinement=made)
         problem, answer = "", None
         try:
             async with aclosing(self._refined_items(target, prepared)) as items:
                 async for item in items:
+                    if isinstance(item, AdmittedRequest):
+                        self.admitted = item
                     answer = item if isinstance(item, Answer) else answer
         except GatewayError as error:
             if not (error.code.startswith("upstream_") or error.code in JUDGE_ERRORS):
@@ -190,19 +201,10 @@ class GuardrailExchange(ClientExchange):
         return Verdict(answer.text)
 
     def _prepare(
-        self,
-        target: ProfileRefiner,
-        text: str,
-        messages: Sequence[Message],
-        iterations: int | None,
+        self, target: ProfileRefiner, text: str, messages: Sequence[Message]
     ) -> PreparedRequest:
         """Return the refinement that begins with a text as its first candidate."""
-        chosen = {} if iterations is None else {"max_iterations": iterations}
-        body = {
-            "model": self.model,
-            "messages": list(messages or UNKNOWN_CONVERSATION),
-            "redraft": chosen,
-        }
+        body = {"model": self.model, "messages": list(messages or UNKNOWN_CONVERSATION)}
         prepared = target.prepare(self.wire.parse(body), self.trace_id)
         made = prepared.refinement
         task = Task(made.trace.task.messages, text, requirements=made.trace.task.requirements)
@@ -221,6 +223,19 @@ class GuardrailExchange(ClientExchange):
             for name in ("calls", "input_tokens", "output_tokens", "cost", "milliseconds")
         }
         self.facts = replace(self.facts, status=200, **sums)
+
+
+def grade_only(plan: Plan) -> Plan:
+    """Return a plan that grades what is there, and writes nothing."""
+
+    def decide(trace: Trace) -> Sequence[Step]:
+        steps = plan(trace)
+        kept = [step for step in steps if isinstance(step, Grade | Compare | Stop)]
+        if kept or not steps:
+            return kept
+        return [Stop(trace.best.id if trace.best else None, StopReason.DONE, "graded only")]
+
+    return decide
 
 
 def _sum_of(values: Sequence[Any]) -> Any:
