@@ -20,20 +20,29 @@ PATH = "/beta/litellm_basic_guardrail_api"
 GOOD, BAD = "Six words make this text good.", "Too short."
 RECORDED = {
     "input_type": "response",
-    "litellm_call_id": "c0ffee",
-    "litellm_trace_id": "7a31",
+    "litellm_call_id": "575fb027-7200-434f-9839-44e264d66cfd",
+    "litellm_trace_id": "11e283ee-aba6-4fc3-b4fc-920a5de3dfa6",
     "structured_messages": None,
     "images": None,
     "tools": None,
     "texts": [BAD],
-    "request_data": {"user_api_key_hash": "88dc28d0", "user_api_key_user_id": "default_user_id"},
-    "request_headers": {"host": "127.0.0.1:4000", "authorization": "[present]"},
-    "litellm_version": "1.110.2",
+    "request_data": {
+        "user_api_key_hash": "litellm_proxy_master_key",
+        "user_api_key_user_id": "default_user_id",
+    },
+    "request_headers": {
+        "host": "127.0.0.1:4999",
+        "accept": "*/*",
+        "user-agent": "Python/3.11 aiohttp/3.14.5",
+        "content-length": "174",
+        "content-type": "application/json",
+    },
+    "litellm_version": "1.108.7",
     "additional_provider_specific_params": {},
     "tool_calls": None,
     "model": "tiny",
 }
-"""What LiteLLM 1.110.2 sends."""
+"""A body recorded from LiteLLM 1.108.7."""
 
 
 @pytest.fixture
