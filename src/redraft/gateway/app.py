@@ -31,6 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from ..base.jsontext import dumps
+from ..base.threads import run_in_thread
 from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
@@ -53,6 +54,7 @@ from .guard import Guard, wire_of
 from .guardrail import GUARDRAIL_PATH, GuardrailExchange
 from .idempotency import RunsInFlight
 from .keys import KeyStore
+from .local_servers import LocalServers
 from .metrics import CONTENT_TYPE, GatewayMetrics
 from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
@@ -92,8 +94,8 @@ class Gateway:
     """
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
-        self.routing = load_routing(config, env)
-        self._env = env
+        self._env, self._local = env, LocalServers()
+        self.routing = load_routing(*self._local.start(config, env))
         self._resources = AsyncExitStack()
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
@@ -130,6 +132,7 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self._resources.aclose()
+        await run_in_thread(self._local.close)
 
     async def _close_routing(self) -> None:
         await self.routing.aclose()
@@ -151,7 +154,8 @@ class Gateway:
         """Use another configuration for the requests to come. Its host, port and folder stay as
         they were. Raises ConfigError.
         """
-        routing = await load_routing(config, self._env).__aenter__()
+        config, env = await run_in_thread(self._local.start, config, self._env)
+        routing = await load_routing(config, env).__aenter__()
         before, self.routing = self.routing, routing
         self.admission.resize(config.limits)
         self.answers.limit = config.limits.max_answers

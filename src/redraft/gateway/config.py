@@ -29,6 +29,7 @@ from ..base.masking import secrets_in_url
 from ..errors import ConfigError
 from ..middleware import Budget
 from ..models.endpoint_url import parse_base_url, with_version
+from ..models.llama_cpp import LocalModel
 from ..models.model_names import LOCAL_SERVERS
 from ..models.openai_chat import OPENAI_URL
 from ..models.registry import connect, openai_url, server_url
@@ -60,12 +61,13 @@ DEFAULT_PORT = 8484  # none of the ports that `discovery` asks for models
 class ServedModel:
     """A model behind the gateway, in the table [models.NAME]; `pass/NAME` for clients.
 
-    `url` is its base URL ("http://127.0.0.1:8080/v1"), `kind` the protocol that it speaks, `model`
-    its name there; `key_env` the environment variable with its key. `prices`: USD for a million
-    input and output tokens; None: by its name, else unknown. `context_window`, `image_tokens`: the
-    most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`: USD
-    that a field, or a tool which the provider runs, may add to one call. `params`: parameters of
-    its calls where an answer is refined, whatever its role (see `redraft.base.parameters`).
+    `url` is its base URL ("http://127.0.0.1:8080/v1"; LOCAL and a path for a file), `kind` the
+    protocol that it speaks, `model` its name there; `key_env` the environment variable with its
+    key. `prices`: USD for a million input and output tokens; None: by its name, else unknown.
+    `context_window`, `image_tokens`: the most tokens of a prompt and of an image; None: by its
+    name. `field_prices`, `tool_prices`: USD that a field, or a tool which the provider runs, may
+    add to one call. `params`: parameters of its calls where an answer is refined, whatever its role
+    (see `redraft.base.parameters`).
     `owner`: the name of the only API key of the gateway that may use `pass/NAME`, and with it what
     the provider stores; None: all keys may use it, and nothing that is stored.
     """
@@ -171,6 +173,7 @@ class NonBlankText:
         checks.text(name, value, optional=optional)
 
 
+LOCAL = "local:"  # begins the URL of a model in a file, before its server has a port
 SECRET_WORDS = ("key", "token", "secret", "password", "authorization", "headers")
 MEGABYTE = 2**20
 MAX_PROFILES = 1000
@@ -281,7 +284,7 @@ def parse_config(
     )
     limits, retention = _limits(values), _retention(values, Retention())
     models = {
-        name: _served_model(name, each, env)
+        name: _served_model(name, each, env, beside)
         for name, each in _named_tables("models", table).items()
     }
     _check_owners(models)
@@ -355,11 +358,18 @@ def default_folder() -> Path:
     return data_dir() / "gateway"
 
 
-def served_model(name: str, model: str, env: Mapping[str, str]) -> ServedModel:
+def served_model(
+    name: str, model: str, env: Mapping[str, str], beside: Path = Path()
+) -> ServedModel:
     """Return the model behind `pass/NAME` for a name that `connect` takes, if it has an address.
     Raises ConfigError.
+
+    `beside`: where the relative path of a local file begins.
     """
     prefix, _, rest = model.strip().partition(":")
+    if prefix == "local" and rest:
+        path = LocalModel(beside / Path(rest).expanduser()).path
+        return ServedModel(name, f"{LOCAL}{path}", path.stem, prices=(0.0, 0.0))
     if prefix in {"http", "https"} and rest.startswith("//"):
         connect(model.strip(), env=env)
         url, _, at_url = model.strip().partition("#")
@@ -380,7 +390,8 @@ def served_model(name: str, model: str, env: Mapping[str, str]) -> ServedModel:
         return ServedModel(name, server_url(prefix, env), rest)
     allowed = ", ".join(f"{each}:NAME" for each in ("openai", "anthropic", *LOCAL_SERVERS))
     raise ConfigError(
-        f"model must be {allowed} or http://HOST:PORT/v1#NAME, got {format_value(model)}"
+        f"model must be {allowed}, local:FILE.gguf or http://HOST:PORT/v1#NAME, got "
+        f"{format_value(model)}"
     )
 
 
@@ -465,7 +476,9 @@ def _retention(values: dict[str, Any], default: Retention) -> Retention:
     )
 
 
-def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -> ServedModel:
+def _served_model(
+    name: str, table: Mapping[str, Any], env: Mapping[str, str], beside: Path
+) -> ServedModel:
     where = f"models.{name}"
     values = _read_table(where, table, MODEL_KEYS)
     prices = _prices(f"{where}.prices", values.pop("prices", None))
@@ -478,13 +491,13 @@ def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -
             name, _checked_url(f"{where}.url", values.pop("url")), values.pop("model", name)
         )
     elif "model" in values:
-        served = _model_by_name(where, name, values.pop("model"), env)
+        served = _model_by_name(where, name, values.pop("model"), env, beside)
     else:
         raise ConfigError(
             f"{where} needs url, such as 'http://127.0.0.1:8080/v1', or model, such as "
             "'openai:gpt-4o-mini'"
         )
-    served = replace(served, prices=prices, **values)
+    served = replace(served, prices=prices or served.prices, **values)
     if served.key_env is not None:
         _check_key(f"{where}.key-env", served.key_env, env)
     return served
@@ -507,9 +520,11 @@ def _check_owners(models: Mapping[str, ServedModel]) -> None:
             )
 
 
-def _model_by_name(where: str, name: str, model: str, env: Mapping[str, str]) -> ServedModel:
+def _model_by_name(
+    where: str, name: str, model: str, env: Mapping[str, str], beside: Path
+) -> ServedModel:
     try:
-        return served_model(name, model, env)
+        return served_model(name, model, env, beside)
     except ConfigError as error:
         raise ConfigError(f"{where}.{error}; for any other model give its url, too") from None
 
