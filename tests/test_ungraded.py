@@ -232,7 +232,7 @@ async def mcp(servers, settings, folder):
         reply = await client.call_tool("refine", {"prompt": "Say it."})
     assert not reply.is_error, reply
     data = reply.structured_content
-    assert data["unmet"] == []
+    assert data["broken"] == []
     return data["answer"], data["score"], data["stop"], False, reply.content[-1].text
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 
 NAMES = {
     "anthropic": ["AsyncAnthropic"],
-    "anthropic.types": ["Message"],
+    "anthropic.types": ["Message", "MessageParam"],
     "langchain_core.language_models.chat_models": ["BaseChatModel"],
     "langchain_core.language_models.fake_chat_models": [
         "FakeListChatModel",

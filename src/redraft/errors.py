@@ -97,8 +97,7 @@ class ModelError(RedraftError):
         super().__init__(message, usage=usage)
         self.status = status
         self.retry_after = retry_after
-        if retryable is not None:
-            self.retryable = retryable
+        self.retryable = type(self).retryable if retryable is None else retryable
 
     @property
     def details(self) -> dict[str, Any]:
@@ -120,7 +119,11 @@ class ContextLengthError(ModelError):
 
 
 class ContentFilterError(ModelError):
-    """The model refused, or its provider filtered the answer."""
+    """The model refused, or its provider filtered the answer. `refusal`: what the model wrote
+    instead of an answer, "" if it wrote nothing.
+    """
+
+    refusal = ""
 
 
 class BadResponseError(ModelError):

@@ -145,7 +145,8 @@ class Reply:
     them. `response_id` and `response_model` are what the endpoint calls the answer and the model
     that gave it, "" if it does not say; neither is stored with it. `cached_tokens` are tokens of
     the prompt that the endpoint counts apart because its cache had them: `usage.input_tokens` may
-    include them or not.
+    include them or not. `reasoning_tokens` are those of `usage.output_tokens` that the endpoint
+    says are reasoning.
     """
 
     text: str
@@ -161,6 +162,7 @@ class Reply:
     response_id: str = field(default="", compare=False, repr=False)
     response_model: str = field(default="", compare=False, repr=False)
     cached_tokens: int = field(default=0, compare=False, repr=False)
+    reasoning_tokens: int = field(default=0, compare=False, repr=False)
 
     @property
     def truncated(self) -> bool:
@@ -174,9 +176,8 @@ class Reply:
         """Return the reply with what earlier attempts for the same answer spent; itself if there
         were none.
         """
-        if spent == NO_USAGE:
-            return self
-        return self.with_usage((spent + self.usage).as_single_answer())
+        whole = (spent + self.usage).as_single_answer()
+        return self if spent == NO_USAGE else self.with_usage(whole)
 
 
 Call: TypeAlias = Callable[[Request], Awaitable[Reply]]

@@ -176,6 +176,13 @@ def check_requests(redraft, files):
         ("alice", 200, None),
     ]
     assert [each.trace and each.trace.best.text for each in requests[:2]] == ["three", None]
+    facts = [json.loads(redraft("show", f"request-{n}", "--json").out)["request"] for n in range(3)]
+    assert [(each["schema"], each["stop"], each["score"]) for each in facts] == [
+        (2, "target", 0.95),
+        (2, "target", 0.95),
+        (2, "", None),
+    ]
+    assert [each["usage"]["calls"] for each in facts] == [each.facts.calls for each in requests]
 
 
 def check_request_texts(redraft, files):

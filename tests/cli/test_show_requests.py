@@ -54,7 +54,16 @@ def test_full_request(redraft, folder):
     assert "4 calls, 1,200 tokens in, unknown tokens out" in done.out
     assert "The [-cat-]{+dog+} sat." in done.out and "\x1b[2J" not in done.out
     data = json.loads(redraft("show", ID, "--folder", folder, "--json").out)
-    assert data["request"]["trace_id"] == ID and data["request"]["output_tokens"] is None
+    facts = data["request"]
+    assert (facts["schema"], facts["trace_id"], facts["outcome"]) == (2, ID, "answered")
+    shared = ("score", "iterations", "stop")
+    assert [facts[name] for name in shared] == [data[name] for name in shared]
+    assert facts["usage"] == {
+        "calls": 4,
+        "input_tokens": 1200,
+        "output_tokens": None,
+        "cost": None,
+    }
     assert [candidate["text"] for candidate in data["candidates"]] == [
         "The cat sat.",
         "The dog sat.",
@@ -96,7 +105,7 @@ def test_request_that_was_passed_on(redraft, folder, tmp_path):
     )
     data = json.loads(redraft("show", "passed", "--folder", store.folder, "--json").out)
     assert (data["converged"], data["stop"]) == (False, "max_iterations")
-    assert data["usage"]["input_tokens"] == data["request"]["input_tokens"] == 7
+    assert data["usage"]["input_tokens"] == data["request"]["usage"]["input_tokens"] == 7
     shown = redraft("show", "failed", "--folder", store.folder).out
     assert "no trace: there is no answer" in shown and "not kept" not in shown
 

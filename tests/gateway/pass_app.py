@@ -10,14 +10,13 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from redraft.gateway.anthropic_wire import MessagesWire
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import ServedModel
 from redraft.gateway.exchange import GatewayError
+from redraft.gateway.ignored_fields import ignored_header
 from redraft.gateway.passing import PassThrough
-from redraft.gateway.responses_wire import ResponsesWire
+from redraft.gateway.protocols.registry import CLIENTS
 
-CHAT, MESSAGES, RESPONSES = ChatWire(), MessagesWire(), ResponsesWire()
+CHAT, MESSAGES, RESPONSES = CLIENTS["chat"], CLIENTS["messages"], CLIENTS["responses"]
 
 
 def served(url, kind="openai", **fields):
@@ -44,9 +43,10 @@ def app_of(model, **env):
                 headers = {"x-should-retry": "false"} if error.should_retry is False else {}
                 return JSONResponse(wire.error_body(error), wire.error_status(error), headers)
             app.state.replies.append(reply)
+            headers = reply.headers | ignored_header(reply.ignored)
             if reply.is_stream:
-                return StreamingResponse(stream(reply), headers=reply.headers)
-            return Response(b"".join([part async for part in reply]), headers=reply.headers)
+                return StreamingResponse(stream(reply), headers=headers)
+            return Response(b"".join([part async for part in reply]), headers=headers)
 
         return Route(path, post, methods=["POST"])
 

@@ -6,13 +6,13 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redraft.gateway.anthropic_wire import MessagesWire
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 import vendors
 from each_row import each_row
-from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 from redraft.loop.records import ToolCall
 from redraft.usage import Usage

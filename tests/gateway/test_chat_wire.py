@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from redraft.gateway.chat_wire import KNOWN, PASSED, REFUSED, comment
 
 import vendors
 from each_row import each_row
-from redraft.gateway.chat_wire import KNOWN, PASSED, REFUSED, comment
 from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 
 from .wire_app import CHAT, CREATED, REFINEMENT, TEXT, TRACE_ID, UNKNOWN, answer, client_of

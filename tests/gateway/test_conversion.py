@@ -8,15 +8,15 @@ import pytest
 from fault_server import call, chunk, completion, http, send_and_close, sse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redraft.gateway.chat_to_messages import DEFAULT_MAX_TOKENS, messages_body
+from redraft.gateway.conversion import conversion_between
+from redraft.gateway.messages_to_chat import chat_body
+from redraft.gateway.reply_streams import ChatReplyStream, MessagesReplyStream
 
 import vendors
 from each_row import each_row
 from redraft.base.jsontext import dumps
-from redraft.gateway.chat_to_messages import DEFAULT_MAX_TOKENS, messages_body
-from redraft.gateway.conversion import conversion_between
 from redraft.gateway.exchange import GatewayError
-from redraft.gateway.messages_to_chat import chat_body
-from redraft.gateway.reply_streams import ChatReplyStream, MessagesReplyStream
 
 from .pass_app import app_of, http_client, served
 

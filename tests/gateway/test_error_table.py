@@ -6,6 +6,9 @@ import json
 
 import pytest
 from fault_server import error, http, send_and_close
+from redraft.gateway.anthropic_wire import MessagesWire
+from redraft.gateway.chat_wire import ChatWire
+from redraft.gateway.responses_wire import ResponsesWire
 
 from each_row import each_row
 from redraft.errors import (
@@ -23,11 +26,8 @@ from redraft.errors import (
     ShortageError,
     StoreError,
 )
-from redraft.gateway.anthropic_wire import MessagesWire
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.refining import gateway_error
-from redraft.gateway.responses_wire import ResponsesWire
 from redraft.gateway.upstream_errors import error_from_reply
 from redraft.models.server_errors import parse_error_body
 

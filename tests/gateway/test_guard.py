@@ -12,12 +12,12 @@ from contextlib import closing, contextmanager
 import aiohttp
 import pytest
 import uvicorn
+from redraft.gateway.anthropic_wire import MessagesWire
+from redraft.gateway.chat_wire import ChatWire
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from redraft.gateway.anthropic_wire import MessagesWire
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import GatewayConfig, GatewayLimits
 from redraft.gateway.guard import Guard
 from redraft.gateway.keys import FILE_NAME, KeyRing, KeyStore

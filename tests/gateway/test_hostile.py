@@ -15,9 +15,9 @@ import httpx2
 import pytest
 from chat_server import ChatServer
 from fault_server import completion, http
+from redraft.gateway.chat_wire import ChatWire
 
 from redraft.gateway import connections
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
 from redraft.gateway.exchange import ChatRequest, GatewayError
 from redraft.gateway.keys import KeyLimits, KeyRing

@@ -9,19 +9,20 @@ from hypothesis import strategies as st
 from each_row import each_row
 from redraft import Budget, Candidate, Task, Trace, with_weight
 from redraft.errors import ConfigError
-from redraft.gateway.anthropic_wire import MessagesWire
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.config import Profile
-from redraft.gateway.exchange import Answer, GatewayError, RequestOptions
+from redraft.gateway.exchange import Answer, GatewayError
+from redraft.gateway.neutral import RequestOptions
 from redraft.gateway.profile_models import ConnectedModels
-from redraft.gateway.refining import ProfileRefiner, answer_request, is_side_request, own_usage
+from redraft.gateway.protocols.registry import CLIENTS
+from redraft.gateway.refined_answers import own_candidate
+from redraft.gateway.refining import ProfileRefiner, answer_request, is_side_request
 from redraft.gateway.request_options import check_requirements, request_graders, request_settings
-from redraft.gateway.responses_wire import ResponsesWire
 from redraft.loop.records import ToolCall
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply
 from redraft.usage import NO_USAGE, Usage
 
+CHAT, MESSAGES, RESPONSES = CLIENTS["chat"], CLIENTS["messages"], CLIENTS["responses"]
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
     for name in ("look_up", "send")
@@ -29,7 +30,7 @@ TOOLS = [
 
 
 def request_of(**fields):
-    return ChatWire().parse(
+    return CHAT.read_request(
         {"model": "refine/fast", "messages": [{"role": "user", "content": "Say it."}], **fields}
     )
 
@@ -54,13 +55,18 @@ async def test_text_is_refined():
     """A text that breaks a requirement is refined, and the better one is the answer."""
     model = ScriptedModel(["one two three four five six seven", "one two"])
     answer = await answer_to(refiner_of(model))
-    assert (answer.text, answer.score, answer.finish_reason, answer.iterations) == (
+    assert (
+        answer.reply.text,
+        answer.outcome["score"],
+        answer.reply.finish,
+        answer.outcome["iterations"],
+    ) == (
         "one two",
         1.0,
         "stop",
         1,
     )
-    assert (answer.total.calls, answer.model, answer.trace_id) == (2, "refine/fast", "t1")
+    assert (answer.total.calls, answer.reply.model, answer.reply.id) == (2, "refine/fast", "t1")
 
 
 @pytest.mark.parametrize(
@@ -72,14 +78,14 @@ async def test_a_must_that_the_answer_breaks_is_named(texts, broken):
     answer = await answer_to(
         refiner_of(model, settings={"max_iterations": 1}), redraft={"requirements": ["words:1-2"]}
     )
-    assert (answer.text in texts, answer.broken) == (True, broken)
+    assert (answer.reply.text in texts, answer.outcome["broken"]) == (True, broken)
 
 
 async def test_a_tool_call_is_returned_after_one_call():
     """Without graders that read tool calls, the first call of a tool is the answer."""
     model = ScriptedModel([calls_to("look_up")])
     answer = await answer_to(refiner_of(model, settings={"drafts": 3}), tools=TOOLS)
-    assert (answer.finish_reason, answer.tool_calls[0].id, answer.score) == (
+    assert (answer.reply.finish, answer.reply.calls[0].id, answer.outcome["score"]) == (
         "tool_calls",
         "id-look_up",
         None,
@@ -107,7 +113,12 @@ async def test_the_best_of_several_tool_calls():
     """
     model = ScriptedModel([calls_to("look_up"), calls_to("send"), calls_to("look_up")])
     answer = await answer_to(refiner_of(model, graders=[CallsSend()], candidates=3), tools=TOOLS)
-    assert (answer.tool_calls[0].name, answer.score, answer.iterations, model.calls) == (
+    assert (
+        answer.reply.calls[0].name,
+        answer.outcome["score"],
+        answer.outcome["iterations"],
+        model.calls,
+    ) == (
         "send",
         1.0,
         0,
@@ -119,7 +130,7 @@ async def test_a_bad_tool_call_is_not_rewritten():
     """A single call with a low score is returned: to rewrite it would be another action."""
     model = ScriptedModel([calls_to("look_up")])
     answer = await answer_to(refiner_of(model, graders=[CallsSend()]), tools=TOOLS)
-    assert (answer.tool_calls[0].name, answer.score, model.calls) == ("look_up", 0.2, 1)
+    assert (answer.reply.calls[0].name, answer.outcome["score"], model.calls) == ("look_up", 0.2, 1)
 
 
 async def test_a_text_is_refined_without_tools():
@@ -130,7 +141,7 @@ async def test_a_text_is_refined_without_tools():
         ["one two three four five six", calls_to("send"), calls_to("send"), calls_to("send")]
     )
     answer = await answer_to(refiner_of(model), tools=TOOLS)
-    assert answer.text == "one two three four five six" and answer.finish_reason == "stop"
+    assert answer.reply.text == "one two three four five six" and answer.reply.finish == "stop"
     assert [request.tool_choice for request in model.requests][:2] == [None, "none"]
 
 
@@ -141,7 +152,7 @@ async def test_tool_choice_is_passed_on(choice):
     """A request that demands a call gets one, and the demand reaches the model."""
     model = ScriptedModel([calls_to("send")])
     answer = await answer_to(refiner_of(model), tools=TOOLS, tool_choice=choice)
-    assert answer.finish_reason == "tool_calls" and model.requests[0].tool_choice == choice
+    assert answer.reply.finish == "tool_calls" and model.requests[0].tool_choice == choice
 
 
 async def test_nothing_is_refined():
@@ -150,7 +161,7 @@ async def test_nothing_is_refined():
     """
     model = ScriptedModel(["one two three four five six"])
     answer = await answer_to(refiner_of(model, refine="none"))
-    assert (answer.text, answer.score, model.calls, answer.stop) == (
+    assert (answer.reply.text, answer.outcome["score"], model.calls, answer.outcome["stop"]) == (
         "one two three four five six",
         None,
         1,
@@ -167,13 +178,16 @@ async def test_images_stay_in_the_messages():
     assert all(image in messages[0]["content"] for messages in model.messages)
 
 
-async def test_a_parameter_that_cannot_be_passed_on_is_refused():
-    """A model that is no endpoint takes no further parameters; the error names the first of
-    them.
+async def test_a_parameter_that_a_model_does_not_take_is_left_out():
+    """A model that is no endpoint takes no further parameters; the request is answered, and says
+    which it did not get.
     """
-    with pytest.raises(GatewayError, match="'top_p' cannot be passed on") as caught:
-        refiner_of(ScriptedModel([])).prepare(request_of(top_p=0.5), "t1")
-    assert (caught.value.status, caught.value.param) == (400, "top_p")
+    model = ScriptedModel(["one two"])
+    prepared = refiner_of(model).prepare(request_of(top_p=0.5, frequency_penalty=1), "t1")
+    assert set(prepared.writer.ignored) == {"top_p", "frequency_penalty"}
+    async with aclosing(answer_request(prepared)) as items:
+        assert [item async for item in items][-1].reply.text == "one two"
+    assert not model.requests[0].params
 
 
 async def test_an_answer_without_a_grade_is_returned():
@@ -183,12 +197,16 @@ async def test_an_answer_without_a_grade_is_returned():
         raise RuntimeError("broken")
 
     answer = await answer_to(refiner_of(ScriptedModel(["text"] * 9), graders=[fail]))
-    assert isinstance(answer, Answer) and (answer.text, answer.score, answer.stop) == (
+    assert isinstance(answer, Answer) and (
+        answer.reply.text,
+        answer.outcome["score"],
+        answer.outcome["stop"],
+    ) == (
         "text",
         None,
         "failed",
     )
-    assert "broken" in answer.reason
+    assert "broken" in answer.outcome["reason"]
 
 
 async def test_a_reply_that_is_cut_off():
@@ -199,7 +217,7 @@ async def test_a_reply_that_is_cut_off():
             settings={"max_iterations": 0},
         )
     )
-    assert answer.finish_reason == "length"
+    assert answer.reply.finish == "length"
 
 
 @given(
@@ -362,13 +380,13 @@ def wires():
     quotes it.
     """
     yield (
-        ChatWire(),
+        CHAT,
         {"messages": [{"role": "system", "content": TITLE}, ASKED]},
         {"messages": [{"role": "user", "content": f"{TITLE}!"}]},
     )
-    yield ResponsesWire(), {"instructions": TITLE, "input": "x"}, {"input": f"{TITLE}!"}
+    yield RESPONSES, {"instructions": TITLE, "input": "x"}, {"input": f"{TITLE}!"}
     yield (
-        ResponsesWire(),
+        RESPONSES,
         {"input": [{"role": "developer", "content": TITLE}, ASKED]},
         {"input": [{"role": "user", "content": f"{TITLE}!"}]},
     )
@@ -382,9 +400,9 @@ def wires():
         {"role": "assistant", "content": result[0]},
         {"role": "user", "content": result[1]},
     ]
-    yield MessagesWire(), {**given, "system": TITLE}, {**given, "messages": turns}
+    yield MESSAGES, {**given, "system": TITLE}, {**given, "messages": turns}
     yield (
-        MessagesWire(),
+        MESSAGES,
         {**given, "system": [{"type": "text", "text": TITLE}]},
         {**given, "messages": turns},
     )
@@ -397,7 +415,7 @@ def test_side_requests_of_every_protocol(wire, system, data):
     """`system` of Anthropic, `instructions` and developers' messages are messages of the system;
     results of tools are data.
     """
-    parsed = [wire.parse({"model": "refine/fast", **body}) for body in (system, data)]
+    parsed = [wire.read_request({"model": "refine/fast", **body}) for body in (system, data)]
     assert [is_side_request(request, (TITLE,)) for request in parsed] == [True, False]
 
 
@@ -450,7 +468,7 @@ async def test_a_request_does_not_outweigh_required_graders():
         "max_iterations": 0,
     }
     answer = await answer_to(refiner, redraft=options)
-    assert (answer.text, answer.iterations, model.calls) == ("one two", 1, 2)
+    assert (answer.reply.text, answer.outcome["iterations"], model.calls) == ("one two", 1, 2)
 
 
 def test_a_request_to_required_graders_asks_for_no_less():
@@ -514,7 +532,7 @@ def test_the_usage_of_an_answer_is_that_of_the_call_that_wrote_it():
         Candidate(5, "f", role="repair"),
     )
     trace = Trace(Task("q"), records=records)
-    assert [own_usage(trace, each) for each in records] == [
+    assert [own_candidate(trace, each).usage for each in records] == [
         written,
         written,
         written,

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 from fault_server import error, good, http, silence
+from redraft.gateway.conversion import SameProtocol
 
 from redraft.gateway import client_exchange
 from redraft.gateway.config import Retention
-from redraft.gateway.conversion import SameProtocol
 
 from .running import PROMPT, config_for, http_client, running
 

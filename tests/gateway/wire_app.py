@@ -5,13 +5,13 @@ alone.
 import json
 
 import httpx2
+from redraft.gateway.chat_wire import ChatWire
+from redraft.gateway.responses_wire import ResponsesWire
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from redraft.gateway.chat_wire import ChatWire
 from redraft.gateway.exchange import Answer, GatewayError, Progress
-from redraft.gateway.responses_wire import ResponsesWire
 from redraft.loop.records import ToolCall
 from redraft.usage import Usage, unknown_usage
 

@@ -56,7 +56,7 @@ async def test_the_tools_work_over_http(tmp_path, serve, mode):
             result = await client.call_tool("refine", {"prompt": "Say it"}, progress_callback=hear)
             assert result.structured_content["answer"] == "Good."
             assert heard[-1].startswith("judge: 1.00"), heard
-            assert (await client.call_tool("grade", GRADE)).structured_content["unmet"] == [
+            assert (await client.call_tool("grade", GRADE)).structured_content["broken"] == [
                 "no_commas"
             ]
 

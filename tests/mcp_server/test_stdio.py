@@ -29,8 +29,8 @@ async def test_the_tools_work_without_a_model(mode):
         assert all(tool.description and tool.output_schema for tool in tools.values())
         grades = await client.call_tool("grade", GRADE)
         assert not grades.is_error
-        assert grades.structured_content["unmet"] == ["no_commas"]
-        assert [each["score"] for each in grades.structured_content["graders"]] == [0, 1]
+        assert grades.structured_content["broken"] == ["no_commas"]
+        assert [each["score"] for each in grades.structured_content["feedback"]] == [0, 1]
         refined = await client.call_tool(
             "refine", {"draft": "One, two", "requirements": ["no_commas"]}
         )
@@ -72,7 +72,7 @@ async def test_a_schema_is_kept(serve):
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     async with stdio_client("--model", server.model) as client:
         result = await client.call_tool("refine", {"prompt": "Which?", "answer_schema": schema})
-    assert result.structured_content["value"] == {"city": "Rome"}
+    assert result.structured_content["parsed"] == {"city": "Rome"}
 
 
 async def test_cancellation_closes_the_connection_to_the_model(silent_model):
@@ -244,4 +244,4 @@ async def test_the_tools_work_with_a_real_model(plain_server):
         found = (await client.call_tool("refine", call)).structured_content
     assert found["answer"]
     assert found["usage"]["calls"] >= 2
-    assert found["unmet"] == ["contains:xylophone"] or found["score"] == 1
+    assert found["broken"] == ["contains:xylophone"] or found["score"] == 1

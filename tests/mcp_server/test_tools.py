@@ -339,9 +339,39 @@ async def test_a_client_that_sends_texts_gets_the_same_result():
     first, second = [
         (await call("refine", each)).structured_content for each in (plain, {**sent, **nothing})
     ]
-    assert first["answer"] == second["answer"] and first["unmet"] == second["unmet"] == [
+    assert first["answer"] == second["answer"] and first["broken"] == second["broken"] == [
         "no_commas"
     ]
+
+
+@each_row(
+    ("tool", "arguments", "report"),
+    [
+        ("refine", {"draft": "a, b"}, redraft.refine_sync),
+        ("grade", {"prompt": "q", "response": "a, b"}, redraft.grade_sync),
+    ],
+)
+async def test_results_have_the_form_of_all_results(tool, arguments, report):
+    """What a result of Python or of the command line has by a name is the same by this name."""
+    task = redraft.Task(
+        "Improve this text." if tool == "refine" else "q",
+        "a, b",
+        requirements=["no_commas", "contains:c"],
+    )
+    whole = (await asyncio.to_thread(report, task, judge=False)).to_dict()
+    whole = json.loads(json.dumps(whole))
+    found = (
+        await call(tool, {**arguments, "requirements": ["no_commas", "contains:c"]})
+    ).structured_content
+    assert found["schema"] == 2
+    assert found["broken"] == ["no_commas", "contains:c"][tool == "refine" :]
+    shared = found.keys() - {"usage", "feedback", "summary", "changes", "trace_id"}
+    assert {name: whole.get(name) for name in shared} == {name: found[name] for name in shared}
+    for mine, theirs in [
+        (found["usage"], whole["usage"]),
+        *zip(found.get("feedback", ()), whole.get("feedback", ()), strict=True),
+    ]:
+        assert {name: theirs[name] for name in mine} == mine
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol():

@@ -36,9 +36,7 @@ from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
 from .answer_memory import AnswerMemory
-from .anthropic_wire import MessagesWire
 from .bodies import BodyParser
-from .chat_wire import ChatWire
 from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
 from .conversations import Conversations
@@ -46,29 +44,24 @@ from .endpoints import ENDPOINTS, EndpointExchange
 from .exchange import (
     SHORTAGE_RETRY_AFTER,
     GatewayError,
-    Wire,
-    WireName,
     invalid_request,
 )
-from .guard import Guard, wire_of
+from .guard import Guard, protocol_of
 from .guardrail import GUARDRAIL_PATH, GuardrailExchange
 from .idempotency import RunsInFlight
+from .ignored_fields import IgnoredFields
 from .keys import KeyStore
 from .local_servers import LocalServers
 from .metrics import CONTENT_TYPE, GatewayMetrics
+from .neutral import ProtocolName
+from .protocols.registry import CLIENTS
 from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
-from .responses_wire import ResponsesWire
 from .routing import load_routing
 from .stored_endpoints import StoredExchange, find_stored_path, kind_of_client
 
-WIRES: Mapping[WireName, Wire] = {
-    "chat": ChatWire(),
-    "responses": ResponsesWire(),
-    "messages": MessagesWire(),
-}
-MODEL_PATHS: Mapping[str, WireName] = {
+MODEL_PATHS: Mapping[str, ProtocolName] = {
     "/v1/chat/completions": "chat",
     "/v1/responses": "responses",
     "/v1/messages": "messages",
@@ -101,6 +94,7 @@ class Gateway:
         self.runs: RunsInFlight[Any] = RunsInFlight()
         self.bodies = BodyParser()
         self.conversations = Conversations()
+        self.ignored = IgnoredFields()
         self._exchanges: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -122,7 +116,7 @@ class Gateway:
             self.guard = Guard(
                 app,
                 config,
-                wires=WIRES,
+                protocols=CLIENTS,
                 keys=self.keys,
                 local_key_paths=("/metrics", "/openapi.json"),
             )
@@ -195,10 +189,10 @@ class Gateway:
                 while (await receive()).get("more_body"):
                     pass
         self.metrics.request_started()
-        request, wire = Request(scope), wire_of(scope["path"])
+        request, protocol = Request(scope), protocol_of(scope["path"])
         reply = await _error_reply(request, NO_ROOM)
         facts = RequestFacts(
-            "", time(), wire=wire, status=reply.status_code, error=NO_ROOM.code, calls=0
+            "", time(), wire=protocol, status=reply.status_code, error=NO_ROOM.code, calls=0
         )
         self.finish(facts, request.method, scope["path"], {})
         await reply(scope, receive, send_last)
@@ -241,15 +235,15 @@ class Gateway:
         """Return the methods of a path, and what answers a request to it; None: a page does."""
         path, asgi = scope["path"], (scope, receive, send)
         if name := MODEL_PATHS.get(path):
-            return ("POST",), ClientExchange(self, WIRES[name], *asgi)
+            return ("POST",), ClientExchange(self, CLIENTS[name], *asgi)
         if endpoint := ENDPOINTS.get(path):
-            return ("POST",), EndpointExchange(self, WIRES[endpoint.wire], *asgi)
+            return ("POST",), EndpointExchange(self, CLIENTS[endpoint.protocol], *asgi)
         if path == GUARDRAIL_PATH:
-            return ("POST",), GuardrailExchange(self, WIRES["chat"], *asgi)
+            return ("POST",), GuardrailExchange(self, CLIENTS["chat"], *asgi)
         if stored := find_stored_path(path):
             kind = kind_of_client(stored, Headers(scope=scope))
-            wire = WIRES["messages" if kind == "anthropic" else wire_of(path)]
-            return stored.methods, StoredExchange(self, wire, *asgi)
+            protocol = CLIENTS["messages" if kind == "anthropic" else protocol_of(path)]
+            return stored.methods, StoredExchange(self, protocol, *asgi)
         return (), None
 
     def _page_app(self) -> ASGIApp:
@@ -347,8 +341,8 @@ def _json(data: Any, status: int = 200) -> Response:
 async def _error_reply(request: Request, error: Exception) -> Response:
     """Return an error in the form of the protocol that the path belongs to."""
     assert isinstance(error, GatewayError)
-    wire = WIRES[wire_of(request.url.path)]
-    reply = _json(wire.error_body(error), wire.error_status(error))
+    protocol = CLIENTS[protocol_of(request.url.path)]
+    reply = _json(protocol.error_body(error), protocol.error_status(error))
     reply.headers.update(error.reply_headers)
     return reply
 

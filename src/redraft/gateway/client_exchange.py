@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from random import Random
 from time import time
@@ -35,17 +35,17 @@ from .answer_memory import AnswerMemory
 from .bodies import BodyParser
 from .config import Retention, ServedModel
 from .conversations import Conversations
-from .exchange import Answer, ChatRequest, GatewayError, Progress, Wire
+from .exchange import Answer, GatewayError, Progress
 from .idempotency import RunsInFlight
+from .ignored_fields import IgnoredFields, ignored_header
 from .keys import Caller, KeyReservation, KeyStore
 from .metrics import GatewayMetrics
+from .neutral import Begin, Request, events_of
+from .outcome import outcome_headers
 from .passing import FORWARDED_HEADERS, ForwardedReply
-from .refining import (
-    PreparedRequest,
-    ProfileRefiner,
-    answer_request,
-    forwarded_body,
-)
+from .prepared_requests import PreparedRequest
+from .protocols.protocol import ClientProtocol
+from .refining import ProfileRefiner, answer_request, forwarded_body
 from .request_costs import MeteredRequest, refuse_routing
 from .request_store import (
     CLIENT_WENT_AWAY,
@@ -55,7 +55,6 @@ from .request_store import (
 )
 from .request_table import RequestFacts
 from .routing import Routing, check_forwarding
-from .wire_errors import error_event
 
 T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
@@ -83,11 +82,12 @@ class AdmittedRequest:
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
     """The second item of the work for a request that is passed on: the headers of the model's
-    reply.
+    reply, and the fields of the request that the model did not get.
     """
 
     headers: Mapping[str, str]
     is_stream: bool
+    ignored: tuple[str, ...] = ()
 
 
 COMPLETE: Any = object()
@@ -126,6 +126,7 @@ class SharedServices(Protocol):
     bodies: BodyParser
     answers: AnswerMemory
     conversations: Conversations
+    ignored: IgnoredFields
     is_draining: bool
 
     def finish(
@@ -144,9 +145,14 @@ class ClientExchange:
     """One request of a client to one of the protocols, and its reply."""
 
     def __init__(
-        self, gateway: SharedServices, wire: Wire, scope: Scope, receive: Receive, send: Send
+        self,
+        gateway: SharedServices,
+        protocol: ClientProtocol,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
-        self.gateway, self.wire, self.routing = gateway, wire, gateway.routing
+        self.gateway, self.protocol, self.routing = gateway, protocol, gateway.routing
         self.scope, self._receive, self._send = scope, receive, send
         self.headers = {
             name.decode(): value.decode("latin-1")
@@ -160,13 +166,18 @@ class ClientExchange:
         self.caller: Caller | None = None
         self.metered: MeteredRequest | None = None
         self.notice = ""  # what the client is told besides the answer
+        self.ignored: Mapping[str, str] = {}  # and of its fields that were left out
         self.model = ""
-        self.label: str = wire.name  # of the request in records
         self.raw = b""
         self.facts: RequestFacts | None = None
         self.content: dict[str, str] = {}
         self._held = 0  # bytes of answers
         self._is_started = self._is_complete = self._is_disconnected = self._is_over = False
+
+    @property
+    def label(self) -> str:
+        """What logs, metrics and records call the kind of the request."""
+        return self.protocol.name
 
     async def serve(self) -> None:
         """Answer the request, whatever happens."""
@@ -180,7 +191,7 @@ class ClientExchange:
             watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
             await self.answer_raw()
         except GatewayError as error:
-            status, error_code = self.wire.error_status(error), error.code
+            status, error_code = self.protocol.error_status(error), error.code
             await self.fail(error)
         except ClientDisconnected:
             status = CLIENT_WENT_AWAY
@@ -225,7 +236,7 @@ class ClientExchange:
         """
         is_cut_off = self.gateway.is_draining and not self._is_disconnected
         return (
-            (self.wire.error_status(CUT_OFF), CUT_OFF.code)
+            (self.protocol.error_status(CUT_OFF), CUT_OFF.code)
             if is_cut_off
             else (CLIENT_WENT_AWAY, "")
         )
@@ -243,7 +254,7 @@ class ClientExchange:
         if isinstance(target, ServedModel):
             await self._relay(self._passed_items(target, body, self.routing.retention(target)))
             return
-        request = self.wire.parse(body)
+        request = self.protocol.read_request(body)
         served = check_forwarding(self.routing, request, target.profile)
         if served:
             retention = self.routing.retention(target)
@@ -251,7 +262,8 @@ class ClientExchange:
                 self._passed_items(served, forwarded_body(request, served), retention)
             )
             return
-        prepared = target.prepare(request, self.trace_id)
+        prepared = target.prepare(request, self.trace_id, self.headers)
+        self._note_ignored(prepared.writer.ignored)
         async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
             self.admitted = await anext(items)
             if request.is_stream:
@@ -270,7 +282,7 @@ class ClientExchange:
         if not self.caller.limits.has_usd:
             return body
         self.metered = self.routing.meter(
-            target, body, self.wire.name, self.headers.get("anthropic-beta", "")
+            target, body, self.protocol.name, self.headers.get("anthropic-beta", "")
         )
         self.notice = self.metered.notice
         return self.metered.body
@@ -326,19 +338,19 @@ class ClientExchange:
                             end = RequestEnd(
                                 200,
                                 usage=item.total,
-                                score=item.score,
-                                iterations=item.iterations,
-                                stop=item.stop,
+                                score=item.outcome["score"],
+                                iterations=item.outcome["iterations"],
+                                stop=item.outcome["stop"],
                             )
             except GatewayError as error:
-                end = RequestEnd(self.wire.error_status(error), error.code, prepared.log.usage)
+                end = RequestEnd(self.protocol.error_status(error), error.code, prepared.usage)
                 raise
             except Exception:
-                end = RequestEnd(500, "internal_error", prepared.log.usage)
+                end = RequestEnd(500, "internal_error", prepared.usage)
                 raise
             finally:
                 self._settle(
-                    reservation, end or RequestEnd(*self._end_of_cancellation), prepared.log.usage
+                    reservation, end or RequestEnd(*self._end_of_cancellation), prepared.usage
                 )
                 self._count_failures(prepared)
 
@@ -369,7 +381,7 @@ class ClientExchange:
                     with call.as_current(), ledger:
                         reply = await self._forward(model, body)
                     try:
-                        yield ReplyHead(reply.headers, reply.is_stream)
+                        yield ReplyHead(reply.headers, reply.is_stream, reply.ignored)
                         async for part in reply:
                             if recorder.keeps_texts and len(received) <= MAX_EXCHANGE_BYTES:
                                 received += part
@@ -390,7 +402,7 @@ class ClientExchange:
                         call.usage = reply.usage
                         await reply.aclose()
             except GatewayError as error:
-                end = RequestEnd(self.wire.error_status(error), error.code, ledger.total_usage)
+                end = RequestEnd(self.protocol.error_status(error), error.code, ledger.total_usage)
                 if ledger.entries:
                     gateway.metrics.upstream_error(self.model, error.label)
                 raise
@@ -405,11 +417,13 @@ class ClientExchange:
 
     def _pass_cost(self, model: ServedModel, body: Mapping[str, Any]) -> float | None:
         """Return what a request that is passed on may cost in USD; None without known prices."""
-        return self.routing.pass_cost(model, self.wire.name, body, len(self.raw), self.metered)
+        return self.routing.pass_cost(model, self.protocol.name, body, len(self.raw), self.metered)
 
     async def _forward(self, model: ServedModel, body: Mapping[str, Any]) -> ForwardedReply:
         """Pass a request on. Raises GatewayError."""
-        return await self.routing.passing.forward(model, self.wire.name, body, headers=self.headers)
+        return await self.routing.passing.forward(
+            model, self.protocol.name, body, headers=self.headers
+        )
 
     def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
         """Charge and record a request, with what the operator asks for fields and tools in each
@@ -436,6 +450,7 @@ class ClientExchange:
         async with aclosing(await self._join_run(work)) as items:
             self.admitted = await anext(items)
             head = await anext(items)
+            self._note_ignored(head.ignored)
             headers = [
                 (name.encode(), value.encode("latin-1")) for name, value in head.headers.items()
             ]
@@ -443,7 +458,7 @@ class ClientExchange:
                 await self._start(
                     200, [*headers, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
                 )
-                async with self._errors_told(partial(error_event, self.wire.name)):
+                async with self._errors_told(self.protocol.error_event):
                     async for part in parts_of(items):
                         await self._send_part(part)
                 await self._finish()
@@ -458,23 +473,26 @@ class ClientExchange:
             async for _ in items:  # what is left of the work is to record it
                 pass
 
-    async def _send_answer(self, request: ChatRequest, items: Any) -> None:
+    async def _send_answer(self, request: Request, items: Any) -> None:
         """Send the answer to a request that reads no stream."""
         async for item in items:
             if isinstance(item, Answer):
-                self._note_content(item.text)
-                body = dumps(self.wire.answer_body(request, item, int(time())))
+                self._note_content(item.reply.text)
+                body = dumps(
+                    self.protocol.write_reply(request, item.reply, int(time()), item.outcome)
+                )
+                described = outcome_headers(item.outcome)
                 # a copy: `dumps` returns bytes that hold several times their length
                 body = bytes(memoryview(body))
-                headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
+                headers = [(name.encode(), value.encode()) for name, value in described.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
-    async def _stream_answer(self, request: ChatRequest, items: Any) -> None:
+    async def _stream_answer(self, request: Request, items: Any) -> None:
         """Send the answer to a request that reads a stream, with progress and keep-alives before
         it.
         """
         assert self.admitted
-        stream = self.wire.stream(request, self.admitted.trace_id, int(time()))
+        stream = self.protocol.stream_writer(request, int(time()))
         await self._start(
             200,
             [
@@ -483,7 +501,7 @@ class ClientExchange:
                 (b"x-accel-buffering", b"no"),
             ],
         )
-        await self._send_part(stream.begin())
+        await self._send_part(stream.write(Begin(self.admitted.trace_id, request.model)))
         async with self._errors_told(stream.fail):
             async for item in with_pauses(items, KEEP_ALIVE_SECONDS):
                 match item:
@@ -492,9 +510,9 @@ class ClientExchange:
                     case Progress():
                         await self._send_part(stream.progress(item))
                     case Answer():
-                        self._note_content(item.text)
-                        for n, part in enumerate(stream.finish(item), 1):
-                            await self._send_part(part)
+                        self._note_content(item.reply.text)
+                        for n, event in enumerate(events_of(item.reply, item.outcome), 1):
+                            await self._send_part(stream.write(event))
                             if n % 256 == 0:
                                 await asyncio.sleep(0)  # (see `_send_whole`)
                         await self._finish()
@@ -529,9 +547,9 @@ class ClientExchange:
             (name.encode(), value.encode("latin-1", "replace"))
             for name, value in error.reply_headers.items()
         ]
-        body = dumps(self.wire.error_body(error))
+        body = dumps(self.protocol.error_body(error))
         await self._send_whole(
-            self.wire.error_status(error), [(b"content-type", JSON), *headers], body
+            self.protocol.error_status(error), [(b"content-type", JSON), *headers], body
         )
 
     async def _send_whole(
@@ -554,6 +572,7 @@ class ClientExchange:
             headers = [*headers, (b"x-redraft-trace-id", self.admitted.trace_id.encode())]
         if self.notice:
             headers = [*headers, (b"x-redraft-notice", self.notice.encode())]
+        headers += [(name.encode(), value.encode()) for name, value in self.ignored.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _send_part(self, part: bytes) -> None:
@@ -590,6 +609,12 @@ class ClientExchange:
         if self.caller and not self._is_over:
             self.gateway.answers.hold(self.caller.id, size)
             self._held += size
+
+    def _note_ignored(self, names: tuple[str, ...]) -> None:
+        """Tell the client, and once the log, which fields the model does not get."""
+        if names and self.caller:
+            self.ignored = ignored_header(names)
+            self.gateway.ignored.log(self.caller.name or self.caller.id, self.model, names)
 
     def _note_content(self, answer: str) -> None:
         if self.routing.config.log_content:

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
-
 from ..base.checks import format_value
-from .client_exchange import ClientExchange, SharedServices
+from .client_exchange import ClientExchange
 from .config import ServedModel
-from .exchange import Wire, WireName, invalid_request
+from .exchange import invalid_request
 from .field_tables import OUTPUT_LIMITS
+from .neutral import ProtocolName
 from .passing import ForwardedReply
 from .plain_passing import Answers, forward_plain
 from .request_costs import MeteredRequest, refuse_routing
@@ -27,7 +26,7 @@ from .request_costs import MeteredRequest, refuse_routing
 class Endpoint:
     """An endpoint of OpenAI's protocol at `path`, for models of kind "openai".
 
-    - `name`: what logs, metrics and OUTPUT_LIMITS call it; `wire`: the form of its errors.
+    - `name`: what logs, metrics and OUTPUT_LIMITS call it; `protocol`: the form of its errors.
     - `answer`: the field that each answer has.
     - `text`: the field in which keys with a limit in USD may send texts and tokens only; "": the
       request is searched as a conversation is.
@@ -38,7 +37,7 @@ class Endpoint:
     path: str
     answer: str
     text: str = ""
-    wire: WireName = "chat"
+    protocol: ProtocolName = "chat"
     is_free: bool = False
 
 
@@ -48,12 +47,12 @@ ENDPOINTS: Mapping[str, Endpoint] = {
         Endpoint("embeddings", "/v1/embeddings", "data", text="input"),
         Endpoint("moderations", "/v1/moderations", "results"),
         Endpoint("completions", "/v1/completions", "choices", text="prompt"),
-        Endpoint("compact", "/v1/responses/compact", "output", wire="responses"),
+        Endpoint("compact", "/v1/responses/compact", "output", protocol="responses"),
         Endpoint(
             "input_tokens",
             "/v1/responses/input_tokens",
             "input_tokens",
-            wire="responses",
+            protocol="responses",
             is_free=True,
         ),
     )
@@ -63,12 +62,14 @@ ENDPOINTS: Mapping[str, Endpoint] = {
 class EndpointExchange(ClientExchange):
     """One request of a client to an endpoint, and its reply."""
 
-    def __init__(
-        self, gateway: SharedServices, wire: Wire, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        super().__init__(gateway, wire, scope, receive, send)
-        self.endpoint = ENDPOINTS[scope["path"]]
-        self.label = self.endpoint.name
+    @property
+    def endpoint(self) -> Endpoint:
+        """The endpoint that is asked."""
+        return ENDPOINTS[self.scope["path"]]
+
+    @property
+    def label(self) -> str:
+        return self.endpoint.name
 
     async def answer(self, body: Mapping[str, Any]) -> None:
         """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
@@ -112,7 +113,7 @@ class EndpointExchange(ClientExchange):
                 f"{message}, got {format_value(text[name], 80)}, and the key has a limit in USD",
             )
         rest = {key: value for key, value in body.items() if key != name}
-        metered = self.routing.meter(model, rest, self.endpoint.wire)
+        metered = self.routing.meter(model, rest, self.endpoint.protocol)
         if metered.unbounded:
             message = f"{metered.unbounded}: how many tokens it has is unknown"
             raise invalid_request(metered.unbounded, f"{message}, and the key has a limit in USD")
@@ -129,7 +130,7 @@ class EndpointExchange(ClientExchange):
     async def _forward(self, model: ServedModel, body: Mapping[str, Any]) -> ForwardedReply:
         endpoint = self.endpoint
         answers = Answers(
-            endpoint.wire,
+            endpoint.protocol,
             endpoint.answer,
             has_text=endpoint.name in OUTPUT_LIMITS,
             is_free=endpoint.is_free,

@@ -29,8 +29,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..base.page_server import host_name, is_caused_elsewhere
 from .config import GatewayConfig
-from .exchange import GatewayError, Wire, WireName
+from .exchange import GatewayError
 from .keys import KeyStore
+from .neutral import ProtocolName
+from .protocols.protocol import ClientProtocol
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (what an address may be, not where to listen)
@@ -43,11 +45,12 @@ PREFLIGHT_SECONDS = 600
 PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 EXPOSED_HEADERS = (
     "retry-after, x-should-retry, x-request-id, request-id, x-redraft-trace-id, x-redraft-score, "
-    "x-redraft-iterations, x-redraft-stop, x-redraft-cost, x-redraft-notice"
+    "x-redraft-iterations, x-redraft-stop, x-redraft-reason, x-redraft-cost, x-redraft-notice, "
+    "x-redraft-ignored"
 )
 
 
-def wire_of(path: str) -> WireName:
+def protocol_of(path: str) -> ProtocolName:
     """Return the protocol that a path belongs to."""
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
         return "messages"
@@ -55,7 +58,7 @@ def wire_of(path: str) -> WireName:
 
 
 class Guard:
-    """Passes the allowed requests on. `wires` write the errors; `configure` changes what is
+    """Passes the allowed requests on. `protocols` write the errors; `configure` changes what is
     allowed.
 
     `key_paths`: paths (with all below them) that need a key. `local_key_paths`: those that need
@@ -68,7 +71,7 @@ class Guard:
         app: ASGIApp,
         config: GatewayConfig,
         *,
-        wires: Mapping[WireName, Wire] = {},
+        protocols: Mapping[ProtocolName, ClientProtocol] = {},
         keys: KeyStore | None = None,
         key_paths: Iterable[str] = (),
         local_key_paths: Iterable[str] = ("/metrics",),
@@ -76,7 +79,7 @@ class Guard:
         host_setting: str = "allowed-hosts in the configuration",
         origin_setting: str = "allowed-origins in the configuration",
     ) -> None:
-        self._app, self._wires, self._keys = app, dict(wires), keys
+        self._app, self._protocols, self._keys = app, dict(protocols), keys
         self._host_setting, self._origin_setting = host_setting, origin_setting
         self._key_paths, self._local_key_paths = tuple(key_paths), tuple(local_key_paths)
         self._body_seconds = body_seconds
@@ -234,9 +237,9 @@ class Guard:
     # ---- errors
 
     async def _send_error(self, scope: Scope, send: Send, error: GatewayError) -> None:
-        wire = self._wires.get(wire_of(scope["path"]))
-        status = wire.error_status(error) if wire else error.status
-        body = wire.error_body(error) if wire else _plain_error(error)
+        protocol = self._protocols.get(protocol_of(scope["path"]))
+        status = protocol.error_status(error) if protocol else error.status
+        body = protocol.error_body(error) if protocol else _plain_error(error)
         await _send(send, status, error.reply_headers, json.dumps(body).encode())
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.types import Receive, Scope, Send
 
 from ..base.jsontext import dumps
 from ..base.log import log
@@ -30,10 +30,11 @@ from ..loop.trace import Trace
 from ..middleware.messages import SYSTEM_ROLES
 from ..plans import Plan
 from ..session.refinement import make_refinement
-from .client_exchange import JSON, AdmittedRequest, ClientExchange, SharedServices, new_trace_id
-from .exchange import Answer, GatewayError, Wire, invalid_request
+from .client_exchange import JSON, AdmittedRequest, ClientExchange, new_trace_id
+from .exchange import Answer, GatewayError, invalid_request
 from .keys import Caller
-from .refining import PreparedRequest, ProfileRefiner
+from .prepared_requests import PreparedRequest
+from .refining import ProfileRefiner
 from .request_table import RequestFacts
 from .routing import REFINE, Routing
 
@@ -105,12 +106,12 @@ class Verdict:
 class GuardrailExchange(ClientExchange):
     """One request of LiteLLM, and the reply."""
 
-    def __init__(
-        self, gateway: SharedServices, wire: Wire, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        super().__init__(gateway, wire, scope, receive, send)
-        self.label = "guardrail"
-        self._facts: list[RequestFacts] = []
+    label = "guardrail"
+
+    @cached_property
+    def _facts(self) -> list[RequestFacts]:
+        """Those of each text."""
+        return []
 
     async def answer(self, body: Mapping[str, Any]) -> None:
         """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
@@ -190,22 +191,22 @@ class GuardrailExchange(ClientExchange):
             problem = error.message
         finally:
             self._add_facts()
-        if answer is None or answer.score is None:
-            problem = problem or (answer.reason if answer else "") or "there is no grade"
+        if answer is None or answer.outcome["score"] is None:
+            problem = problem or (answer.outcome["reason"] if answer else "") or "there is no grade"
             gateway_log.warning("request %s: a text was not graded: %s", self.trace_id, problem)
             return Verdict(
                 text, "the answer could not be checked" if settings.error == "block" else ""
             )
-        if answer.broken and settings.broken == "block":
-            return Verdict(text, f"the text does not meet: {', '.join(answer.broken)}")
-        return Verdict(answer.text)
+        if (broken := answer.outcome["broken"]) and settings.broken == "block":
+            return Verdict(text, f"the text does not meet: {', '.join(broken)}")
+        return Verdict(answer.reply.text)
 
     def _prepare(
         self, target: ProfileRefiner, text: str, messages: Sequence[Message]
     ) -> PreparedRequest:
         """Return the refinement that begins with a text as its first candidate."""
         body = {"model": self.model, "messages": list(messages or UNKNOWN_CONVERSATION)}
-        prepared = target.prepare(self.wire.parse(body), self.trace_id)
+        prepared = target.prepare(self.protocol.read_request(body), self.trace_id)
         made = prepared.refinement
         task = Task(made.trace.task.messages, text, requirements=made.trace.task.requirements)
         refinement = make_refinement(

@@ -336,7 +336,8 @@ class Ping:
     """A sign of life of a model that has nothing to say yet."""
 
 
-Event: TypeAlias = Begin | TextDelta | ThinkingDelta | CallBegin | CallDelta | End | Ping
+Event: TypeAlias = Begin | TextDelta | ThinkingDelta | CallBegin | CallDelta | Other | End | Ping
+"""An event of a stream. `Other`: a whole part, which other protocols leave out."""
 
 
 def events_of(reply: Reply, outcome: Json | None = None) -> Iterator[Event]:
@@ -357,6 +358,8 @@ def events_of(reply: Reply, outcome: Json | None = None) -> Iterator[Event]:
                 yield CallBegin(part.id, part.name)
                 for piece in pieces(part.arguments):
                     yield CallDelta(piece)
+            case Other():
+                yield part
     yield End(reply.finish, reply.tokens, reply.stop_sequence, outcome)
 
 

@@ -1,34 +1,42 @@
 """The OpenAPI document of the gateway: its routes, what each accepts and what it answers.
 
-The schemas of fields come from the tables by which the wires check them, so the two agree.
+The schemas of requests are those of the wire models, by which the protocols read them, so the two
+agree; what the mark of a field says is its `x-redraft`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
 from typing import Any
 
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
 from .. import __version__
+from ..base.jsontext import dumps_text
 from ..base.parameters import ROUTING_FIELDS
-from ..settings import Flag, Keyword, Number, ValueKind, WholeNumber
-from . import chat_wire, messages_to_chat, responses_wire
-from .exchange import WireName
-from .request_fields import (
-    CHAT_FIELDS,
-    DENIED_PARAMETERS,
-    MAX_GRADERS,
-    MAX_METADATA_PAIRS,
-    MAX_NAME_CHARS,
-    MAX_OTHER_PARAMETERS,
-    MAX_REQUIREMENTS,
-    MAX_RUBRIC_CHARS,
-    MAX_SPEC_CHARS,
-    OPTION_KINDS,
-)
+from .neutral import ProtocolName
+from .outcome import RefinementOutcome
+from .protocols.chat_fields import ChatBody
+from .protocols.fields import WireModel
+from .protocols.messages_fields import MessagesRequest
+from .protocols.responses_requests import ResponsesRequest
+from .request_fields import DENIED_PARAMETERS
 
 Schema = dict[str, Any]
 
+REQUESTS: Mapping[ProtocolName, type[WireModel]] = {
+    "chat": ChatBody,
+    "responses": ResponsesRequest,
+    "messages": MessagesRequest,
+}
+SCHEMA_NAMES: Mapping[ProtocolName, tuple[str, str]] = {
+    "chat": ("ChatRequest", "ChatCompletion"),
+    "responses": ("ResponseRequest", "Response"),
+    "messages": ("MessageRequest", "Message"),
+}
+"""The names of the schemas of requests and of replies."""
+COMPONENTS = "#/components/schemas/"
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer", "minimum": 0}
 OBJECT: Schema = {"type": "object"}
@@ -55,6 +63,8 @@ HEADERS: Mapping[str, tuple[str, Schema]] = {
     "x-redraft-iterations": ("Number of refinements", TEXT),
     "x-redraft-stop": ("Why the refinement ended", TEXT),
     "x-redraft-cost": ("Cost of all calls in USD", TEXT),
+    "x-redraft-reason": ("Why the answer has no score", TEXT),
+    "x-redraft-ignored": ("Fields that were left out, because the model cannot take them", TEXT),
     "x-redraft-notice": (
         "Tools that were left out, because the provider runs them and the key has a limit in USD",
         TEXT,
@@ -71,10 +81,13 @@ def openapi_document(models: Sequence[str]) -> dict[str, Any]:
             "version": __version__,
             "description": "Answers of models, refined (`refine/NAME`) or passed on "
             "(`pass/NAME`), in the protocols of OpenAI and Anthropic. The field "
-            "`redraft` of a request chooses how its answer is refined.",
+            "`redraft` of a request chooses how its answer is refined. What a request to "
+            "`refine/NAME` makes of a field is its `x-redraft`: `honoured`, `hint` (left out for "
+            "models whose protocol cannot say it) or `refused`; `pass/NAME` to a model of the same "
+            "protocol takes every field.",
         },
         "security": [{}, {"bearer": []}, {"key": []}],
-        "paths": _model_paths(models) | _other_paths(models),
+        "paths": _model_paths() | _other_paths(models),
         "components": {
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -85,20 +98,15 @@ def openapi_document(models: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _model_paths(models: Sequence[str]) -> dict[str, Any]:
-    """Return the paths that ask models."""
+# ---- paths
+
+
+def _model_paths() -> dict[str, Any]:
+    """Return the paths of conversations."""
     return {
-        "/v1/chat/completions": {
-            "post": _model_operation(
-                "createChatCompletion", "ChatRequest", "ChatCompletion", "chat"
-            )
-        },
-        "/v1/responses": {
-            "post": _model_operation("createResponse", "ResponseRequest", "Response", "responses")
-        },
-        "/v1/messages": {
-            "post": _model_operation("createMessage", "MessageRequest", "Message", "messages")
-        },
+        "/v1/chat/completions": {"post": _model_operation("createChatCompletion", "chat")},
+        "/v1/responses": {"post": _model_operation("createResponse", "responses")},
+        "/v1/messages": {"post": _model_operation("createMessage", "messages")},
         "/v1/messages/count_tokens": {
             "post": {
                 "operationId": "countTokens",
@@ -115,12 +123,8 @@ def _model_paths(models: Sequence[str]) -> dict[str, Any]:
 
 def _other_paths(models: Sequence[str]) -> dict[str, Any]:
     """Return the paths that read."""
-    model_id = {
-        "name": "id",
-        "in": "path",
-        "required": True,
-        "schema": {"type": "string", "enum": list(models)} if models else TEXT,
-    }
+    ready = _status("ready", store={"type": "string", "const": "failing"})
+    figures = {"description": "Figures for Prometheus", "content": {"text/plain": {"schema": TEXT}}}
     return {
         "/v1/models": {
             "get": _read_operation(
@@ -128,7 +132,7 @@ def _other_paths(models: Sequence[str]) -> dict[str, Any]:
             )
         },
         "/v1/models/{id}": {
-            "parameters": [model_id],
+            "parameters": [_path_parameter(_model_name(models))],
             "get": _read_operation("getModel", "A model", _reference("Model"), (*READ_ERRORS, 404)),
         },
         "/healthz": {"get": _read_operation("getHealth", "The process lives", _status("ok"))},
@@ -137,10 +141,7 @@ def _other_paths(models: Sequence[str]) -> dict[str, Any]:
                 "operationId": "getReadiness",
                 "summary": "Whether requests are taken. No model is asked",
                 "responses": {
-                    "200": _reply(
-                        "Requests are taken",
-                        _status("ready", store={"type": "string", "const": "failing"}),
-                    ),
+                    "200": _reply("Requests are taken", ready),
                     "503": _reply("The gateway shuts down", _status("draining")),
                     **_errors((421,), "chat"),
                 },
@@ -149,25 +150,19 @@ def _other_paths(models: Sequence[str]) -> dict[str, Any]:
         "/metrics": {
             "get": {
                 "operationId": "getMetrics",
-                "summary": "Figures for Prometheus",
-                "responses": {
-                    "200": {
-                        "description": "Figures in Prometheus' text format",
-                        "content": {"text/plain": {"schema": TEXT}},
-                    },
-                    **_errors(READ_ERRORS, "chat"),
-                },
+                "summary": figures["description"],
+                "responses": {"200": figures, **_errors(READ_ERRORS, "chat")},
             }
         },
         "/openapi.json": {"get": _read_operation("getOpenAPI", "This document", OBJECT)},
     }
 
 
-def _model_operation(name: str, request: str, reply: str, wire: WireName) -> dict[str, Any]:
+def _model_operation(name: str, protocol: ProtocolName) -> dict[str, Any]:
     """Return an operation that asks a model. Its reply is a stream of events if the request says
     so.
     """
-    content = {JSON_TYPE: {"schema": _reference(reply)}, STREAM_TYPE: {"schema": TEXT}}
+    request, reply = SCHEMA_NAMES[protocol]
     headers = {
         header: {"description": text, "schema": schema}
         for header, (text, schema) in HEADERS.items()
@@ -178,17 +173,17 @@ def _model_operation(name: str, request: str, reply: str, wire: WireName) -> dic
         "in": "header",
         "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
     }
+    answer = _reply("The answer", _reference(reply))
+    answer["content"][STREAM_TYPE] = {"schema": TEXT}
+    errors = _errors(ERRORS, protocol).items()
     return {
         "operationId": name,
         "summary": "Answer a conversation",
         "parameters": [key],
         "requestBody": _body(request),
         "responses": {
-            "200": {"description": "The answer", "headers": headers, "content": content},
-            **{
-                status: {**error, "headers": of_errors}
-                for status, error in _errors(ERRORS, wire).items()
-            },
+            "200": {**answer, "headers": headers},
+            **{status: {**error, "headers": of_errors} for status, error in errors},
         },
     }
 
@@ -203,7 +198,7 @@ def _read_operation(
     }
 
 
-def _errors(statuses: Iterable[int], wire: WireName) -> dict[str, Any]:
+def _errors(statuses: Iterable[int], wire: ProtocolName) -> dict[str, Any]:
     """Return the replies to what is refused; Anthropic's status for 503 is 529."""
     schema = _reference("MessageError" if wire == "messages" else "Error")
     shown = {
@@ -222,344 +217,146 @@ def _reply(description: str, schema: Schema) -> dict[str, Any]:
 
 
 def _reference(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"$ref": COMPONENTS + name}
+
+
+def _path_parameter(schema: Schema) -> dict[str, Any]:
+    return {"name": "id", "in": "path", "required": True, "schema": schema}
 
 
 def _status(value: str, **more: Schema) -> Schema:
     return _object({"status": {"type": "string", "const": value}, **more}, "status")
 
 
-def _object(properties: Mapping[str, Any], *required: str, closed: bool = False) -> Schema:
-    schema: Schema = {"type": "object", "properties": dict(properties), "required": list(required)}
-    return {**schema, "additionalProperties": False} if closed else schema
+def _object(properties: Mapping[str, Any], *required: str) -> Schema:
+    return {"type": "object", "properties": dict(properties), "required": list(required)}
 
 
-def _typed_object(
-    kind: str, properties: Mapping[str, Any], *required: str, closed: bool = False
-) -> Schema:
-    """Return the schema of an object with a constant `type`."""
-    return _object({"type": {"const": kind}, **properties}, "type", *required, closed=closed)
+# ---- schemas
 
 
-def _list(items: Schema, minimum: int = 0, maximum: int | None = None) -> Schema:
-    schema: Schema = {"type": "array", "items": items, "minItems": minimum}
-    return schema if maximum is None else {**schema, "maxItems": maximum}
-
-
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def schema_of(kind: ValueKind) -> Schema:
-    """Return the JSON schema of the values that a check allows."""
-    if isinstance(kind, Flag):
-        return {"type": "boolean"}
-    if isinstance(kind, Keyword):
-        return {"type": "string", "enum": list(kind.choices)}
-    if isinstance(kind, WholeNumber):
-        limits = {"minimum": kind.minimum, "maximum": kind.maximum}
-        return {
-            "type": "integer",
-            **{name: value for name, value in limits.items() if value is not None},
+def _schemas(models: Sequence[str]) -> dict[str, Schema]:
+    schemas = _replies()
+    for protocol, kind in REQUESTS.items():
+        request, definitions = wire_schema(kind, protocol)
+        request["properties"] |= {
+            "model": _model_name(models),
+            **dict.fromkeys(sorted(ROUTING_FIELDS), _reference("RoutingField")),
         }
-    if isinstance(kind, Number):
-        bounds = {"minimum": kind.minimum, "maximum": kind.maximum}
-        return {
-            "type": "number",
-            **{name: value for name, value in bounds.items() if isfinite(value)},
-        }
-    return TEXT
-
-
-def _fields(kinds: Mapping[str, ValueKind]) -> dict[str, Schema]:
-    return {name: _or_null(schema_of(kind)) for name, kind in kinds.items()}
-
-
-def _refused_fields(table: Mapping[str, tuple[tuple[Any, ...], str]]) -> dict[str, Schema]:
-    """Return fields that cannot be honoured: the values that ask for nothing are allowed."""
+        schemas |= definitions | {SCHEMA_NAMES[protocol][0]: request}
+    counted = schemas["MessageRequest"]
+    why = DENIED_PARAMETERS["base_url"]
     return {
-        name: {"enum": [None, *unused], "description": f"Refused: {why}"}
-        for name, (unused, why) in table.items()
+        **schemas,
+        "RoutingField": {"type": "null", "description": f"Refused, by `pass/NAME` too: {why}"},
+        "TokenCountRequest": {**counted, "required": ["model", "messages"]},
     }
 
 
 def _model_name(models: Sequence[str]) -> Schema:
-    return (
-        {"type": "string", "enum": list(models)} if models else {"type": "string", "minLength": 1}
-    )
+    return {"type": "string", "enum": list(models)} if models else {**TEXT, "minLength": 1}
 
 
-def _schemas(models: Sequence[str]) -> dict[str, Schema]:
-    model = _model_name(models)
-    error = {"message": TEXT, "type": TEXT, "param": _or_null(TEXT), "code": _or_null(TEXT)}
-    return {
-        "Options": _options_schema(),
-        "ChatRequest": _chat_request(model),
-        "ResponseRequest": _response_request(model),
-        **_message_requests(model),
-        **_replies(),
-        "Error": _object({"error": _object(error, *error)}, "error"),
-        "MessageError": _typed_object(
-            "error", {"error": _object({"type": TEXT, "message": TEXT}, "type", "message")}, "error"
-        ),
-    }
+class SchemaGenerator(GenerateJsonSchema):
+    """Makes schemas whose fields have no titles."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return False: a title would repeat the name."""
+        return False
 
 
-def _options_schema() -> Schema:
-    properties = _fields(OPTION_KINDS) | {
-        "rubric": _or_null({"type": "string", "minLength": 1, "maxLength": MAX_RUBRIC_CHARS}),
-        "graders": _or_null({**_list(_grader_name(), 1, MAX_GRADERS), "uniqueItems": True}),
-        "requirements": _or_null(
-            _list({"type": "string", "maxLength": MAX_SPEC_CHARS}, 0, MAX_REQUIREMENTS)
-        ),
-    }
-    return {
-        **_object(properties, closed=True),
-        "description": "How the answer is refined, within the maxima of the profile",
-    }
+def wire_schema(kind: type[WireModel], prefix: str) -> tuple[Schema, dict[str, Schema]]:
+    """Return the schema of a request, and those of its parts by their names with a prefix."""
+    template = f"{COMPONENTS}{prefix}.{{model}}"
+    schema = kind.model_json_schema(ref_template=template, schema_generator=SchemaGenerator)
+    parts = {f"{prefix}.{name}": part for name, part in schema.pop("$defs", {}).items()}
+    request = _valid(schema, parts)
+    valid = {name: _valid(part, parts) for name, part in parts.items()}
+    text = dumps_text([request, valid])
+    used = {name: part for name, part in valid.items() if f'"{COMPONENTS}{name}"' in text}
+    return request, used
 
 
-def _grader_name() -> Schema:
-    return {"type": "string", "pattern": r"\S", "maxLength": MAX_SPEC_CHARS}
-
-
-def _shared_fields(model: Schema) -> dict[str, Schema]:
-    metadata = {
-        "type": "object",
-        "additionalProperties": {"type": "string", "maxLength": 512},
-        "maxProperties": MAX_METADATA_PAIRS,
-    }
-    return {
-        "model": model,
-        "temperature": _or_null({"type": "number", "minimum": 0, "maximum": 2}),
-        "stream": _or_null({"type": "boolean"}),
-        "store": _or_null({"type": "boolean"}),
-        "metadata": _or_null(metadata),
-        "redraft": _or_null(_reference("Options")),
-    }
-
-
-def _function_schema() -> dict[str, Schema]:
-    return {
-        "name": {"type": "string", "minLength": 1},
-        "description": TEXT,
-        "parameters": OBJECT,
-        "strict": _or_null({"type": "boolean"}),
-    }
-
-
-def _format_fields() -> dict[str, Schema]:
-    return {
-        "name": TEXT,
-        "description": _or_null(TEXT),
-        "schema": OBJECT,
-        "strict": _or_null({"type": "boolean"}),
-    }
-
-
-def _request(properties: Mapping[str, Any], *required: str) -> Schema:
-    """Return the schema of a request, which may have other fields for the model, but not those that
-    are another protocol's.
+def _valid(node: Any, parts: Mapping[str, Schema]) -> Any:
+    """Return a part of a schema of pydantic as JSON schemas say the same: limits by their names
+    there, and alternatives that exclude each other.
     """
-    names = {"minLength": 1, "maxLength": MAX_NAME_CHARS}
-    refused = _null_fields({*CHAT_FIELDS, *DENIED_PARAMETERS} - set(properties))
-    return {
-        **_object({**properties, **refused}, *required),
-        "propertyNames": names,
-        "maxProperties": MAX_OTHER_PARAMETERS,
-    }
+    if isinstance(node, list):
+        return [_valid(each, parts) for each in node]
+    if not isinstance(node, dict):
+        return node
+    names = {"ge": "minimum", "le": "maximum", "oneOf": "anyOf"}
+    node = {name: value for name, value in node.items() if name != "discriminator"}
+    if "oneOf" in node:
+        node["oneOf"] = _told_apart(node["oneOf"], parts)
+    return {names.get(name, name): _valid(value, parts) for name, value in node.items()}
 
 
-def _null_fields(names: Iterable[str]) -> dict[str, Schema]:
-    """Return fields that may only be null."""
-    return {name: {"type": "null"} for name in sorted(names)}
+def _told_apart(options: Sequence[Schema], parts: Mapping[str, Schema]) -> list[Schema]:
+    """Return alternatives, of which the one for all other types excludes the types of its
+    siblings; one whose types are all taken is left out.
+    """
+    known: set[str] = set()
+    found = []
+    for option in options:
+        types = _types(option, parts)
+        if not types:
+            of_others = _object({"type": {"enum": sorted(known)}}, "type")
+            found.append({"allOf": [option], "not": of_others})
+        elif types - known:
+            found.append(option)
+        known |= types
+    return found
 
 
-def _chat_request(model: Schema) -> Schema:
-    tokens = _or_null({"type": "integer", "minimum": 1, "maximum": 2**31})
-    stop = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS}
-    tool = _typed_object("function", {"function": _object(_function_schema(), "name")}, "function")
-    form = _typed_object(
-        "json_schema",
-        {"json_schema": _object(_format_fields(), "name", closed=True)},
-        "json_schema",
+def _types(schema: Schema, parts: Mapping[str, Schema]) -> set[str]:
+    """Return the types, or the roles, that an object of a schema may have; none if any."""
+    if "oneOf" in schema:
+        return set().union(*(_types(option, parts) for option in schema["oneOf"]))
+    properties = parts[schema["$ref"].removeprefix(COMPONENTS)]["properties"]
+    kind = properties.get("type") or properties["role"]
+    kinds = [kind, *kind.get("anyOf", ())]
+    return {each["const"] for each in kinds if "const" in each}.union(
+        *(each.get("enum", ()) for each in kinds)
     )
-    plain = _object({"type": {"enum": ["text", "json_object"]}}, "type")
-    properties = {
-        **_shared_fields(model),
-        "messages": _list(_chat_message(), 1),
-        "tools": _or_null(_list(tool, 0, chat_wire.MAX_TOOLS)),
-        "tool_choice": {"description": "none, auto, required, or a function in `tools`"},
-        "response_format": _or_null({"anyOf": [plain, form]}),
-        "max_tokens": tokens,
-        "max_completion_tokens": tokens,
-        "seed": _or_null(
-            {"type": "integer", "minimum": -chat_wire.MAX_SEED, "maximum": chat_wire.MAX_SEED}
-        ),
-        "stop": {"anyOf": [stop, _list(stop, 0, chat_wire.MAX_STOPS), {"type": "null"}]},
-        "stream_options": {"description": "With `stream`: include_usage"},
-        **_fields(chat_wire.PASSED),
-        **{name: _or_null(OBJECT) for name in chat_wire.PASSED_OBJECTS},
-        **_refused_fields(chat_wire.REFUSED),
-    }
-    return _request(properties, "model", "messages")
-
-
-def _chat_message() -> Schema:
-    part = _typed_object("text", {"text": TEXT}, "text")
-    url = {"type": "string", "pattern": "^https?://"}
-    image = _typed_object("image_url", {"image_url": _object({"url": url}, "url")}, "image_url")
-    content = {"anyOf": [TEXT, _list({"anyOf": [part, image]}, 1)]}
-    function = _object(
-        {"name": {"type": "string", "minLength": 1}, "arguments": TEXT}, "name", "arguments"
-    )
-    call = _object(
-        {"id": TEXT, "type": {"const": "function"}, "function": function}, "id", "type", "function"
-    )
-    asking = {"role": {"enum": ["system", "developer", "user"]}, "content": content}
-    answering = {
-        "role": {"const": "assistant"},
-        "content": _or_null(content),
-        "tool_calls": _list(call, 0),
-    }
-    result = {"role": {"const": "tool"}, "content": content, "tool_call_id": TEXT}
-    return {
-        "anyOf": [
-            _object(asking, "role", "content", closed=True),
-            _object(answering, "role", "content", closed=True),
-            _object(result, "role", "content", "tool_call_id", closed=True),
-        ]
-    }
-
-
-def _response_request(model: Schema) -> Schema:
-    tool = _typed_object("function", _function_schema(), "name")
-    form = _typed_object("json_schema", _format_fields(), "name", closed=True)
-    plain = _object({"type": {"enum": ["text", "json_object"]}}, "type", closed=True)
-    text = _object(
-        {"format": _or_null({"anyOf": [plain, form]}), "verbosity": _or_null(TEXT)}, closed=True
-    )
-    properties = {
-        **_shared_fields(model),
-        "input": {"anyOf": [TEXT, _list(_input_item(), 1)]},
-        "instructions": _or_null(TEXT),
-        "tools": _or_null(_list(tool, 0, chat_wire.MAX_TOOLS)),
-        "tool_choice": {"description": "none, auto, required, or a function in `tools`"},
-        "text": _or_null(text),
-        "max_output_tokens": _or_null({"type": "integer", "minimum": 1, "maximum": 2**31}),
-        "max_tool_calls": _or_null({"type": "integer", "minimum": 1}),
-        "reasoning": _or_null(_object({"effort": _or_null(TEXT)}, closed=True)),
-        "include": _or_null(_list({"const": responses_wire.INCLUDABLE})),
-        "stream_options": {
-            "description": "With `stream`: include_obfuscation, which must be false"
-        },
-        **_fields(responses_wire.PASSED_FIELDS),
-        "prompt_cache_options": _or_null(OBJECT),
-        **_refused_fields(responses_wire.REFUSED),
-    }
-    return _request(properties, "model", "input")
-
-
-def _input_item() -> Schema:
-    part = _object(
-        {"type": {"enum": list(responses_wire.TEXT_PARTS)}, "text": TEXT}, "type", "text"
-    )
-    message = {
-        "type": {"const": "message"},
-        "role": {"enum": ["user", "assistant", "system", "developer"]},
-    }
-    call = {
-        "type": {"const": "function_call"},
-        "call_id": TEXT,
-        "name": {"type": "string", "minLength": 1},
-        "arguments": TEXT,
-    }
-    output = {"type": {"const": "function_call_output"}, "call_id": TEXT, "output": TEXT}
-    return {
-        "anyOf": [
-            _object(
-                {**message, "content": {"anyOf": [TEXT, _list(part, 1)]}},
-                "role",
-                "content",
-                closed=True,
-            ),
-            _object(call, "type", "call_id", "name", "arguments", closed=True),
-            _object(output, "type", "call_id", "output", closed=True),
-        ]
-    }
-
-
-def _message_requests(model: Schema) -> dict[str, Schema]:
-    """Return the requests of Anthropic's protocol."""
-    text = _typed_object("text", {"text": {"type": "string", "minLength": 1}}, "text")
-    content = {"anyOf": [{"type": "string", "minLength": 1}, _list(text, 1)]}
-    message = _object(
-        {"role": {"enum": ["user", "assistant"]}, "content": content},
-        "role",
-        "content",
-        closed=True,
-    )
-    name = {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,128}$"}
-    parameters = _object({"type": {"const": "object"}}, "type")
-    fields = {"name": name, "description": TEXT, "input_schema": parameters}
-    tool = _object(fields, "name", "input_schema", closed=True)
-    counted = {
-        "model": model,
-        "messages": _list(message, 1),
-        "system": content,
-        "tools": _list(tool),
-    }
-    properties = {
-        **counted,
-        "max_tokens": {"type": "integer", "minimum": 1, "maximum": 2**31},
-        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
-        "top_p": {"type": "number", "minimum": 0, "maximum": 1},
-        "stop_sequences": _list({"type": "string", "minLength": 1}, 0, chat_wire.MAX_STOPS),
-        "tool_choice": {"description": "auto, any, none, or one of `tools`"},
-        "stream": {"type": "boolean"},
-        "redraft": _reference("Options"),
-        **_refused_fields(messages_to_chat.REFUSED),
-    }
-    return {
-        "MessageRequest": _request(properties, "model", "messages", "max_tokens"),
-        "TokenCountRequest": _object(
-            {**counted, **_null_fields(ROUTING_FIELDS)}, "model", "messages"
-        ),
-        "TokenCount": _object({"input_tokens": WHOLE}, "input_tokens"),
-    }
 
 
 def _replies() -> dict[str, Schema]:
     """Return the replies. Those that are passed on may have other fields, too."""
-    chat = {
-        "id": TEXT,
-        "object": TEXT,
-        "created": WHOLE,
-        "model": TEXT,
-        "choices": _list(OBJECT),
-        "usage": _or_null(OBJECT),
-    }
+    outcome = TypeAdapter(RefinementOutcome).json_schema(
+        ref_template=COMPONENTS + "{model}", schema_generator=SchemaGenerator
+    )
+    redraft = {"redraft": _reference("RefinementOutcome")}
+    texts = {"type": "array", "items": OBJECT}
+    nullable = {"anyOf": [TEXT, {"type": "null"}]}
+    chat = {"id": TEXT, "object": TEXT, "created": WHOLE, "model": TEXT, "choices": texts}
     response = {
         "id": TEXT,
         "object": {"const": "response"},
         "status": TEXT,
         "model": TEXT,
-        "output": _list(OBJECT),
+        "output": texts,
     }
     message = {
         "id": TEXT,
         "type": {"const": "message"},
         "role": {"const": "assistant"},
         "model": TEXT,
-        "content": _list(OBJECT),
+        "content": texts,
     }
     model = {"id": TEXT, "object": {"const": "model"}, "owned_by": TEXT}
+    models = {"object": {"const": "list"}, "data": {"type": "array", "items": _reference("Model")}}
+    error = {"message": TEXT, "type": TEXT, "param": nullable, "code": nullable}
+    of_message = _object({"type": TEXT, "message": TEXT}, "type", "message")
     return {
-        "ChatCompletion": _object(chat, "id", "object", "created", "model", "choices"),
-        "Response": _object(response, "id", "object", "status", "model", "output"),
-        "Message": _object(message, "id", "type", "role", "model", "content"),
-        "Model": _object(model, "id", "object", "owned_by"),
-        "ModelList": _object(
-            {"object": {"const": "list"}, "data": _list(_reference("Model"))}, "object", "data"
-        ),
+        **outcome.pop("$defs"),
+        "RefinementOutcome": outcome,
+        "ChatCompletion": _object({**chat, **redraft}, *chat),
+        "Response": _object({**response, **redraft}, *response),
+        "Message": _object({**message, **redraft}, *message),
+        "TokenCount": _object({"input_tokens": WHOLE}, "input_tokens"),
+        "Model": _object(model, *model),
+        "ModelList": _object(models, *models),
+        "Error": _object({"error": _object(error, *error)}, "error"),
+        "MessageError": _object({"type": {"const": "error"}, "error": of_message}, "type", "error"),
     }

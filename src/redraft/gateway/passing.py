@@ -3,8 +3,9 @@ is.
 
 If the client speaks the protocol of the model, only the model's name in the request is changed, and
 the reply is that of the model, without a chunk of usage that the client did not ask for. Otherwise
-request and reply are converted (see `conversion`); what the other protocol cannot say is refused
-with a 400 that names it.
+the request is read into the neutral form and written in the protocol of the model, and so is the
+reply on its way back (see `protocols`). What the other protocol cannot say is left out, which a
+header tells; what would change the answer is refused with a 400 that names it.
 
 Nothing is sent again after a failure. What a server has never understood is sent in another form:
 without `stream_options`, or as chat completions instead of responses. The model's name in a reply
@@ -15,9 +16,9 @@ model, and the gateway's key not to a client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,13 +47,13 @@ from ..models.registry import configured_proxy
 from ..models.server_errors import ErrorBody, parse_error_body
 from ..usage import Usage, current_ledger
 from .config import ServedModel
-from .conversion import Conversion, StreamConverter, conversion_between
-from .exchange import GatewayError, WireName
-from .messages_to_chat import chat_body
+from .exchange import GatewayError
+from .neutral import Event, ProtocolName, Request
+from .protocols.protocol import ClientProtocol, StreamReader, StreamWriter
+from .protocols.registry import CLIENTS, MODELS
 from .stream_usage import StreamEnds, UsageRemover, cache_surcharge, token_counts
 from .token_estimate import estimated_tokens
 from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
-from .wire_errors import error_event
 
 if TYPE_CHECKING:
     from ..models.http_sessions import Response
@@ -84,8 +85,9 @@ class ForwardedReply:
     """The reply of a model to a request that was passed on. Iterate over it once, for its bytes.
 
     `usage` is known once the last part is returned; it stays None if the reply breaks off or is
-    closed before. `failure` is the error with which a stream ended: its last event told it. Closing
-    the reply (`aclose`) closes the connection to the model, which then stops its work.
+    closed before. `failure` is the error with which a stream ended: its last event told it.
+    `ignored`: the fields of the request that the model did not get. Closing the reply (`aclose`)
+    closes the connection to the model, which then stops its work.
     """
 
     def __init__(
@@ -94,9 +96,11 @@ class ForwardedReply:
         headers: Mapping[str, str],
         usage: Usage | None = None,
         response: Response | None = None,
+        ignored: tuple[str, ...] = (),
     ) -> None:
         self.status = 200
         self.headers = dict(headers)
+        self.ignored = ignored
         self.is_stream = response is not None
         self.usage = usage
         self.failure: GatewayError | None = None
@@ -134,22 +138,20 @@ class Upstream:
         self._base, self._key = base, clean_key(_key_of(model, env) or key_in_url)
         self._proxy = configured_proxy(model.url, env)
         check_proxy(self._proxy, model.url)
-        secrets = {self._key, *secrets_in_url(model.url), *secrets_in_proxy(self._proxy)} - {None}
-        self.mask = Mask(secrets) if secrets else NO_SECRETS
+        self.base_url, self.host = base._replace(query="").geturl(), base.netloc
+        found = (self._key, *secrets_in_url(model.url), *secrets_in_proxy(self._proxy))
+        self.secrets = set(filter(None, found))
+        self.mask = Mask(self.secrets) if self.secrets else NO_SECRETS
         self._key_bytes = self._key.encode() if self._key and self.mask else None
         self._headers = {
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",
             **self._key_headers(),
         }
-        self._timeouts = Timeouts(
+        self.timeouts = Timeouts(
             idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout, room=ROOM_SECONDS
         )
-        self.price = (
-            Price(*model.prices)
-            if model.prices
-            else price_of(model.model, base._replace(query="").geturl())
-        )
+        self.price = Price(*model.prices) if model.prices else price_of(model.model, self.base_url)
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True
         self.longest_answer = 0  # in tokens, as far as it is known
@@ -167,11 +169,11 @@ class Upstream:
         """Whether this is OpenAI itself, which has a name of its own for `max_tokens`."""
         return self._base.hostname == "api.openai.com"
 
-    def wires(self, wire: WireName) -> list[WireName]:
+    def protocols(self, client: ProtocolName) -> list[ProtocolName]:
         """Return the protocols to try for a client of this protocol, in this order."""
         if self.model.kind == "anthropic":
             return ["messages"]
-        is_tried = wire == "responses" and PATHS["responses"] not in self.unknown_paths
+        is_tried = client == "responses" and PATHS["responses"] not in self.unknown_paths
         return ["responses", "chat"] if is_tried else ["chat"]
 
     def exchange(
@@ -188,22 +190,34 @@ class Upstream:
 
         It is a call of the ledger that is open.
         """
-        extra = (
-            {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
-            if self.model.kind == "anthropic"
-            else {}
-        )
-        target = RequestTarget(
-            join_url(self._base, path, query),
-            self._headers | extra | {"Content-Type": content_type},
-            self._timeouts,
-            self._proxy,
-        )
+        target = self.target(path, headers, query, content_type)
         # a new connection, cheap without TLS
         ledger, is_new = (current_ledger(), stream and self._base.scheme == "http")
         exchange = HttpExchange(target, stream=is_new, entry=ledger.new_entry() if ledger else None)
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange
+
+    def target(
+        self,
+        path: str,
+        headers: Mapping[str, str] = {},
+        query: str = "",
+        content_type: str = "application/json",
+    ) -> RequestTarget:
+        """Return where requests to a path below the base URL go, with the headers of the client
+        that may be passed on.
+        """
+        extra = (
+            {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
+            if self.model.kind == "anthropic"
+            else {}
+        )
+        return RequestTarget(
+            join_url(self._base, path, query),
+            self._headers | extra | {"Content-Type": content_type},
+            self.timeouts,
+            self._proxy,
+        )
 
     def end_in_background(self, response: Response) -> None:
         """Read the end of a body whose last event has arrived, so that its connection can be used
@@ -231,9 +245,13 @@ class Upstream:
         usage = Usage(1, *token_counts(reported), cost=None)
         self.longest_answer = max(self.longest_answer, usage.output_tokens or 0)
         cost = self.price.cost(usage) if self.price else None
-        if self.price and cost is not None:
-            cost += cache_surcharge(reported) * self.price.input / 1e6
-        return replace(usage, cost=cost)
+        return replace(usage, cost=None if cost is None else cost + self.cache_cost(reported))
+
+    def cache_cost(self, reported: Any) -> float:
+        """Return what a call cost in USD because parts of its prompt were written into a cache,
+        besides the price of their tokens.
+        """
+        return cache_surcharge(reported) * self.price.input / 1e6 if self.price else 0.0
 
     def failure(self, exchange: HttpExchange, error: Exception) -> GatewayError:
         """Return the error for a request without a reply."""
@@ -286,13 +304,13 @@ class PassThrough:
     async def forward(
         self,
         model: ServedModel,
-        wire: WireName,
+        client: ProtocolName,
         body: Mapping[str, Any],
         *,
         headers: Mapping[str, str] = {},
     ) -> ForwardedReply:
-        """Send the request of a client that speaks `wire` to a model, and return the reply once its
-        headers have arrived.
+        """Send the request of a client that speaks `client` to a model, and return the reply once
+        its headers have arrived.
 
         `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field
         `redraft` is not sent on. The body is encoded again, so that no model reads a repeated key
@@ -303,7 +321,7 @@ class PassThrough:
 
         Raises:
             GatewayError: The model refused the request, cannot be reached, or sent something else
-                than an answer; or its protocol cannot say what the request says.
+                than an answer; or its protocol cannot say what changes the answer.
         """
         upstream = self.upstream(model)
         body = (
@@ -311,15 +329,15 @@ class PassThrough:
             if "redraft" in body
             else body
         )
-        *first, last = upstream.wires(wire)
+        *first, last = upstream.protocols(client)
         for each in first:
             try:
-                return await _forward_as(upstream, conversion_between(wire, each, body), headers)
+                return await _forward_as(upstream, translated(client, each, body), headers)
             except GatewayError as error:
                 if error.code != UNKNOWN_PATH_CODE:
                     raise
                 upstream.unknown_paths.add(PATHS[each])
-        return await _forward_as(upstream, conversion_between(wire, last, body), headers)
+        return await _forward_as(upstream, translated(client, last, body), headers)
 
     async def count_tokens(
         self, model: ServedModel, body: Mapping[str, Any], *, headers: Mapping[str, str] = {}
@@ -340,49 +358,113 @@ class PassThrough:
             if status not in UNKNOWN_PATH or model.kind == "anthropic":
                 return _token_count(upstream, status, reply_headers, content)
             upstream.unknown_paths.add(COUNT_PATH)
-        chat_body({"max_tokens": 1} | dict(body))
+        CLIENTS["messages"].read_request({"max_tokens": 1, **body})
         return {"input_tokens": estimated_tokens(body)}
 
 
 UNKNOWN_PATH_CODE = "unknown_path"
 
 
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A request of a client in the protocol of a model, and the way back for its reply.
+
+    `upstream` is the protocol of the model. `request` is the neutral form; None where both speak
+    the same protocol, so that the body goes on as it is. `ignored`: the fields of the client that
+    are not sent.
+    """
+
+    client: ClientProtocol
+    upstream: ProtocolName
+    body: Mapping[str, Any]
+    request: Request | None = None
+    ignored: tuple[str, ...] = ()
+
+    def reply(self, content: bytes, data: Mapping[str, Any]) -> bytes:
+        """Return a whole reply for the client, given that of the model with its JSON. Raises
+        GatewayError 502 if it is no answer.
+        """
+        if self.request is None:
+            return content
+        reply = MODELS[self.upstream].read_reply(data)
+        return dumps(self.client.write_reply(self.request, reply, int(time())))
+
+    def stream(self) -> StreamTranslator | None:
+        """Return what translates a stream; None if it stays as it is."""
+        if self.request is None:
+            return None
+        writer = self.client.stream_writer(self.request, int(time()))
+        return StreamTranslator(MODELS[self.upstream].stream_reader(), writer)
+
+
+def translated(
+    client: ProtocolName, upstream: ProtocolName, body: Mapping[str, Any]
+) -> Translation:
+    """Return a request for a model. Raises GatewayError 400 naming the field that changes the
+    answer and cannot be said.
+    """
+    if client == upstream:
+        return Translation(CLIENTS[client], upstream, body)
+    request = CLIENTS[client].read_request(body)
+    written = MODELS[upstream].write_request(request, request.model)
+    return Translation(CLIENTS[client], upstream, written.body, request, written.ignored)
+
+
+class StreamTranslator:
+    """Translates a stream as it arrives."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def feed(self, part: bytes) -> bytes:
+        """Add bytes of the model, and return those for the client. Raises GatewayError for what is
+        no such stream.
+        """
+        return self._written(self._reader.feed(part))
+
+    def finish(self) -> bytes:
+        """Return the end. Raises GatewayError if the stream broke off."""
+        return self._written(self._reader.finish())
+
+    def fail(self, error: GatewayError) -> bytes:
+        """Return the error after which the stream ends."""
+        return self._writer.fail(error)
+
+    def _written(self, events: Iterable[Event]) -> bytes:
+        return b"".join(map(self._writer.write, events))
+
+
 async def _forward_as(
-    upstream: Upstream, conversion: Conversion, headers: Mapping[str, str]
+    upstream: Upstream, translation: Translation, headers: Mapping[str, str]
 ) -> ForwardedReply:
     """Send a request in the form that the model understands."""
-    sent: dict[str, Any] = {**conversion.body, "model": upstream.model.model}
-    if (
-        upstream.is_openai
-        and conversion.upstream == "chat"
-        and "max_tokens" in sent
-        and conversion.is_needed
-    ):
+    sent: dict[str, Any] = {**translation.body, "model": upstream.model.model}
+    if upstream.is_openai and translation.request is not None and "max_tokens" in sent:
         sent["max_completion_tokens"] = sent.pop("max_tokens")
     if not sent.get("stream"):
-        return await _forward_whole(upstream, conversion, sent, headers)
-    return await forward_stream(upstream, conversion, sent, headers)
+        return await _forward_whole(upstream, translation, sent, headers)
+    return await forward_stream(upstream, translation, sent, headers)
 
 
 # ---- replies that are read as a whole
 
 
 async def _forward_whole(
-    upstream: Upstream, conversion: Conversion, sent: Mapping[str, Any], headers: Mapping[str, str]
+    upstream: Upstream,
+    translation: Translation,
+    sent: Mapping[str, Any],
+    headers: Mapping[str, str],
 ) -> ForwardedReply:
-    exchange = upstream.exchange(PATHS[conversion.upstream], headers)
+    exchange = upstream.exchange(PATHS[translation.upstream], headers)
     status, reply_headers, content = await read_all(upstream, exchange, sent)
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
-        raise _refusal(upstream, conversion, status, reply_headers, content)
+        raise _refusal(upstream, translation, status, reply_headers, content)
     data = _answer(upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
-    content = dumps(conversion.reply(data, int(time()))) if conversion.is_needed else content
-    return ForwardedReply(
-        single_part(upstream.without_key(content)),
-        headers_of_reply("application/json", reply_headers),
-        usage,
-    )
+    content = upstream.without_key(translation.reply(content, data))
+    head = headers_of_reply("application/json", reply_headers)
+    return ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
 
 
 async def single_part(content: bytes) -> AsyncGenerator[bytes, None]:
@@ -451,7 +533,7 @@ def _token_count(
 
 def _refusal(
     upstream: Upstream,
-    conversion: Conversion,
+    translation: Translation,
     status: int,
     headers: Mapping[str, str],
     content: bytes,
@@ -460,7 +542,7 @@ def _refusal(
     body = parse_error_body(content)
     if (
         status in UNKNOWN_PATH
-        and conversion.upstream == "responses"
+        and translation.upstream == "responses"
         and "model_not_found" not in body.codes
     ):
         return GatewayError(status, UNKNOWN_PATH_CODE, "the server has no such path")
@@ -481,18 +563,19 @@ def headers_of_reply(content_type: str, of_model: Mapping[str, str]) -> dict[str
 
 async def forward_stream(
     upstream: Upstream,
-    conversion: Conversion,
+    translation: Translation,
     sent: dict[str, Any],
     headers: Mapping[str, str],
     path: str = "",
 ) -> ForwardedReply:
-    """Send a request for a stream to a path (by default that of the conversion), and return its
-    reply. Raises GatewayError.
+    """Send a request for a stream to a path (by default that of the model's protocol), and return
+    its reply. Raises GatewayError.
     """
-    path = path or PATHS[conversion.upstream]
-    converter, asked = conversion.stream(int(time())), sent.get("stream_options")
+    path = path or PATHS[translation.upstream]
+    translator, asked = translation.stream(), sent.get("stream_options")
+    converter: StreamTranslator | UsageRemover | None = translator
     if (
-        conversion.upstream == "chat"
+        translation.upstream == "chat"
         and upstream.reports_usage_in_streams
         and not _includes_usage(asked)
     ):
@@ -502,7 +585,7 @@ async def forward_stream(
         }
         converter = converter or UsageRemover()
     try:
-        exchange, response = await _open(upstream, path, conversion, sent, headers)
+        exchange, response = await _open(upstream, path, translation, sent, headers)
     except GatewayError as error:
         if (
             error.status not in {400, 422}
@@ -513,9 +596,13 @@ async def forward_stream(
         upstream.reports_usage_in_streams = False
         sent.pop("stream_options")
         exchange, response = await _open(
-            upstream, path, conversion, sent | ({"stream_options": asked} if asked else {}), headers
+            upstream,
+            path,
+            translation,
+            sent | ({"stream_options": asked} if asked else {}),
+            headers,
         )
-    return StreamReading(upstream, conversion, converter, exchange, response).reply
+    return StreamReading(upstream, translation, converter, exchange, response).reply
 
 
 def _includes_usage(options: Any) -> bool:
@@ -525,7 +612,7 @@ def _includes_usage(options: Any) -> bool:
 async def _open(
     upstream: Upstream,
     path: str,
-    conversion: Conversion,
+    translation: Translation,
     sent: Mapping[str, Any],
     headers: Mapping[str, str],
 ) -> tuple[HttpExchange, Response]:
@@ -544,7 +631,7 @@ async def _open(
         content = b"".join([part async for part in exchange.iter_body(response)])
         if response.status >= 300:
             exchange.entry.settle(REFUSED_USAGE)
-        failure = _stream_refusal(upstream, conversion, response, content)
+        failure = _stream_refusal(upstream, translation, response, content)
     except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
     finally:
@@ -557,10 +644,10 @@ async def _open(
 
 
 def _stream_refusal(
-    upstream: Upstream, conversion: Conversion, response: Response, content: bytes
+    upstream: Upstream, translation: Translation, response: Response, content: bytes
 ) -> GatewayError:
     if response.status >= 300:
-        return _refusal(upstream, conversion, response.status, response.headers, content)
+        return _refusal(upstream, translation, response.status, response.headers, content)
     kind = shorten(response.headers.get("content-type", "nothing"), 60)
     text = upstream.mask(parse_error_body(content).text)
     return unreadable_reply(
@@ -580,16 +667,17 @@ class StreamReading:
     def __init__(
         self,
         upstream: Upstream,
-        conversion: Conversion,
-        converter: StreamConverter | None,
+        translation: Translation,
+        converter: StreamTranslator | UsageRemover | None,
         exchange: HttpExchange,
         response: Response,
     ) -> None:
-        self._upstream, self._conversion, self._converter = upstream, conversion, converter
+        self._upstream, self._client, self._converter = upstream, translation.client, converter
         self._exchange, self._response = exchange, response
-        self._ends = StreamEnds(conversion.upstream)
+        self._ends = StreamEnds(translation.upstream)
+        ignored = translation.ignored
         headers = headers_of_reply(f"{EVENT_STREAM}; charset=utf-8", response.headers)
-        self.reply = ForwardedReply(self._parts(), headers, response=response)
+        self.reply = ForwardedReply(self._parts(), headers, response=response, ignored=ignored)
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:
         """Yield the bytes for the client."""
@@ -614,10 +702,16 @@ class StreamReading:
             self._release()
         if failure is not None:
             self.reply.failure = failure
-            part += error_event(self._conversion.client, failure)
+            part += self._failed(failure)
             del failure  # which keeps this frame
         if part:
             yield part
+
+    def _failed(self, error: GatewayError) -> bytes:
+        """Return the error with which the stream of the client ends."""
+        if isinstance(self._converter, StreamTranslator):
+            return self._converter.fail(error)
+        return self._client.error_event(error)
 
     def _release(self) -> None:
         """Close the connection; if only the end of the body is missing, read that first, which the

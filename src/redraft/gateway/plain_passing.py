@@ -16,8 +16,8 @@ from ..errors import ModelError
 from ..models.http_client import REFUSED_USAGE, HttpExchange
 from ..models.server_errors import ErrorBody, parse_error_body
 from ..usage import Usage
-from .conversion import SameProtocol
-from .exchange import GatewayError, WireName
+from .exchange import GatewayError
+from .neutral import ProtocolName
 from .passing import (
     UNKNOWN_PATH,
     ForwardedReply,
@@ -26,6 +26,7 @@ from .passing import (
     headers_of_reply,
     read_all,
     single_part,
+    translated,
 )
 from .stream_usage import StreamEnds
 from .upstream_errors import error_from_reply, unreadable_reply
@@ -47,7 +48,7 @@ class Answers:
     that there may be streams of them; `is_free`: no cost.
     """
 
-    wire: WireName
+    protocol: ProtocolName
     field: str
     has_text: bool
     is_free: bool = False
@@ -68,7 +69,8 @@ async def forward_plain(
         "model": upstream.model.model,
     }
     if answers.has_text and sent.get("stream"):
-        return await forward_stream(upstream, SameProtocol(answers.wire, sent), sent, headers, path)
+        same = translated(answers.protocol, answers.protocol, sent)
+        return await forward_stream(upstream, same, sent, headers, path)
     exchange = upstream.exchange(path, headers)
     exchange.cap = MAX_ANSWER_BYTES
     status, of_model, content = await read_all(upstream, exchange, sent)
@@ -108,7 +110,7 @@ def _usage(upstream: Upstream, answers: Answers, content: bytes) -> Usage:
 def _reported_usage(upstream: Upstream, answers: Answers, content: bytes) -> Mapping[str, Any]:
     """Return the usage object of an answer; {} if it has none."""
     if len(content) > PARSED_BYTES:
-        ends = StreamEnds(answers.wire)
+        ends = StreamEnds(answers.protocol)
         ends.add(content)
         return ends.usage()
     name = upstream.model.name

@@ -1,9 +1,9 @@
 """The models behind the profiles: connected once for a process, and shared by all requests with
 what is known of their endpoints.
 
-`WriterModel` is what one request sees of the model that writes: with the parameters of that
-request, and without tools once the first drafts are written. Judges use the connected model itself,
-so that no parameter of a client reaches them.
+`WriterModel` is what one request sees of the model that writes: with the fields of that request,
+and without tools once the first drafts are written. Judges use the connected model itself, so that
+nothing of a client reaches them but the texts that they judge.
 """
 
 from __future__ import annotations
@@ -12,20 +12,37 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..base.checks import needs_extra
+from ..base.jsontext import text_in
 from ..base.log import log
 from ..base.parameters import merge_parameters
-from ..errors import BadResponseError, ConfigError
+from ..errors import BadResponseError, ConfigError, ContentFilterError, ModelError
+from ..loop.task import Message, as_messages
 from ..middleware import EndpointCapabilities
+from ..middleware.endpoint_errors import is_refusal
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from ..models import connect
 from ..models.http_client import Timeouts
 from ..models.openai_chat import Chat
-from ..models.registry import configured_proxy, connect_endpoint
+from ..models.registry import connect_endpoint
 from ..models.traits import traits_of_model
-from ..protocols import Call, Model, Reply, Request
+from ..protocols import Call, Model
+from ..protocols import Reply as ModelReply
+from ..protocols import Request as ModelRequest
 from .config import ServedModel
-from .exchange import invalid_request
+from .exchange import GatewayError
+from .messages_model import (
+    REFUSALS,
+    ClientRequest,
+    MessagesModel,
+    core_reply,
+    neutral_reply,
+)
+from .neutral import Media, Other, Part, Reply, Request, Text, Tokens, Tool, Turn
+from .passing import Upstream
+from .protocols.chat_messages import messages_for_model, write_messages
+from .protocols.chat_requests import write_parameters, write_tool_choice, write_tools
+from .protocols.registry import MODELS
+from .request_fields import errors_of_field
 
 gateway_log = log.getChild("gateway")
 FIRST_CALLS, MAX_CALLS = 64, 1024  # calls in flight at an endpoint: at first, and at most
@@ -79,6 +96,11 @@ class ConnectedModels:
         given = {**{model: prices for prices, model in others}, **known}
         return {model: prices for model, prices in given.items() if prices}
 
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts of the models that are connected, with their ports."""
+        return frozenset(traits_of_model(model).host for model in self._models.values()) - {""}
+
     def limit_calls(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
         """Return the call of a model, limited by the limiter that all calls to its endpoint
         share.
@@ -104,76 +126,189 @@ def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
             f"(pass/{served.name})"
         )
     if served.kind == "anthropic":
-        return _anthropic_model(served, key, configured_proxy(served.url, env))
+        return MessagesModel(Upstream(served, env))
     timeouts = Timeouts(total=served.timeout, idle=served.timeout)
     return connect_endpoint(served.model, served.url, env, key=key or None, timeouts=timeouts)
 
 
-def _anthropic_model(served: ServedModel, key: str, proxy: str | None) -> Model:
-    """Return a model that speaks Anthropic's protocol, through pydantic-ai. Raises ConfigError if
-    that is not installed.
-    """
-    purpose = f"models.{served.name}: refining with a model of kind 'anthropic' needs an extra"
-    with needs_extra("providers", purpose):
-        from pydantic_ai.models.anthropic import AnthropicModel
-        from pydantic_ai.providers.anthropic import AnthropicProvider
-    from ..models.pydantic_ai import ProviderModel
-
-    # the package adds /v1 to its base URL itself
-    provider = AnthropicProvider(
-        api_key=key or "none", base_url=served.url.rstrip("/").removesuffix("/v1")
-    )
-    return ProviderModel(
-        AnthropicModel(served.model, provider=provider), timeout=served.timeout, proxy=proxy
-    )
-
-
 class WriterModel:
-    """The model that writes for one request: with its parameters, and with tools in the first
-    `drafts` answers only.
+    """The model that writes for one request: with the fields of that request, and with tools in the
+    first `drafts` answers only. After them a text is refined, and a call of a tool would replace
+    it.
 
-    After them a text is refined, and a call of a tool would replace it.
+    An answer that the client began (`prefill`) is continued by the model; its text begins with what
+    the client wrote.
+
+    - `messages`: the conversation as the core gets it, without what the client began.
+    - `parameters`: those of the request in the form of chat completions. `ignored`: its fields that
+      the model does not get.
+    - `replies`: the replies as the model gave them, by the IDs of their candidates; `refusal`: the
+      last one in which it refused to answer. `cache_cost`: what the calls cost in USD besides the
+      price of their tokens.
+
+    Raises GatewayError 400 for what changes the answer and the model cannot be told.
     """
 
-    def __init__(self, model: Model, parameters: Mapping[str, Any], drafts: int) -> None:
-        _check_parameters(model, parameters)
+    def __init__(
+        self, model: Model, request: Request, drafts: int, headers: Mapping[str, str] = {}
+    ) -> None:
         self.identity, self.name = model.identity, model.name
-        self._model, self._parameters, self._drafts = model, parameters, drafts
+        self.replies: dict[int, Reply] = {}
+        self.refusal: Reply | None = None
+        self.cache_cost = 0.0
+        self._model, self._drafts, self._request = model, drafts, request
+        self._begun = request.turns[-1:] if begins_answer(request) else ()
+        self.prefill = self._begun[0].text if self._begun else ""
+        asked = replace(request, turns=request.turns[:-1]) if self._begun else request
+        with errors_of_field("messages"):
+            self.messages = tuple(as_messages(self._written(asked)))
+        self.parameters, self.ignored = _parameters_of(request, model)
+        self._client = ClientRequest(asked, self.messages, self._begun, headers)
+
+    def _written(self, request: Request) -> tuple[Message, ...]:
+        """Return the messages for the core."""
+        if isinstance(self._model, MessagesModel):
+            return tuple(_sayable_message(turn, request) for turn in request.turns)
+        return messages_for_model(request)
+
+    @property
+    def _is_same_protocol(self) -> bool:
+        return self._request.protocol == "messages" and isinstance(self._model, MessagesModel)
+
+    @property
+    def core_tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that the core knows: also those that the model's provider knows by their type,
+        if the model gets them.
+        """
+        request = self._request
+        if self._is_same_protocol:
+            request = replace(request, tools=tuple(map(_as_function, request.tools)))
+        return write_tools(request)
+
+    @property
+    def core_tool_choice(self) -> str | Mapping[str, Any] | None:
+        """Whether the core is told that a tool must be called; the model is told it in any case."""
+        try:
+            return write_tool_choice(self._request)
+        except GatewayError:
+            if self._is_same_protocol:
+                return "required"
+            raise
 
     def __getattr__(self, name: str) -> Any:
         """Return an optional attribute of a model, such as its `formats` or `base_url`."""
         return getattr(self._model, name)
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, asked: ModelRequest) -> ModelReply:
         """Send a request and return the reply. Raises ModelError."""
-        if self._parameters:
-            request = replace(
-                request, params=merge_parameters(request.params or {}, self._parameters)
-            )
-        if request.tools and request.sample_index >= self._drafts:
-            return _without_tool_calls(
-                await self._model.complete(replace(request, tool_choice="none")), self.name
-            )
-        return await self._model.complete(request)
+        is_refinement = bool(self._request.tools) and asked.sample_index >= self._drafts
+        if is_refinement:
+            asked = replace(asked, tool_choice="none")
+        reply = await self._answer_in_form(asked)
+        if is_refinement:
+            reply = _without_tool_calls(reply, self.name)
+        return replace(reply, text=self.whole_text(reply.text)) if self._begun else reply
+
+    def whole_text(self, text: str) -> str:
+        """Return a text of the model with what the client began. Models of OpenAI's protocol may
+        repeat that.
+        """
+        is_repeated = text.startswith(self.prefill) and not isinstance(self._model, MessagesModel)
+        return text if is_repeated else self.prefill + text
+
+    async def _answer_in_form(self, asked: ModelRequest) -> ModelReply:
+        """Return the answer to a request. With tools the core asks for no form of the answer, so
+        that the model is told here of the schema of the client, unless it takes none beside tools.
+        """
+        schema = self._request.schema
+        if not asked.tools or schema is None or not schema.schema:
+            return await self._answer(asked)
+        try:
+            return await self._answer(replace(asked, schema=schema.schema, format="json_schema"))
+        except ModelError as error:
+            if not is_refusal(error):
+                raise
+            spent = error.usage
+        return (await self._answer(asked)).after(spent)
+
+    async def _answer(self, asked: ModelRequest) -> ModelReply:
+        """Return the reply of the model, and keep it as it is."""
+        if isinstance(self._model, MessagesModel):
+            answered = await self._model.answer(asked, self._client)
+            self.cache_cost += answered.cache_cost
+            self._keep(asked, answered.reply)
+            return core_reply(answered.reply)
+        params = merge_parameters(asked.params or {}, self.parameters)
+        messages = (*asked.messages, *write_messages(replace(self._request, turns=self._begun)))
+        try:
+            reply = await self._model.complete(replace(asked, messages=messages, params=params))
+        except ContentFilterError as error:
+            if error.refusal:
+                parts = (Text(error.refusal, is_refusal=True),)
+                tokens = Tokens(error.usage.input_tokens, error.usage.output_tokens)
+                self._keep(asked, Reply("", self.name, parts, "refusal", tokens))
+            raise
+        self._keep(asked, neutral_reply(reply))
+        return reply
+
+    def _keep(self, asked: ModelRequest, reply: Reply) -> None:
+        if reply.finish in REFUSALS:
+            self.refusal = reply
+        else:
+            self.replies[asked.sample_index] = reply
 
 
-def _without_tool_calls(reply: Reply, name: str) -> Reply:
+def is_begun(turn: Turn) -> bool:
+    """Whether a turn is a text of the assistant, which the model would continue."""
+    return turn.role == "assistant" and not turn.calls
+
+
+def begins_answer(request: Request) -> bool:
+    """Whether the client began the answer, which only Anthropic's protocol has."""
+    return request.protocol == "messages" and is_begun(request.turns[-1])
+
+
+def _sayable_message(turn: Turn, request: Request) -> Message:
+    """Return a turn as a chat message; what those cannot say is named in its place, because the
+    model gets the turn itself.
+    """
+    try:
+        return write_messages(replace(request, turns=(turn,)))[0]
+    except GatewayError:
+        parts = tuple(part if isinstance(part, Text) else _note(part) for part in turn.parts)
+        return write_messages(replace(request, turns=(replace(turn, parts=parts, raw=None),)))[0]
+
+
+def _note(part: Part) -> Text:
+    kind = part.kind if isinstance(part, Media | Other) else "other"
+    return Text(f"[a part of the type {kind}]")
+
+
+def _as_function(tool: Tool) -> Tool:
+    """Return a tool that only the model's provider knows as a function of unknown arguments."""
+    if tool.kind != "provider":
+        return tool
+    return Tool("function", text_in(tool.raw or {}, "name") or tool.name, schema={"type": "object"})
+
+
+def _parameters_of(request: Request, model: Model) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the parameters of a request in the form of chat completions, and the names of its
+    fields that the model does not get.
+    """
+    if isinstance(model, MessagesModel):  # which gets the request itself
+        return {}, MODELS["messages"].write_request(request, model.name).ignored
+    parameters, ignored = write_parameters(request)
+    if isinstance(model, Chat):
+        return parameters, ignored
+    taken = traits_of_model(model).parameters
+    kept = {name: value for name, value in parameters.items() if name in taken}
+    return kept, (*ignored, *(name for name in parameters if name not in taken))
+
+
+def _without_tool_calls(reply: ModelReply, name: str) -> ModelReply:
     """Return the text of a reply alone. Raises BadResponseError if it only calls tools."""
     if reply.tool_calls and not reply.text.strip():
         raise BadResponseError(
             f"{name} called a tool instead of improving its text", usage=reply.usage
         )
     return replace(reply, tool_calls=())
-
-
-def _check_parameters(model: Model, parameters: Mapping[str, Any]) -> None:
-    """Raise GatewayError 400 for parameters of OpenAI's chat protocol that a model does not
-    take.
-    """
-    if isinstance(model, Chat):
-        return
-    taken = traits_of_model(model).parameters
-    for name in parameters:
-        if name not in taken:
-            which = f", which takes {', '.join(taken)}" if taken else ""
-            raise invalid_request(name, f"{name!r} cannot be passed on to {model.name}{which}")

@@ -3,172 +3,51 @@ best candidate the answer.
 
 What a turn of a conversation gets depends on what the model does with it:
 
-- A turn that calls tools is returned as it is. With `candidates` > 1 and graders that read tool
-  calls, it is the best of so many. A call is never rewritten.
+- A turn that calls tools is returned as the model wrote it, with its thinking. With `candidates` >
+  1 and graders that read tool calls, it is the best of so many. A call is never rewritten.
 - A turn of text is refined. While it is, the tools are still described to the model, and it cannot
   call them.
 - With `tool_choice` "required" or a function, the turn must call tools; with "none" it is text.
+- An answer that a client of messages began is continued: graders see the whole text, and the client
+  gets what follows its own.
+- What grades may fail: the answer is returned without a score, and says why. A refusal of the model
+  is a failed call, and the answer where there is no other.
 - Requests with one of the profile's `pass_through` texts in a message of the system, or that are
   one, and all requests if `refine` is "none", are answered once.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
-from ..base.error_text import error_text
-from ..base.text import utf8_size
-from ..errors import (
-    AuthenticationError,
-    BudgetExhaustedError,
-    ConfigError,
-    ContentFilterError,
-    ContextLengthError,
-    GradingError,
-    ModelError,
-    ModelTimeoutError,
-    ModelUnavailableError,
-    RateLimitError,
-    RedraftError,
-    ShortageError,
-)
+from ..errors import ConfigError, RedraftError
 from ..loop.records import Candidate, Feedback, Outcome, Record, StopReason
 from ..loop.steps import Compare, Generate, Grade, Step, Stop
-from ..loop.task import Message, Task, message_text
+from ..loop.task import Task
 from ..loop.trace import Trace
-from ..middleware.messages import SYSTEM_ROLES
-from ..models.server_errors import is_out_of_credit
 from ..plans import Plan
-from ..plans.quality.result_facts import broken_musts
 from ..plans.self_refine import full_note
-from ..protocols import Store
-from ..result import parsed_answer
 from ..session.models import Models
 from ..session.panel import graders_of_run
-from ..session.perform import ModelClient
-from ..session.refinement import (
-    Refinement,
-    RefinementRun,
-    make_refinement,
-)
-from ..session.reservations import grader_calls
+from ..session.refinement import Refinement, RefinementRun, make_refinement
 from ..session.session import Session
 from ..settings import PlanSettings, settings_of
-from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
-from .exchange import (
-    SHORTAGE_RETRY_AFTER,
-    Answer,
-    ChatRequest,
-    GatewayError,
-    Progress,
-    invalid_request,
-)
-from .profile_models import ConnectedModels, WriterModel
+from .exchange import Answer, GatewayError, Progress, invalid_request
+from .neutral import Request, Text, Turn
+from .prepared_requests import PreparedRequest, TraceLog
+from .profile_models import ConnectedModels, WriterModel, begins_answer, is_begun
+from .refined_answers import answer_of, refusal_of
 from .request_options import (
     check_requirements,
     make_options,
     request_graders,
     request_settings,
 )
-
-
-class TraceLog:
-    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known
-    even if it is cancelled.
-
-    `hold` is called with the size of each new text in bytes; it raises GatewayError if there is no
-    memory for it.
-    """
-
-    def __init__(self) -> None:
-        self.trace: Trace | None = None
-        self.store: Store | None = None
-        self.hold: Callable[[int], None] | None = None
-        self._candidates = 0
-
-    def append(self, trace: Trace) -> None:
-        """Store the records of a trace that are not stored yet."""
-        self.trace = trace
-        if self.store:
-            self.store.append(trace)
-        new, self._candidates = trace.candidates[self._candidates :], len(trace.candidates)
-        if new and self.hold:
-            self.hold(
-                sum(
-                    utf8_size(candidate.text) + utf8_size(candidate.reasoning or "")
-                    for candidate in new
-                )
-            )
-
-    @property
-    def usage(self) -> Usage:
-        """The usage of all calls so far."""
-        return self.trace.usage if self.trace else NO_USAGE
-
-
-@dataclass(frozen=True)
-class PreparedRequest:
-    """A request that was checked and can be answered: its refinement has not begun."""
-
-    request: ChatRequest
-    profile: Profile
-    refinement: Refinement
-    log: TraceLog
-    trace_id: str
-
-    @property
-    def max_calls(self) -> int:
-        """The number of calls after which it ends, as far as that is known beforehand: without
-        retries and repeated questions.
-        """
-        options = self.refinement.session.options
-        if options.budget and options.budget.calls is not None:
-            return int(options.budget.calls)
-        if options.plan is unrefined_plan:
-            return 1
-        texts = max(options.drafts, options.width or 1) + options.max_iterations * (
-            options.width or 1
-        )
-        return texts * (1 + len(self.grading_calls))
-
-    @cached_property
-    def grading_calls(self) -> tuple[tuple[ModelClient, int | None], ...]:
-        """The client of each call that grades one text, and the most tokens of its answer; None
-        without a limit.
-        """
-        trace, session = self.refinement.trace, self.refinement.session
-        if session.options.plan is unrefined_plan:
-            return ()
-        panel, roles = session.resolve_panel(
-            trace.task.requirements, has_tests=bool(trace.task.tests)
-        )
-        return tuple(
-            (
-                client,
-                0 if caller.model_free else caller.max_tokens or client.max_tokens,
-            )
-            for member in panel
-            for client, caller in grader_calls(
-                roles.traits[member.name],
-                trace.task,
-                roles.judges.get(member.name),
-                roles,
-                first_for_task=True,
-            )
-            for _ in range(member.repeats)
-            if client
-        )
-
-    @property
-    def max_cost(self) -> float | None:
-        """The cost in USD after which it ends; None without such a limit."""
-        budget = self.refinement.session.options.budget
-        return budget.usd if budget else None
+from .upstream_errors import gateway_error
 
 
 @dataclass
@@ -190,9 +69,8 @@ class ProfileRefiner:
         for name in names:
             self.models.model(name)
         self._prices = self.models.prices(*names)  # also of the models that its graders name
-        probe = ChatRequest(
-            "chat", f"refine/{profile.name}", {}, ({"role": "user", "content": "?"},)
-        )
+        turns = (Turn("user", (Text("?"),)),)
+        probe = Request("chat", f"refine/{profile.name}", {}, turns)
         try:
             prepared = self.prepare(probe, "probe")
         except GatewayError as error:
@@ -200,24 +78,27 @@ class ProfileRefiner:
         if self.profile.refine != "none":
             self.default_judge_note = prepared.refinement.session.default_judge_note
 
-    def prepare(self, request: ChatRequest, trace_id: str) -> PreparedRequest:
-        """Return a checked request, whose time begins to run. Raises GatewayError 400 for what
-        cannot be honoured.
+    def prepare(
+        self, request: Request, trace_id: str, headers: Mapping[str, str] = {}
+    ) -> PreparedRequest:
+        """Return a checked request, whose time begins to run; `headers`: those of the client.
+
+        Raises GatewayError 400 for what cannot be honoured.
         """
         refines, log = self.is_refined(request), TraceLog()
-        if refines and is_begun(request.messages[-1]):
+        if refines and is_begun(request.turns[-1]) and request.protocol != "messages":
+            name = "input" if request.protocol == "responses" else "messages"
             message = (
-                "messages must not end with the assistant's turn: a refined answer cannot "
-                "continue it; a model pass/NAME may"
+                f"{name} must not end with the assistant's turn: a refined answer cannot continue "
+                "it in this protocol; a model pass/NAME, or a request to /v1/messages, may"
             )
-            raise invalid_request("messages", message)
+            raise invalid_request(name, message)
         settings = {**self._settings(request, refines=refines), "store": log}
-        options = make_options(
-            settings, None if request.schema is None else (request.schema or {"type": "object"})
-        )
+        schema = request.schema and (request.schema.schema or {"type": "object"})
+        options = make_options(settings, schema)
         drafts = max(options.drafts, options.width or 1)
         connected, judge = self.models.model(self.profile.model), self.profile.judge
-        writer = WriterModel(connected, request.parameters, drafts)
+        writer = WriterModel(connected, request, drafts, headers)
         try:
             named, requirements = (
                 request_graders(request.options, self.profile),
@@ -232,7 +113,7 @@ class ProfileRefiner:
                 capabilities=self.models.capabilities,
             )
             session = Session(options, models, graders)
-            refinement = self._refinement(request, session)
+            refinement = self._refinement(request, writer, session)
         except ConfigError as error:
             raise GatewayError(
                 400,
@@ -241,15 +122,18 @@ class ProfileRefiner:
                 param=_parameter_of(str(error)),
                 should_retry=False,
             ) from None
-        return PreparedRequest(request, self.profile, refinement, log, trace_id)
+        hosts = self.models.hosts
+        return PreparedRequest(
+            request, self.profile, refinement, writer, log, trace_id, hosts, refines
+        )
 
-    def is_refined(self, request: ChatRequest) -> bool:
+    def is_refined(self, request: Request) -> bool:
         """Whether the text of an answer is refined."""
         return self.profile.refine != "none" and not is_side_request(
             request, self.profile.pass_through
         )
 
-    def _settings(self, request: ChatRequest, *, refines: bool) -> dict[str, Any]:
+    def _settings(self, request: Request, *, refines: bool) -> dict[str, Any]:
         settings = request_settings(request, self.profile, self.limits.deadline)
         settings["prices"] = {**(settings.get("prices") or {}), **self._prices} or None
         if not refines:
@@ -259,31 +143,24 @@ class ProfileRefiner:
         if request.tools:
             every = settings.get("drafts", 1) if self.profile.refine == "all" else 1
             settings |= {"drafts": max(self.profile.candidates, every), "width": None}
+        if begins_answer(request):
+            settings["editor"] = False  # it may change what the client began
         return settings
 
-    def _refinement(self, request: ChatRequest, session: Session) -> Refinement:
+    def _refinement(self, request: Request, writer: WriterModel, session: Session) -> Refinement:
         """Return the refinement of a request. Raises ConfigError."""
-        requirements = check_requirements(request.options.requirements)
-        task = Task(
-            request.messages,
-            tools=request.tools,
-            tool_choice=request.tool_choice,
-            requirements=requirements,
-        )
+        requirements, tools = check_requirements(request.options.requirements), writer.core_tools
+        choice = writer.core_tool_choice
+        task = Task(writer.messages, tools=tools, tool_choice=choice, requirements=requirements)
         options = session.options
         refinement = make_refinement(task, session, options.deadline_at, model_searched=False)
-        if not request.tools:
+        if not tools:
             return refinement
         next_steps = tool_turn_plan(refinement.next_steps, options.drafts)
         return replace(refinement, next_steps=next_steps)
 
 
-def is_begun(message: Message) -> bool:
-    """Whether a message is a text of the assistant, which the model would continue."""
-    return message["role"] == "assistant" and not message.get("tool_calls")
-
-
-def is_side_request(request: ChatRequest, texts: Sequence[str]) -> bool:
+def is_side_request(request: Request, texts: Sequence[str]) -> bool:
     """Whether one of the texts is in a message of the system, or is the whole last message of the
     user.
 
@@ -291,21 +168,16 @@ def is_side_request(request: ChatRequest, texts: Sequence[str]) -> bool:
     """
     if not texts:
         return False
-    system = [message_text(m) for m in request.messages if m["role"] in SYSTEM_ROLES]
-    last = next((m for m in reversed(request.messages) if m["role"] == "user"), None)
-    whole = "" if last is None or has_other_parts(last) else message_text(last).strip()
+    system = [turn.text for turn in request.turns if turn.role == "system"]
+    last = next((turn for turn in reversed(request.turns) if turn.role == "user"), None)
+    has_text_alone = last is not None and all(isinstance(part, Text) for part in last.parts)
+    whole = last.text.strip() if last is not None and has_text_alone else ""
     return any(
         text.strip() == whole or any(text in message for message in system) for text in texts
     )
 
 
-def has_other_parts(message: Message) -> bool:
-    """Whether a message has parts that are no text, such as images."""
-    content = message["content"]
-    return not isinstance(content, str) and any("text" not in part for part in content or ())
-
-
-def forwarded_body(request: ChatRequest, model: ServedModel) -> dict[str, Any]:
+def forwarded_body(request: Request, model: ServedModel) -> dict[str, Any]:
     """Return the body of a request that is passed on to a model, without what is meant for the
     gateway.
     """
@@ -370,7 +242,11 @@ async def answer_request(prepared: PreparedRequest) -> AsyncGenerator[Progress |
                 reported = len(trace.records)
         answer = answer_of(prepared, trace)
     except RedraftError as error:
-        raise gateway_error(error, has_text=bool(trace.candidates)) from error
+        refusal = prepared.writer.refusal
+        if trace.candidates or refusal is None:
+            has_text = bool(trace.candidates)
+            raise gateway_error(error, prepared.hosts, has_text=has_text) from error
+        answer = refusal_of(prepared, trace, refusal)
     yield answer
 
 
@@ -384,173 +260,6 @@ def progress_of(trace: Trace, records: Sequence[Record]) -> Iterator[Progress]:
                 yield Progress("grade", trace.iterations, record.score, record.reason)
             case Outcome():
                 yield Progress("stop", trace.iterations, trace.score, record.reason)
-
-
-def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
-    """Return the answer in a finished trace. Raises RedraftError if there is none, GatewayError if
-    it breaks the schema.
-
-    An answer that could not be graded is returned without a score.
-    """
-    best = trace.best
-    if best is None:
-        prepared.refinement.result_or_raise(trace)
-        raise ModelError("no answer could be obtained")
-    finish_reason = "tool_calls" if best.tool_calls else "length" if best.truncated else "stop"
-    if prepared.refinement.answer is not None and finish_reason == "stop":
-        _check_schema(prepared.refinement, trace)
-    notes = [trace.stop_note, best.note if best.role in {"generate", "refine"} else ""]
-    return Answer(
-        model=prepared.request.model,
-        trace_id=prepared.trace_id,
-        text=best.text,
-        tool_calls=best.tool_calls,
-        finish_reason=finish_reason,
-        usage=own_usage(trace, best),
-        total=trace.usage,
-        score=trace.score,
-        iterations=trace.iterations,
-        stop=str(trace.outcome.reason) if trace.outcome else "",
-        reason="; ".join(filter(None, notes)),
-        broken=tuple(broken_musts(trace)),
-    )
-
-
-def own_usage(trace: Trace, candidate: Candidate) -> Usage:
-    """Return the usage of the call that wrote a candidate, or the text that the editor repaired."""
-    while (
-        candidate.role == "repair" and candidate.parent is not None and candidate.usage == NO_USAGE
-    ):
-        candidate = trace.by_id[candidate.parent]
-    return candidate.usage
-
-
-def _check_schema(refinement: Refinement, trace: Trace) -> None:
-    """Raise GatewayError unless the best answer follows the schema of the request."""
-    form, best = refinement.answer, trace.best
-    if form is None or best is None or parsed_answer(trace, form) is not None:
-        return
-    try:
-        form.read(best.text)
-    except ValueError as error:
-        message = f"no answer follows the schema of the request: {error_text(error)[:500]}"
-        raise GatewayError(502, "schema_not_met", message, should_retry=False) from None
-
-
-# ---- errors
-
-
-def gateway_error(error: RedraftError, *, has_text: bool = False) -> GatewayError:
-    """Return what a client is told of an error. `has_text`: texts were paid for, and asking again
-    would pay for them again.
-    """
-    cause = (
-        error.__cause__
-        if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError)
-        else error
-    )
-    wait = getattr(cause, "retry_after", None)
-    if isinstance(cause, ShortageError):
-        wait = SHORTAGE_RETRY_AFTER
-    status, code, text = _status_of(cause)
-    may_retry = status in {429, 503} and not has_text
-    return GatewayError(
-        status,
-        code,
-        f"{text}: {error}" if text else str(error),
-        retry_after=wait,
-        should_retry=None if may_retry else False,
-    )
-
-
-def _status_of(error: BaseException) -> tuple[int, str, str]:
-    """Return the status, the code and the beginning of the message for an error."""
-    for kind, applies, answer in _ANSWERS:
-        if isinstance(error, kind) and applies(error):
-            return answer
-    match error:
-        case ModelError(status=(400 | 413 | 422) as status):
-            return status, "upstream_refused", "the model behind the gateway refused the request"
-    return 502, "upstream_error", ""
-
-
-def _always(_error: object) -> bool:
-    return True
-
-
-_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, str]], ...] = (
-    (ConfigError, _always, (400, "invalid_request", "")),
-    (
-        AuthenticationError,
-        is_out_of_credit,
-        (
-            502,
-            "upstream_quota",
-            "the account of the gateway at its model has no quota or credit left",
-        ),
-    ),
-    (
-        AuthenticationError,
-        _always,
-        (
-            502,
-            "upstream_authentication",
-            "the model behind the gateway refused the gateway's own key",
-        ),
-    ),
-    (ShortageError, _always, (503, "overloaded", "the gateway is busy")),
-    (
-        RateLimitError,
-        _always,
-        (429, "upstream_rate_limit", "the model behind the gateway receives too many requests"),
-    ),
-    (ContextLengthError, _always, (400, "context_length_exceeded", "")),
-    (ContentFilterError, _always, (400, "content_filter", "")),
-    (
-        ModelTimeoutError,
-        _always,
-        (504, "upstream_timeout", "the model behind the gateway did not answer in time"),
-    ),
-    (
-        ModelError,
-        lambda error: 300 <= (error.status or 0) < 400,
-        (
-            502,
-            "upstream_redirect",
-            "the model behind the gateway redirects, which is not followed",
-        ),
-    ),
-    (
-        ModelUnavailableError,
-        lambda error: error.status in {503, 529},
-        (503, "upstream_overloaded", "the model behind the gateway is overloaded"),
-    ),
-    (
-        ModelUnavailableError,
-        lambda error: (error.status or 0) >= 500,
-        (502, "upstream_error", "the model behind the gateway failed"),
-    ),
-    (
-        ModelUnavailableError,
-        _always,
-        (502, "upstream_unavailable", "the model behind the gateway is not available"),
-    ),
-    (
-        BudgetExhaustedError,
-        lambda error: error.limit == "deadline",
-        (504, "deadline_exceeded", ""),
-    ),
-    (
-        BudgetExhaustedError,
-        _always,
-        (
-            402,
-            "budget_exhausted",
-            "the budget of a request to this profile is used up before there is an answer",
-        ),
-    ),
-)
-"""What a client gets for an error: the first row with its class whose condition it meets."""
 
 
 def _parameter_of(message: str) -> str | None:

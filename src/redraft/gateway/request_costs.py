@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from ..base.checks import format_value
 from ..base.parameters import ROUTING_FIELDS, plain_name, plain_names
 from .config import ServedModel
-from .exchange import GatewayError, WireName, invalid_request
+from .exchange import GatewayError, invalid_request
 from .field_tables import (
     ANSWER_COUNTS,
     AUDIO_PARTS,
@@ -49,6 +49,7 @@ from .field_tables import (
     WORDS,
     is_usual,
 )
+from .neutral import ProtocolName
 from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, NOTHING, is_set
 from .stream_usage import LONG_CACHE_SURCHARGE, SHORT_CACHE_SURCHARGE
 
@@ -136,7 +137,7 @@ def _refuse_other_case(body: Mapping[str, Any], names: Mapping[str, str]) -> Non
 
 
 def meter_request(
-    body: Mapping[str, Any], wire: WireName, model: ServedModel | None
+    body: Mapping[str, Any], wire: ProtocolName, model: ServedModel | None
 ) -> MeteredRequest:
     """Return a request of a key with a limit in USD, by the prices of the model's table (None: it
     has none).
@@ -257,7 +258,7 @@ def _has_price(name: str, value: Any) -> bool:
 
 
 def _without_tools(
-    body: Mapping[str, Any], wire: WireName, prices: _Prices
+    body: Mapping[str, Any], wire: ProtocolName, prices: _Prices
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Return the body without the tools that the provider runs and that have no price, and their
     types.
@@ -275,7 +276,7 @@ def _without_tools(
     return _with_tools(body, kept, left_out), tuple(map(_name_of, left_out))
 
 
-def _is_run_by_client(tool: Mapping[str, Any], wire: WireName) -> bool:
+def _is_run_by_client(tool: Mapping[str, Any], wire: ProtocolName) -> bool:
     if _has_other_case(tool):
         return False
     if tool.get("type") is None:

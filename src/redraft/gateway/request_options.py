@@ -25,8 +25,8 @@ from ..requirements import parse
 from ..session.options import Options
 from ..settings import OptionFields
 from .config import Profile
-from .exchange import ChatRequest, invalid_request
-from .neutral import RequestOptions
+from .exchange import invalid_request
+from .neutral import Request, RequestOptions
 
 TASK_FIELDS = frozenset({"messages", "tools"})  # of a request
 MAX_RUBRIC_CHARS = 20_000
@@ -40,7 +40,7 @@ def profile_settings(profile: Profile) -> dict[str, Any]:
     return settings
 
 
-def request_settings(request: ChatRequest, profile: Profile, deadline: float) -> dict[str, Any]:
+def request_settings(request: Request, profile: Profile, deadline: float) -> dict[str, Any]:
     """Return the settings of the refinement of a request: those of its profile, changed by what the
     request chooses.
     """
@@ -55,7 +55,11 @@ def request_settings(request: ChatRequest, profile: Profile, deadline: float) ->
     max_tokens = min(
         (n for n in (request.max_tokens, settings.get("max_tokens")) if n is not None), default=None
     )
-    chosen = {"temperature": request.temperature, "max_tokens": max_tokens, "seed": request.seed}
+    chosen = {
+        "temperature": request.parameters.get("temperature"),
+        "max_tokens": max_tokens,
+        "seed": request.parameters.get("seed"),
+    }
     settings |= {name: value for name, value in chosen.items() if value is not None}
     for name, value in (
         ("target_score", request.options.target_score),

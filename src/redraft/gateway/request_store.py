@@ -44,7 +44,7 @@ from ..storage.journal import Journal
 from ..storage.secure_files import make_folder
 from ..usage import Usage, unknown_usage
 from .config import GatewayConfig, Retention
-from .request_table import RequestFacts, RequestOutcomeName, RequestTable, find_request
+from .request_table import USAGE_FACTS, RequestFacts, RequestOutcomeName, RequestTable, find_request
 
 JOURNAL = "gateway.journal"
 TABLE = "requests.db"
@@ -70,7 +70,6 @@ CLIENT_WENT_AWAY = 499
 RESULT_BYTES = 500  # of the result of a trace besides its text, roughly
 MAX_EXCHANGE_BYTES = 2**20
 """Bytes of a request, and of a reply, that was passed on and is kept."""
-USAGE_FACTS = ("calls", "input_tokens", "output_tokens", "cost")
 store_log = log.getChild("gateway.store")
 
 

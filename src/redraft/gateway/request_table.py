@@ -32,6 +32,7 @@ import orjson
 
 from ..errors import StoreError
 from ..loop.serialize import field_validators
+from ..plans.quality.result_facts import SCHEMA as RESULT_SCHEMA
 from ..storage.schema import (
     ERROR_MESSAGES,
     check_owner,
@@ -101,15 +102,16 @@ class RequestFacts:
     trace_bytes: int = 0
 
     def as_data(self) -> dict[str, Any]:
-        """Return plain data for programs, with the time as ISO 8601."""
+        """Return plain data for programs, with the time as ISO 8601. What came out of a refinement
+        has the names of the form of results, schema 2.
+        """
         data = {field.name: getattr(self, field.name) for field in fields(self)}
-        return data | {
-            "started_at": datetime.fromtimestamp(self.started_at, UTC).isoformat(
-                timespec="milliseconds"
-            )
-        }
+        usage = {name: data.pop(name) for name in USAGE_FACTS}
+        started_at = datetime.fromtimestamp(self.started_at, UTC).isoformat(timespec="milliseconds")
+        return {"schema": RESULT_SCHEMA, **data, "started_at": started_at, "usage": usage}
 
 
+USAGE_FACTS = ("calls", "input_tokens", "output_tokens", "cost")
 COLUMNS = tuple(field.name for field in fields(RequestFacts))
 TABLES = """
 CREATE TABLE requests (

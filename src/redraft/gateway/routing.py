@@ -17,12 +17,14 @@ from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
 from ..models.traits import traits_of_model
 from .config import GatewayConfig, Profile, Retention, ServedModel
-from .exchange import ChatRequest, GatewayError, WireName, invalid_request
+from .exchange import GatewayError, invalid_request
 from .field_tables import ANSWER_COUNTS, OUTPUT_FIELDS, OUTPUT_LIMITS
 from .keys import Caller
+from .neutral import ProtocolName, Request
 from .passing import PassThrough
+from .prepared_requests import PreparedRequest
 from .profile_models import ConnectedModels
-from .refining import PreparedRequest, ProfileRefiner
+from .refining import ProfileRefiner
 from .request_costs import MeteredRequest, meter_request, unbounded_error
 
 REFINE, PASS = "refine/", "pass/"
@@ -131,7 +133,7 @@ class Routing:
         self,
         target: ProfileRefiner | ServedModel,
         body: Mapping[str, Any],
-        wire: WireName,
+        wire: ProtocolName,
         features: str = "",
     ) -> MeteredRequest:
         """Return a request of a key with a limit in USD; `features`: those of the client in
@@ -203,7 +205,7 @@ class Routing:
             return budget + added
         options = prepared.refinement.session.options
         written = _output_tokens(
-            prepared.request.parameters, (), options.max_tokens or ASSUMED_OUTPUT_TOKENS
+            prepared.writer.parameters, (), options.max_tokens or ASSUMED_OUTPUT_TOKENS
         )
         only_images = budget is not None and metered and not metered.unbounded
         if only_images:
@@ -295,9 +297,7 @@ def _cost(price: Price | None, input_tokens: float, output_tokens: float) -> flo
     )
 
 
-def check_forwarding(
-    routing: Routing, request: ChatRequest, profile: Profile
-) -> ServedModel | None:
+def check_forwarding(routing: Routing, request: Request, profile: Profile) -> ServedModel | None:
     """Return the model to which a request to a profile is passed on as it is; None if this process
     answers it.
     """

@@ -14,15 +14,15 @@ import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property
 
 from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
 
 from ..base.jsontext import dumps, loads
 from ..usage import NO_USAGE, unknown_usage
-from .client_exchange import AdmittedRequest, ClientExchange, SharedServices
+from .client_exchange import AdmittedRequest, ClientExchange
 from .config import ModelKind, ServedModel
-from .exchange import GatewayError, Wire, invalid_request
+from .exchange import GatewayError, invalid_request
 from .keys import Caller
 from .passing import ForwardedReply
 from .plain_passing import RawRequest, forward_raw
@@ -85,13 +85,16 @@ def kind_of_client(stored: StoredPath, headers: Mapping[str, str]) -> ModelKind:
 class StoredExchange(ClientExchange):
     """One request of a client to what its own model's provider stores, and the reply."""
 
-    def __init__(
-        self, gateway: SharedServices, wire: Wire, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        super().__init__(gateway, wire, scope, receive, send)
-        stored = find_stored_path(scope["path"])
+    @cached_property
+    def stored(self) -> StoredPath:
+        """The endpoint that is asked."""
+        stored = find_stored_path(self.scope["path"])
         assert stored
-        self.stored, self.label = stored, stored.name
+        return stored
+
+    @property
+    def label(self) -> str:
+        return self.stored.name
 
     async def answer_raw(self) -> None:
         """Answer the request. Raises GatewayError as long as nothing is sent."""
@@ -131,7 +134,7 @@ class StoredExchange(ClientExchange):
                     await self._send_reply(reply)
                 end = RequestEnd(200, usage=usage)
             except GatewayError as error:
-                end, usage = RequestEnd(self.wire.error_status(error), error.code), NO_USAGE
+                end, usage = RequestEnd(self.protocol.error_status(error), error.code), NO_USAGE
                 raise
             except Exception:
                 end = RequestEnd(500, "internal_error", usage)
@@ -145,7 +148,7 @@ class StoredExchange(ClientExchange):
         headers = [
             (name.encode(), value.encode("latin-1")) for name, value in reply.headers.items()
         ]
-        if self.wire.name == "messages" and reply.headers["content-type"].startswith(JSON_TYPE):
+        if self.protocol.name == "messages" and reply.headers["content-type"].startswith(JSON_TYPE):
             await self._send_whole(200, headers, await _with_own_urls(reply))
             return
         await self._start(200, headers)

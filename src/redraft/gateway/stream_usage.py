@@ -16,7 +16,7 @@ import orjson
 
 from ..base.jsontext import loads
 from ..models.chat_replies import read_count
-from .exchange import WireName
+from .neutral import ProtocolName
 
 # at most as many of the first bytes are kept, and at least as many of the last
 KEPT_BYTES = 16 * 1024
@@ -63,7 +63,7 @@ TokenCounts: TypeAlias = tuple[int | None, int | None]
 class StreamEnds:
     """The first and the last bytes of a stream of a protocol."""
 
-    def __init__(self, wire: WireName) -> None:
+    def __init__(self, wire: ProtocolName) -> None:
         self._wire = wire
         self._first = b""
         self._last: deque[bytes] = deque()

@@ -8,18 +8,28 @@ about the request itself keeps its status and its message.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from ..base.masking import NO_SECRETS, Mask
 from ..errors import (
+    AuthenticationError,
+    BudgetExhaustedError,
+    ConfigError,
+    ContentFilterError,
+    ContextLengthError,
+    GradingError,
     ModelError,
     ModelTimeoutError,
     ModelUnavailableError,
+    RateLimitError,
+    RedraftError,
     ShortageError,
 )
-from ..models.server_errors import ErrorBody
+from ..models.server_errors import ErrorBody, is_out_of_credit
 from ..models.waits import stated_wait
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
+from .outcome import without_hosts
 
 KEPT_STATUSES = frozenset({400, 404, 413, 422})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
@@ -139,3 +149,121 @@ def error_from_failure(name: str, error: ModelError) -> GatewayError:
 def unreadable_reply(name: str, message: str) -> GatewayError:
     """Return the error for a reply of the model `name` with status 200 that is no answer."""
     return GatewayError(502, "upstream_error", f"the model {name!r} {message}")
+
+
+# ---- errors of a refinement
+
+
+def gateway_error(
+    error: RedraftError, hosts: Collection[str] = (), *, has_text: bool = False
+) -> GatewayError:
+    """Return what a client is told of an error: not the `hosts` of the models. `has_text`: texts
+    were paid for, and asking again would pay for them again.
+    """
+    cause = (
+        error.__cause__
+        if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError)
+        else error
+    )
+    wait = getattr(cause, "retry_after", None)
+    if isinstance(cause, ShortageError):
+        wait = SHORTAGE_RETRY_AFTER
+    status, code, text = _status_of(cause)
+    may_retry = status in {429, 503} and not has_text
+    return GatewayError(
+        status,
+        code,
+        without_hosts(f"{text}: {error}" if text else str(error), hosts),
+        retry_after=wait,
+        should_retry=None if may_retry else False,
+    )
+
+
+def _status_of(error: BaseException) -> tuple[int, str, str]:
+    """Return the status, the code and the beginning of the message for an error."""
+    for kind, applies, answer in _ANSWERS:
+        if isinstance(error, kind) and applies(error):
+            return answer
+    match error:
+        case ModelError(status=(400 | 413 | 422) as status):
+            return status, "upstream_refused", "the model behind the gateway refused the request"
+    return 502, "upstream_error", ""
+
+
+def _always(_error: object) -> bool:
+    return True
+
+
+_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, str]], ...] = (
+    (ConfigError, _always, (400, "invalid_request", "")),
+    (
+        AuthenticationError,
+        is_out_of_credit,
+        (
+            502,
+            "upstream_quota",
+            "the account of the gateway at its model has no quota or credit left",
+        ),
+    ),
+    (
+        AuthenticationError,
+        _always,
+        (
+            502,
+            "upstream_authentication",
+            "the model behind the gateway refused the gateway's own key",
+        ),
+    ),
+    (ShortageError, _always, (503, "overloaded", "the gateway is busy")),
+    (
+        RateLimitError,
+        _always,
+        (429, "upstream_rate_limit", "the model behind the gateway receives too many requests"),
+    ),
+    (ContextLengthError, _always, (400, "context_length_exceeded", "")),
+    (ContentFilterError, _always, (400, "content_filter", "")),
+    (
+        ModelTimeoutError,
+        _always,
+        (504, "upstream_timeout", "the model behind the gateway did not answer in time"),
+    ),
+    (
+        ModelError,
+        lambda error: 300 <= (error.status or 0) < 400,
+        (
+            502,
+            "upstream_redirect",
+            "the model behind the gateway redirects, which is not followed",
+        ),
+    ),
+    (
+        ModelUnavailableError,
+        lambda error: error.status in {503, 529},
+        (503, "upstream_overloaded", "the model behind the gateway is overloaded"),
+    ),
+    (
+        ModelUnavailableError,
+        lambda error: (error.status or 0) >= 500,
+        (502, "upstream_error", "the model behind the gateway failed"),
+    ),
+    (
+        ModelUnavailableError,
+        _always,
+        (502, "upstream_unavailable", "the model behind the gateway is not available"),
+    ),
+    (
+        BudgetExhaustedError,
+        lambda error: error.limit == "deadline",
+        (504, "deadline_exceeded", ""),
+    ),
+    (
+        BudgetExhaustedError,
+        _always,
+        (
+            402,
+            "budget_exhausted",
+            "the budget of a request to this profile is used up before there is an answer",
+        ),
+    ),
+)
+"""What a client gets for an error: the first row with its class whose condition it meets."""

@@ -1,60 +1,63 @@
 """What each tool returns: structured, with a JSON schema, and a short text for people and for
 clients that read only text.
+
+Results of refining, grading and comparing are views of the one form of results (`Result.to_dict`
+and `GradeReport.to_dict`, schema 2): the same names mean the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..base.money import format_usd
+from ..gateway.outcome import SpentUsage
 from ..graders.cards import Measure
 from ..loop.records import Candidate
 from ..loop.trace import Trace
 from ..plans.quality.result_facts import broken_musts
 from ..result import Result, format_score, headline
-from ..session.grade_report import GradeReport, GraderFeedback, grader_feedback
+from ..session.grade_report import GradeReport, grader_feedback
 from ..usage import Usage
 from ..validation.run import ValidationResult
 
 MAX_DISAGREEMENTS = 20
 
 
-class ToolResult(BaseModel):
-    """A result of a tool. What is unknown is null."""
+class View(BaseModel):
+    """Data that a client reads, taken from the fields or the keys of these names. What is unknown
+    is null.
+    """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+
+class ToolResult(View):
+    """A result of a tool."""
+
+    usage: SpentUsage
 
     def texts(self) -> list[str]:
         """Return the result in words, one text for each content block."""
         raise NotImplementedError
 
 
-class CallUsage(BaseModel):
-    """The model calls of a tool call."""
+class GradedResult(ToolResult):
+    """A result in the form of all results."""
 
-    calls: int
-    input_tokens: int | None
-    output_tokens: int | None
-    cost_usd: float | None
-
-    @classmethod
-    def from_usage(cls, usage: Usage) -> CallUsage:
-        return cls(
-            calls=usage.calls,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cost_usd=usage.cost,
-        )
-
-    def __str__(self) -> str:
-        cost = "" if self.cost_usd is None or not self.calls else f", {format_usd(self.cost_usd)}"
-        return f"{self.calls} model calls{cost}"
+    version: Literal[2] = Field(2, alias="schema", description="The version of the form.")
 
 
-class GraderOpinion(BaseModel):
+class GraderFailure(View):
+    """Why a grader could not grade: the kind of the error, and its message."""
+
+    error: str
+    message: str
+
+
+class GraderOpinion(View):
     """What one grader says of an answer."""
 
     grader: str
@@ -62,35 +65,18 @@ class GraderOpinion(BaseModel):
     reason: str
     actions: list[str] = Field(description="What to change.")
     must: bool = Field(description="Whether it is a requirement, which is met (1) or not.")
-    failure: str | None = Field(description="Why it could not grade; null if it could.")
-
-    @classmethod
-    def from_feedback(cls, feedback: GraderFeedback) -> GraderOpinion:
-        return cls(
-            grader=feedback.grader,
-            score=feedback.score,
-            reason=feedback.reason,
-            actions=list(feedback.actions),
-            must=feedback.must,
-            failure=feedback.failure.message if feedback.failure else None,
-        )
+    failure: GraderFailure | None = Field(description="Why it could not grade; null if it could.")
 
     def __str__(self) -> str:
-        reasons = (
-            [self.reason]
-            if self.reason and not any(action.startswith(self.reason) for action in self.actions)
-            else []
-        )
-        said = f"failed: {self.failure}" if self.failure else "; ".join([*reasons, *self.actions])
+        if self.failure:
+            said = f"failed: {self.failure.message}"
+        else:
+            is_repeated = any(action.startswith(self.reason) for action in self.actions)
+            said = "; ".join(filter(None, ["" if is_repeated else self.reason, *self.actions]))
         return f"{self.grader} {format_score(self.score)}" + (f": {said}" if said else "")
 
 
-def opinions(feedback: Iterable[GraderFeedback]) -> list[GraderOpinion]:
-    """Return what each grader says."""
-    return [GraderOpinion.from_feedback(each) for each in feedback]
-
-
-class AnswerVersion(BaseModel):
+class AnswerVersion(View):
     """An answer on the way: how it came about, its score, and what the graders asked for."""
 
     origin: str = Field(
@@ -104,106 +90,95 @@ class AnswerVersion(BaseModel):
 
     @classmethod
     def from_candidate(cls, trace: Trace, candidate: Candidate) -> AnswerVersion:
-        actions = dict.fromkeys(
-            action for each in grader_feedback(trace, candidate.id) for action in each.actions
-        )
+        feedback = grader_feedback(trace, candidate.id)
         return cls(
             origin=candidate.role,
             score=trace.scores.get(candidate.id),
             note=candidate.note,
-            actions=list(actions),
+            actions=list(dict.fromkeys(action for each in feedback for action in each.actions)),
         )
 
 
-class RefineResult(ToolResult):
+class RefineResult(GradedResult):
     """The result of `refine`."""
 
+    status: str = Field(
+        description='"done", "failed" (nothing could be graded) or "open" (it was cut short).'
+    )
     answer: str = Field(description="The best answer.")
-    value: Any = Field(
+    parsed: Any = Field(
+        default=None,
         description=(
             "The answer as a JSON value, if `answer_schema` was given and the answer follows it."
-        )
+        ),
     )
     score: float | None = Field(description="From 0 to 1; null if it is unknown.")
+    interval: tuple[float, float] | None = Field(description="The 95 % interval of the score.")
+    initial_score: float | None = Field(description="The score of the first answer.")
     reason: str = Field(description="Why it has this score.")
-    unmet: list[str] = Field(description="The requirements that the answer does not meet.")
-    iterations: int
+    broken: list[str] = Field(description="The requirements that the answer does not meet.")
+    iterations: int = Field(description="The number of rewrites.")
     stop: str = Field(
         description='Why the work ended, such as "target", "patience", "budget" or "deadline".'
     )
-    note: str
+    stop_note: str = Field(description="The same in words.")
     summary: str = Field(
         description=(
             "The scores of the first and of the best answer, and why the work ended, in words."
         )
     )
     changes: list[AnswerVersion] = Field(description="Every version of the answer, in order.")
-    usage: CallUsage
     trace_id: str | None = Field(
         description="The name of the stored trace; null if traces are not stored."
     )
 
     @classmethod
     def from_result(cls, result: Result[Any], trace_id: str | None) -> RefineResult:
-        trace, facts = result.trace, result.facts
-        return cls(
-            answer=result.value,
-            value=facts.parsed,
-            score=result.score,
-            reason=result.reason,
-            unmet=list(facts.broken),
-            iterations=facts.iterations,
-            stop=str(result.stop),
-            note=facts.stop_note,
-            summary=headline(result),
-            changes=[AnswerVersion.from_candidate(trace, each) for each in trace.candidates],
-            usage=CallUsage.from_usage(result.usage),
-            trace_id=trace_id,
-        )
+        trace = result.trace
+        more = {
+            "summary": headline(result),
+            "changes": [AnswerVersion.from_candidate(trace, each) for each in trace.candidates],
+            "trace_id": trace_id,
+        }
+        return cls.model_validate({**result.to_dict(), **more})
 
     def texts(self) -> list[str]:
-        unmet = [f"not met: {', '.join(self.unmet)}"] if self.unmet else []
-        facts = [self.summary, *unmet, f"{self.iterations} rewrites", str(self.usage)]
+        broken = [f"not met: {', '.join(self.broken)}"] if self.broken else []
+        facts = [self.summary, *broken, f"{self.iterations} rewrites", _calls_text(self.usage)]
         return [self.answer, " · ".join(facts)]
 
 
-class GradeResult(ToolResult):
-    """The result of `grade`."""
+class Grades(View):
+    """What graders say of an answer."""
 
     score: float | None = Field(
         description="Of all graders together, from 0 to 1; null if one is unknown."
     )
-    unmet: list[str] = Field(description="The requirements that the answer does not meet.")
-    graders: list[GraderOpinion]
-    usage: CallUsage
+    broken: list[str] = Field(description="The requirements that the answer does not meet.")
+    feedback: list[GraderOpinion] = Field(description="What each grader says.")
+
+
+class GradeResult(Grades, GradedResult):
+    """The result of `grade`."""
 
     @classmethod
     def from_report(cls, report: GradeReport) -> GradeResult:
-        return cls(
-            score=report.score,
-            unmet=list(report.broken_musts),
-            graders=opinions(report.feedback),
-            usage=CallUsage.from_usage(report.usage),
-        )
+        return cls.model_validate(report.to_dict())
 
     def texts(self) -> list[str]:
-        return [
-            "\n".join([f"score {format_score(self.score)} · {self.usage}", *map(str, self.graders)])
-        ]
+        summary = f"score {format_score(self.score)} · {_calls_text(self.usage)}"
+        return ["\n".join([summary, *map(str, self.feedback)])]
 
 
-class RankedText(BaseModel):
+class RankedText(Grades):
     """An answer with its rank."""
 
     number: int = Field(description="The place of the answer in `answers`, from 1.")
     rank: int | None = Field(description="From 1, equal for ties; null if it was not graded.")
     tie: bool
-    score: float | None
-    unmet: list[str]
-    graders: list[GraderOpinion]
 
 
-class CompareResult(ToolResult):
+class CompareResult(GradedResult):
     """The result of `compare`."""
 
     best: int | None = Field(
@@ -212,69 +187,41 @@ class CompareResult(ToolResult):
     is_tie: bool = Field(description="Whether others are as good.")
     ranking: list[RankedText] = Field(description="The answers, best first.")
     reasons: list[str] = Field(description="What graders that compare answers say.")
-    usage: CallUsage
 
     @classmethod
     def from_result(cls, result: Result[Any]) -> CompareResult:
         trace = result.trace
         rows = [
-            RankedText(
-                number=row.candidate.id + 1,
-                rank=row.rank,
-                tie=row.tied,
-                score=row.score,
-                unmet=broken_musts(trace, row.candidate.id),
-                graders=opinions(
+            {
+                **row.to_dict(),
+                "number": row.candidate.id + 1,
+                "broken": broken_musts(trace, row.candidate.id),
+                "feedback": [
                     each
                     for each in grader_feedback(trace, row.candidate.id)
                     if each.repeats or each.failure
-                ),
-            )
+                ],
+            }
             for row in result.ranking
         ]
-        first = next((row for row in rows if row.rank is not None), None)
-        reasons = [f"{each.grader}: {each.reason}" for each in trace.comparisons if each.reason]
-        return cls(
-            best=first.number if first else None,
-            is_tie=bool(first and first.tie),
-            ranking=rows,
-            reasons=reasons,
-            usage=CallUsage.from_usage(result.usage),
-        )
+        first = next((row for row in rows if row["rank"] is not None), None)
+        data = {
+            "best": first and first["number"],
+            "is_tie": bool(first and first["tie"]),
+            "ranking": rows,
+            "reasons": [f"{c.grader}: {c.reason}" for c in trace.comparisons if c.reason],
+            "usage": asdict(result.usage),
+        }
+        return cls.model_validate(data)
 
     def texts(self) -> list[str]:
-        best = (
-            "nothing was graded"
-            if self.best is None
-            else f"best: answer {self.best}{' (a tie)' if self.is_tie else ''}"
-        )
+        tie = " (a tie)" if self.is_tie else ""
+        best = "nothing was graded" if self.best is None else f"best: answer {self.best}{tie}"
         rows = [
             f"{row.rank or '-'}. answer {row.number}, score {format_score(row.score)}"
             for row in self.ranking
         ]
-        return ["\n".join([f"{best} · {self.usage}", *rows, *self.reasons])]
-
-
-class AgreementMeasure(BaseModel):
-    """A measure of agreement with its 95 % interval."""
-
-    name: str
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    chance: float | None = Field(description="The value of a grader that guesses.")
-
-    @classmethod
-    def from_measure(cls, measure: Measure) -> AgreementMeasure:
-        return cls(
-            name=measure.name,
-            value=measure.value,
-            low=measure.low,
-            high=measure.high,
-            n=measure.n,
-            chance=measure.chance,
-        )
+        return ["\n".join([f"{best} · {_calls_text(self.usage)}", *rows, *self.reasons])]
 
 
 class ValidateResult(ToolResult):
@@ -282,8 +229,8 @@ class ValidateResult(ToolResult):
 
     grader: str
     better_than_chance: bool = Field(description="With 95 % confidence.")
-    headline: AgreementMeasure
-    measures: list[AgreementMeasure] = Field(
+    headline: Measure
+    measures: list[Measure] = Field(
         description="All measures, such as accuracy, kappa and false alarms."
     )
     judged: int
@@ -294,32 +241,32 @@ class ValidateResult(ToolResult):
             "look at these first."
         )
     )
-    usage: CallUsage
     summary: str
 
     @classmethod
     def from_validation(cls, result: ValidationResult, disagreements: list[int]) -> ValidateResult:
-        return cls(
-            grader=result.card.grader,
-            better_than_chance=result.trusted,
-            headline=AgreementMeasure.from_measure(result.headline),
-            measures=[AgreementMeasure.from_measure(each) for each in result.measures.values()],
-            judged=result.card.rows,
-            unjudged=result.card.unjudged,
-            disagreements=disagreements[:MAX_DISAGREEMENTS],
-            usage=CallUsage.from_usage(result.usage or Usage()),
-            summary=result.card.summary(),
-        )
+        data = {
+            "grader": result.card.grader,
+            "better_than_chance": result.trusted,
+            "headline": result.headline,
+            "measures": list(result.measures.values()),
+            "judged": result.card.rows,
+            "unjudged": result.card.unjudged,
+            "disagreements": disagreements[:MAX_DISAGREEMENTS],
+            "usage": asdict(result.usage or Usage()),
+            "summary": result.card.summary(),
+        }
+        return cls.model_validate(data)
 
     def texts(self) -> list[str]:
-        verdict = (
-            "better than chance"
-            if self.better_than_chance
-            else "not shown to be better than chance"
-        )
-        others = (
-            f"\ndisagrees in examples {', '.join(map(str, self.disagreements))}"
-            if self.disagreements
-            else ""
-        )
-        return [f"{self.grader}: {verdict}. {self.summary}{others} · {self.usage}"]
+        is_better = "better" if self.better_than_chance else "not shown to be better"
+        numbers = ", ".join(map(str, self.disagreements))
+        others = f"\ndisagrees in examples {numbers}" if numbers else ""
+        used = _calls_text(self.usage)
+        return [f"{self.grader}: {is_better} than chance. {self.summary}{others} · {used}"]
+
+
+def _calls_text(usage: SpentUsage) -> str:
+    """Return the number of calls, and what they cost if that is known."""
+    calls, cost = usage["calls"], usage["cost"]
+    return f"{calls} model calls" + (f", {format_usd(cost)}" if calls and cost is not None else "")

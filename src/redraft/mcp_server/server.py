@@ -7,6 +7,7 @@ stack trace; what is unexpected is logged on stderr.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping
@@ -181,16 +182,10 @@ def _tool_result(result: ToolResult) -> types.CallToolResult:
         types.TextContent(type="text", text=replace_lone_surrogates(text))
         for text in result.texts()
     ]
-    return types.CallToolResult(content=content, structured_content=_encodable(result.model_dump()))
-
-
-def _encodable(value: Any) -> Any:
-    """Return a JSON value without lone surrogates."""
-    if isinstance(value, str):
-        return replace_lone_surrogates(value)
-    if isinstance(value, dict):
-        return {_encodable(name): _encodable(inner) for name, inner in value.items()}
-    return [_encodable(inner) for inner in value] if isinstance(value, list | tuple) else value
+    data = json.dumps(result.model_dump(by_alias=True), ensure_ascii=False)
+    return types.CallToolResult(
+        content=content, structured_content=json.loads(replace_lone_surrogates(data))
+    )
 
 
 def _error_result(*texts: str) -> types.CallToolResult:

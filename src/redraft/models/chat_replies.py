@@ -96,6 +96,12 @@ def answer_fields(data: Mapping[str, Any], usage: Any, logprobs: list[Any]) -> d
         "response_id": text_in(data, "id")[:MAX_NAME_CHARS],
         "response_model": text_in(data, "model")[:MAX_NAME_CHARS],
         "cached_tokens": read_cached_tokens(usage),
+        "reasoning_tokens": read_count(
+            object_in(object_in({"usage": usage}, "usage"), "completion_tokens_details").get(
+                "reasoning_tokens"
+            )
+        )
+        or 0,
         "token_logprobs": read_logprobs(logprobs),
     }
 
@@ -106,14 +112,13 @@ def bad_response(message: str, *, usage: Usage) -> BadResponseError:
 
 
 def json_type_name(value: object) -> str:
-    kinds = {
+    return {
         type(None): "null",
         list: "a list",
         dict: "an object",
         str: "a text",
         bool: "true or false",
-    }
-    return kinds.get(type(value), "a number")
+    }.get(type(value), "a number")
 
 
 def read_finish(choice: Mapping[str, Any], usage: Usage = UNKNOWN_USAGE) -> str | None:
@@ -187,7 +192,9 @@ def reply_from_message(
 def _check_refusal(refusal: str, finish: str | None, usage: Usage) -> None:
     """Raise ContentFilterError for an answer that the model refused, or a filter withheld."""
     if refusal.strip():
-        raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
+        error = ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
+        error.refusal = refusal
+        raise error
     if finish == "content_filter":
         raise ContentFilterError(
             "the answer was withheld by a content filter (finish_reason content_filter)",
@@ -419,8 +426,12 @@ def _top_tokens(entry: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     """Return the most likely tokens and the chosen one. Raises ValueError for what is no
     log-probability.
     """
-    alternatives = [entry, *(entry.get("top_logprobs") or ())][: MAX_TOP_TOKENS + 1]
-    return tuple({_token_text(one): _logprob(one["logprob"]) for one in alternatives}.items())
+    return tuple(
+        {
+            _token_text(one): _logprob(one["logprob"])
+            for one in [entry, *(entry.get("top_logprobs") or ())][: MAX_TOP_TOKENS + 1]
+        }.items()
+    )
 
 
 def _logprob(value: Any) -> float:

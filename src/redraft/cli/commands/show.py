@@ -141,7 +141,7 @@ def _fact_lines(facts: RequestFacts) -> dict[str, str]:
     """Return what to show, by label; "" for what does not apply."""
     data = facts.as_data()
     known = {
-        name: "unknown" if data[name] is None else f"{data[name]:,}"
+        name: "unknown" if data["usage"][name] is None else f"{data['usage'][name]:,}"
         for name in ("input_tokens", "output_tokens")
     }
     calls = "unknown calls" if facts.calls is None else pluralize(facts.calls, "call")

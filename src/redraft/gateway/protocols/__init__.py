@@ -2,7 +2,7 @@
 
 | | requests | replies and streams |
 |---|---|---|
-| chat completions | `chat_requests` | `chat_replies` |
+| chat completions | `chat_requests`, `chat_messages` | `chat_replies`, `chat_streams` |
 | responses | `responses_requests` | `responses_replies` |
 | messages | `messages_requests` | `messages_replies` |
 

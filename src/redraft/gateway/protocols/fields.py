@@ -15,24 +15,32 @@ the parameters that several protocols have with `Parameter`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import GetJsonSchemaHandler as SchemaHandler
+from pydantic_core import CoreSchema, ErrorDetails
 
 from ...base.checks import format_value
 from ..exchange import GatewayError, invalid_request
 from ..neutral import ProtocolName
 from ..request_fields import MAX_NAME_CHARS, check_body, is_set
 
+Schema: TypeAlias = dict[str, Any]  # a JSON schema
+
 
 @dataclass(frozen=True, slots=True)
 class Hint:
     """Marks a field that may be left out."""
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
+        return {"x-redraft": "hint", **handler(schema)}
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)  # `typing` takes equal marks for one, and False is 0
 class Refused:
     """Marks a field that a refined or converted answer cannot have. `unused`: the values that ask
     for nothing; `why` follows "NAME is not supported: ".
@@ -41,12 +49,21 @@ class Refused:
     why: str
     unused: tuple[Any, ...] = ()
 
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
+        values = {"enum": [None, *self.unused], "description": f"Refused: {self.why}"}
+        return {**handler(schema), **values, "x-redraft": "refused"}
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """Marks a field that is read into `Request.parameters` under this name (see PARAMETERS)."""
 
     name: str
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
+        models = ", ".join(PARAMETERS[self.name])
+        about = f"Sent to models of these protocols: {models}"
+        return {**handler(schema), "description": about, "x-redraft": "honoured"}
 
 
 PARAMETERS: Mapping[str, Mapping[ProtocolName, str]] = {
@@ -109,6 +126,10 @@ class WireModel(BaseModel):
 
 
 M = TypeVar("M", bound=WireModel)
+# how messages of pydantic begin, such as "String should have at least 1 character"
+_SHOULD = re.compile(r"^[A-Z][a-z]+ should\b")
+_OBJECT = re.compile(r"a valid dictionary(?: or instance of \w+)?")
+_JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def read_body(kind: type[M], body: Any) -> M:
@@ -171,22 +192,33 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     """Return the error for the value that is most deeply inside the body: of alternatives, the one
     that fits best is wrong there.
     """
-    details = max(error.errors(include_url=False), key=lambda each: len(_path(each["loc"], body)))
-    path = _name(_path(details["loc"], body))
-    if details["type"] == "missing":
+    details = max(
+        error.errors(include_url=False),
+        key=lambda each: (len(_path(each, body)), not each["type"].endswith("_type")),
+    )
+    steps, value = _path(details, body), details["input"]
+    message = _SHOULD.sub("must", details["msg"].removeprefix("Value error, "))
+    message = _OBJECT.sub("an object", message)
+    if details["type"] == "union_tag_invalid":
+        context = details.get("ctx", {})
+        steps, value = [*steps, "type"], context["tag"]
+        message = f"must be one of {context['expected_tags']}"
+    path = _name([*steps, "type"] if details["type"] == "union_tag_not_found" else steps)
+    if details["type"] in ("missing", "union_tag_not_found"):
         return invalid_request(path, f"{path} is missing")
-    message = details["msg"].replace("Input should be", "must be").replace("Value error, ", "")
-    return invalid_request(path, f"{path} {message}, got {format_value(details['input'], 80)}")
+    got = format_value(value, 80)
+    return invalid_request(path, f"{path} {message}, got {_JSON_WORDS.get(got, got)}")
 
 
-def _path(steps: Sequence[int | str], body: Any) -> list[int | str]:
+def _path(details: ErrorDetails, body: Any) -> list[int | str]:
     """Return where in the body a value is: pydantic names the alternatives that it tried, too."""
     path: list[int | str] = []
-    for step in steps:
+    steps = details["loc"]
+    for n, step in enumerate(steps, 1):
         try:
             body = body[step]
         except (KeyError, IndexError, TypeError):
-            if not (step == steps[-1] and isinstance(body, Mapping) and isinstance(step, str)):
+            if details["type"] != "missing" or n < len(steps):
                 continue
         path.append(step)
     return path

@@ -1,0 +1,278 @@
+"""Replies of chat completions and errors: written for clients, read from models.
+
+The quirks of servers are known to `redraft.models.chat_replies` and `redraft.models.sse`: reasoning
+in several fields, calls without IDs, numbers or JSON, errors in replies of status 200.
+
+The field `redraft` of a reply describes the refinement: at the top of a reply and of the chunk with
+`finish_reason`, and in `usage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...base.jsontext import dumps, list_in, object_in, strict_loads, text_in
+from ...models.chat_replies import (
+    read_count,
+    read_finish,
+    read_tool_calls,
+    reasoning_text,
+    split_content,
+)
+from ...models.server_errors import ErrorBody, stated_error
+from ...usage import Usage
+from ..exchange import GatewayError
+from ..neutral import (
+    Call,
+    FinishReason,
+    Json,
+    Part,
+    Reply,
+    Request,
+    Text,
+    Thinking,
+    Tokens,
+)
+from .streams import (
+    bad_reply,
+    errors_of_model,
+    event,
+)
+
+MAX_ID_CHARS = 256  # of a reply, and of the name of its model
+
+# ---- written
+
+
+def write_reply(
+    request: Request, reply: Reply, created: int, outcome: Json | None = None
+) -> dict[str, Any]:
+    """Return a whole reply. `created`: Unix time in seconds."""
+    refusal = "".join(p.text for p in reply.parts if isinstance(p, Text) and p.is_refusal)
+    text = "".join(p.text for p in reply.parts if isinstance(p, Text) and not p.is_refusal)
+    thoughts = "".join(p.text for p in reply.parts if isinstance(p, Thinking))
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text or (None if reply.calls or refusal else ""),
+        "refusal": refusal or None,
+    }
+    message |= {"reasoning_content": thoughts} if thoughts else {}
+    if reply.calls:
+        message["tool_calls"] = [
+            _write_call(request, call, call_id(call.id, reply.id, n))
+            for n, call in enumerate(reply.calls)
+        ]
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": written_finish(reply.finish, is_refused=bool(refusal)),
+    }
+    return {
+        "id": completion_id(reply.id),
+        "object": "chat.completion",
+        "created": created,
+        "model": reply.model or request.model,
+        "choices": [choice],
+        "usage": usage_body(reply.tokens, outcome),
+        "system_fingerprint": None,
+        **({} if outcome is None else {"redraft": outcome}),
+    }
+
+
+def completion_id(id: str) -> str:
+    return id if id.startswith("chatcmpl-") else f"chatcmpl-{id or '0'}"
+
+
+def call_id(id: str, reply_id: str, n: int) -> str:
+    """Return the ID of call `n` of a reply; one without an ID gets one, because its result refers
+    to it.
+    """
+    return id or f"call_{reply_id.removeprefix('chatcmpl-')}_{n}"
+
+
+def written_finish(finish: FinishReason, *, is_refused: bool) -> str:
+    """Return the reason to finish. A refusal in words is in a field of its own; one without words
+    is what this protocol calls a filter.
+    """
+    if finish == "refusal":
+        return "stop" if is_refused else "content_filter"
+    return finish
+
+
+def _write_call(request: Request, call: Call, id: str) -> dict[str, Any]:
+    if is_custom_tool(request, call.name):
+        custom = {"name": call.name, "input": text_of_input(call.arguments)}
+        return {"id": id, "type": "custom", "custom": custom}
+    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    return {"id": id, "type": "function", "function": function}
+
+
+def is_custom_tool(request: Request, name: str) -> bool:
+    """Whether a tool is a custom one of the client."""
+    tool = request.tool(name)
+    return tool is not None and tool.kind == "text"
+
+
+def text_of_input(arguments: str) -> str:
+    """Return the input of a tool of the kind "text" from the arguments of its function. What the
+    model wrote instead of them is the input itself.
+    """
+    try:
+        value = strict_loads(arguments)
+    except ValueError:
+        return arguments
+    given = value.get("input") if isinstance(value, dict) else None
+    return given if isinstance(given, str) else arguments
+
+
+def usage_body(tokens: Tokens, outcome: Json | None) -> dict[str, Any] | None:
+    """Return the tokens of the reply; None if those of the prompt or the answer are unknown."""
+    if tokens.input is None or tokens.output is None:
+        return None
+    usage: dict[str, Any] = {
+        "prompt_tokens": tokens.input,
+        "completion_tokens": tokens.output,
+        "total_tokens": tokens.input + tokens.output,
+    }
+    details = {
+        "prompt_tokens_details": {
+            "cached_tokens": tokens.cached,
+            "cache_write_tokens": tokens.cache_written,
+        },
+        "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
+    }
+    for name, counts in details.items():
+        if known := {key: count for key, count in counts.items() if count is not None}:
+            usage[name] = known
+    return usage if outcome is None else usage | {"redraft": outcome}
+
+
+# ---- errors, written
+
+
+def error_event(error: GatewayError) -> bytes:
+    """Return the event that ends a stream."""
+    return event(error_body(error))
+
+
+def error_body(error: GatewayError) -> dict[str, Any]:
+    """Return the reply that describes an error."""
+    return {"error": error_object(error)}
+
+
+def error_object(error: GatewayError) -> dict[str, Any]:
+    """Return an error in OpenAI's form."""
+    return {
+        "message": error.message,
+        "type": _error_type(error.status),
+        "param": error.param,
+        "code": error.code,
+    }
+
+
+def _error_type(status: int) -> str:
+    named = {
+        401: "authentication_error",
+        402: "insufficient_quota",
+        403: "permission_error",
+        429: "rate_limit_error",
+    }
+    return named.get(status, "server_error" if status >= 500 else "invalid_request_error")
+
+
+# ---- read
+
+
+def read_reply(data: Json) -> Reply:
+    """Read a whole reply. Raises GatewayError 502 if it is no answer."""
+    choice = next(iter(list_in(data, "choices")), None)
+    choice = choice if isinstance(choice, dict) else {}
+    with errors_of_model():
+        finish, message = read_finish(choice), choice.get("message")
+        if message is None and finish in {"length", "content_filter"}:
+            message = {}  # nothing was written, or nothing may be shown
+        if stated_error(data) or not isinstance(message, dict):
+            raise bad_reply(ErrorBody(data).text or "sent an answer without a message")
+        parts = tuple(_read_message(message, finish))
+    is_refused = any(isinstance(part, Text) and part.is_refusal for part in parts)
+    has_calls = any(isinstance(part, Call) for part in parts)
+    return Reply(
+        id=text_in(data, "id")[:MAX_ID_CHARS],
+        model=text_in(data, "model")[:MAX_ID_CHARS],
+        parts=parts,
+        finish=neutral_finish(finish or "stop", is_refused=is_refused, has_calls=has_calls),
+        tokens=read_tokens(data.get("usage")),
+    )
+
+
+def _read_message(message: Json, finish: str | None) -> Iterator[Part]:
+    text, thoughts = split_content(message.get("content"), Usage())
+    if thinking := reasoning_text(message) or "".join(thoughts):
+        yield Thinking(thinking)
+    if text:
+        yield Text(text)
+    if refusal := text_in(message, "refusal"):
+        yield Text(refusal, is_refusal=True)
+    calls = list_in(message, "tool_calls")
+    functions = {**message, "tool_calls": list(map(_as_function_call, calls))} if calls else message
+    for call in read_tool_calls(functions, finish, Usage()):
+        yield Call(call.id, call.name, call.arguments)
+
+
+def _as_function_call(item: Any) -> Any:
+    """Return a call of a custom tool as one of a function with the argument `input`; anything else
+    as it is.
+    """
+    custom = object_in(item, "custom") if isinstance(item, dict) else {}
+    if not custom:
+        return item
+    arguments = dumps({"input": text_in(custom, "input")}).decode()
+    function = {"name": custom.get("name"), "arguments": arguments}
+    return {"id": item.get("id"), "type": "function", "function": function}
+
+
+def neutral_finish(finish: str, *, is_refused: bool, has_calls: bool) -> FinishReason:
+    """Return the reason to finish. Some servers write "stop" after calls of tools."""
+    if is_refused:
+        return "refusal"
+    match finish:
+        case "length" | "content_filter":
+            return finish
+        case "tool_calls" | "stop":
+            return "tool_calls" if has_calls else "stop"
+    return "stop"
+
+
+def read_tokens(usage: Any) -> Tokens:
+    """Return the tokens in a usage object. What is missing, or is no count, is unknown."""
+    fields = usage if isinstance(usage, dict) else {}
+    prompt = object_in(fields, "prompt_tokens_details")
+    completion = object_in(fields, "completion_tokens_details")
+    given = read_count(fields.get("prompt_tokens"))
+    cached = _first_count(
+        (prompt, "cached_tokens"),
+        (fields, "cached_tokens"),
+        (fields, "prompt_cache_hit_tokens"),
+        (fields, "cache_read_input_tokens"),
+    )
+    written = _first_count(
+        (prompt, "cache_write_tokens"),
+        (prompt, "cache_creation_tokens"),
+        (fields, "cache_creation_input_tokens"),
+    )
+    is_sound = given is None or (cached or 0) + (written or 0) <= given
+    return Tokens(
+        input=given,
+        output=read_count(fields.get("completion_tokens")),
+        cached=cached if is_sound else None,
+        cache_written=written if is_sound else None,
+        reasoning=read_count(completion.get("reasoning_tokens")),
+    )
+
+
+def _first_count(*places: tuple[Json, str]) -> int | None:
+    """Return the first number of tokens that is stated."""
+    counts = (read_count(fields.get(name)) for fields, name in places)
+    return next((count for count in counts if count is not None), None)

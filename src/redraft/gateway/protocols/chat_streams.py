@@ -1,0 +1,333 @@
+"""Streams of chat completions: written for clients, read from models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+from ...base.jsontext import dumps, join_surrogate_pairs, list_in, object_in, text_in
+from ...models.chat_replies import read_finish, reasoning_text, split_content
+from ...models.http_client import MAX_BODY_BYTES
+from ...models.sse import ToolCallAssembler
+from ...usage import Usage
+from ..exchange import GatewayError, Progress
+from ..neutral import (
+    Begin,
+    CallBegin,
+    CallDelta,
+    End,
+    Event,
+    Json,
+    Ping,
+    Request,
+    TextDelta,
+    ThinkingDelta,
+    pieces,
+)
+from .chat_replies import (
+    MAX_ID_CHARS,
+    call_id,
+    completion_id,
+    error_event,
+    is_custom_tool,
+    neutral_finish,
+    read_tokens,
+    text_of_input,
+    usage_body,
+    written_finish,
+)
+from .streams import (
+    MAX_PARTS,
+    EventReader,
+    bad_reply,
+    comment,
+    event,
+    progress_body,
+    progress_comment,
+)
+
+# ---- written
+
+
+class ChatStreamWriter:
+    """Writes a reply as chunks. The client of OpenAI reads every event as a chunk, so progress is
+    one without choices.
+    """
+
+    def __init__(self, request: Request, created: int) -> None:
+        self._request = request
+        self._head: dict[str, Any] = {
+            "id": completion_id(""),
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": request.model,
+            "system_fingerprint": None,
+        }
+        self._calls = 0
+        self._is_refused = False
+        self._call: CallBegin | None = None  # the open one
+        self._arguments: list[str] = []  # of a custom call, which is written as a whole
+        self._has_arguments = False
+
+    def write(self, event: Event) -> bytes:
+        """Return what an event of the neutral form is as chunks."""
+        match event:
+            case CallDelta():
+                return self._call_delta(event.arguments)
+            case Ping():
+                return comment("ping")
+        return self._close_call() + self._write(event)
+
+    def _write(self, event: Event) -> bytes:
+        match event:
+            case Begin():
+                self._head |= {"id": completion_id(event.id)}
+                self._head |= {"model": event.model} if event.model else {}
+                return self._delta({"role": "assistant", "content": "", "refusal": None})
+            case TextDelta(is_refusal=True):
+                self._is_refused = True
+                return self._delta({"refusal": event.text})
+            case TextDelta():
+                return self._delta({"content": event.text})
+            case ThinkingDelta():
+                return self._delta({"reasoning_content": event.text}) if event.text else b""
+            case CallBegin():
+                return self._begin_call(event)
+            case End():
+                return self._end(event)
+        return b""
+
+    def _begin_call(self, call: CallBegin) -> bytes:
+        self._call, self._arguments, self._has_arguments = call, [], False
+        id = call_id(call.id, self._head["id"], self._calls)
+        if is_custom_tool(self._request, call.name):
+            custom = {"name": call.name, "input": ""}
+            return self._call_part({"id": id, "type": "custom", "custom": custom})
+        function = {"name": call.name, "arguments": ""}
+        return self._call_part({"id": id, "type": "function", "function": function})
+
+    def _call_delta(self, arguments: str) -> bytes:
+        if not arguments or self._call is None:
+            return b""
+        self._has_arguments = True
+        if is_custom_tool(self._request, self._call.name):
+            self._arguments.append(arguments)
+            return b""
+        return self._call_part({"function": {"arguments": arguments}})
+
+    def _close_call(self) -> bytes:
+        """Return what is left of the open call."""
+        call, self._call = self._call, None
+        if call is None:
+            return b""
+        out = b""
+        if is_custom_tool(self._request, call.name):
+            text = text_of_input("".join(self._arguments))
+            out = b"".join(self._call_part({"custom": {"input": each}}) for each in pieces(text))
+        elif not self._has_arguments:
+            out = self._call_part({"function": {"arguments": "{}"}})
+        self._calls += 1
+        return out
+
+    def _call_part(self, part: Mapping[str, Any]) -> bytes:
+        return self._delta({"tool_calls": [{"index": self._calls, **part}]})
+
+    def _end(self, end: End) -> bytes:
+        finish = written_finish(end.finish, is_refused=self._is_refused)
+        redraft = {} if end.outcome is None else {"redraft": end.outcome}
+        last = self._delta({}, finish, **redraft)
+        usage = usage_body(end.tokens, end.outcome)
+        if self._request.include_usage and usage is not None:
+            last += event({**self._head, "choices": [], "usage": usage})
+        return last + b"data: [DONE]\n\n"
+
+    def _delta(self, delta: Json, finish_reason: str | None = None, **fields: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        usage = {"usage": None} if self._request.include_usage else {}
+        return event({**self._head, "choices": [choice], **usage, **fields})
+
+    def keep_alive(self) -> bytes:
+        """Return a comment."""
+        return comment("keep-alive")
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return a step of a refinement: a comment, or a chunk without choices if the request asks
+        for `events`.
+        """
+        if not self._request.options.events:
+            return progress_comment(progress)
+        chunk = {**self._head, "choices": [], "redraft": progress_body(progress)}
+        return event(chunk, "redraft.progress")
+
+    def fail(self, error: GatewayError) -> bytes:
+        """Return the error after which the stream ends."""
+        return error_event(error)
+
+
+# ---- read
+
+
+class ChatStreamReader(EventReader):
+    """Reads chunks. The calls of tools in them must follow each other: parts of several calls mixed
+    are refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._id: str | None = None
+        self._finish: str | None = None
+        self._is_refused = False
+        self._usage: Any = None
+        self._half_surrogate = ""
+        self._kind = ""  # of the open part
+        self._parts = 0
+        self._calls = _CallReader()
+
+    def _read(self, data: Mapping[str, Any]) -> Iterator[Event]:
+        choice = next(iter(list_in(data, "choices")), None)
+        self._usage = data.get("usage") or object_in(data, "x_groq").get("usage") or self._usage
+        if self._id is None and (choice or text_in(data, "id")):
+            self._id = text_in(data, "id")[:MAX_ID_CHARS]
+            self._calls.reply = [self._id, data.get("created")]
+            yield Begin(self._id, text_in(data, "model")[:MAX_ID_CHARS])
+        if isinstance(choice, dict):
+            yield from self._read_delta(object_in(choice, "delta"))
+            self._finish = read_finish(choice) or self._finish
+
+    def _read_delta(self, delta: Json) -> Iterator[Event]:
+        content, thoughts = split_content(delta.get("content"), Usage())
+        text = self._whole_characters(content)
+        if thinking := reasoning_text(delta) or "".join(thoughts):
+            yield from self._open("thinking")
+            yield ThinkingDelta(thinking)
+        if text:
+            yield from self._open("text")
+            yield TextDelta(text)
+        if refusal := text_in(delta, "refusal"):
+            yield from self._open("refusal")
+            yield TextDelta(refusal, is_refusal=True)
+            self._is_refused = True
+        parts = list_in(delta, "tool_calls")
+        if not parts and (function_call := delta.get("function_call")):
+            parts = [{"index": 0, "function": function_call}]
+        for part in parts:
+            for each in self._calls.add(part, is_open=self._kind == "call"):
+                if isinstance(each, CallBegin):
+                    self._count_part("call")
+                yield each
+
+    def _whole_characters(self, text: str) -> str:
+        """Return more of the text. Half of a surrogate pair waits for the other half, which the
+        next chunk may have.
+        """
+        text = self._half_surrogate + text
+        end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")
+        self._half_surrogate = text[end:]
+        return join_surrogate_pairs(text[:end])
+
+    def _open(self, kind: str) -> Iterator[Event]:
+        """Begin a part of this kind, unless it is open; yield what is left of a call before it."""
+        if self._kind != kind:
+            yield from self._calls.close()
+            self._count_part(kind)
+
+    def _count_part(self, kind: str) -> None:
+        self._kind = kind
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise bad_reply(f"sent more than {MAX_PARTS} parts")
+
+    def _end(self) -> Iterator[Event]:
+        if self._finish is None or self._id is None:
+            raise bad_reply("sent a stream without a finish_reason")
+        yield from self._calls.close()
+        if self._half_surrogate:
+            yield TextDelta(self._half_surrogate)
+        has_calls = self._calls.count > 0
+        finish = neutral_finish(self._finish, is_refused=self._is_refused, has_calls=has_calls)
+        yield End(finish, read_tokens(self._usage))
+
+
+class _CallReader:
+    """Reads the calls of tools in a stream, one after the other."""
+
+    def __init__(self) -> None:
+        self.reply: list[Any] = []
+        """What tells the reply from others."""
+        self._assembler = ToolCallAssembler()
+        self._size = 0
+        self._sent = 0  # of the texts of the arguments of the last call
+        self._ids: set[str] = set()
+        self._is_begun = False
+        self._is_closed = True
+        self._is_custom = False
+
+    @property
+    def count(self) -> int:
+        """The number of calls."""
+        return len(self._assembler.calls)
+
+    def add(self, part: Any, *, is_open: bool) -> Iterator[Event]:
+        """Yield what a part of a call says. `is_open`: no text has followed the last call."""
+        part, before = _as_function_part(part), self.count
+        self._size += self._assembler.add(part)
+        if self._size > MAX_BODY_BYTES:
+            raise bad_reply(f"sent calls of more than {MAX_BODY_BYTES:,} bytes")
+        if self.count > before:
+            yield from self.close()
+            self._sent, self._is_begun, self._is_closed = 0, False, False
+        call = self._assembler.calls[-1]
+        new = call.parts[self._sent :]
+        if call.whole is not None and not call.parts and not self._sent:
+            new = [dumps(call.whole).decode()]
+        self._check_order(part, new, is_open=is_open)
+        if not call.name:
+            return
+        if not self._is_begun:
+            self._is_begun, self._is_custom = True, call.type == "custom"
+            yield CallBegin(self._new_id(call.id, call.name), call.name)
+            if self._is_custom:
+                yield CallDelta('{"input":"')
+        for text in filter(None, new):
+            yield CallDelta(dumps(text)[1:-1].decode() if self._is_custom else text)
+        self._sent += len(new)
+
+    def _check_order(self, part: Any, new: list[str], *, is_open: bool) -> None:
+        """Raise GatewayError 502 for arguments that are not those of the last call, or come after a
+        text.
+        """
+        if object_in(part, "function").get("arguments") and not new:
+            raise bad_reply("sent parts of several tool calls mixed, which cannot be passed on")
+        if self._is_begun and any(new) and not is_open:
+            raise bad_reply("sent a text between the parts of a tool call")
+
+    def close(self) -> Iterator[Event]:
+        """Yield what is left of the last call. Raises GatewayError 502 if it never got a name."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if not self._is_begun:
+            raise bad_reply("sent a tool call without the name of a function")
+        if self._is_custom:
+            yield CallDelta('"}')
+
+    def _new_id(self, id: str, name: str) -> str:
+        """Return the ID of a call; one of its own for a call without one, or with that of
+        another.
+        """
+        if not id or len(id) > MAX_ID_CHARS or id in self._ids:
+            id = f"call_{sha256(dumps([self.reply, self.count, name])).hexdigest()[:24]}"
+        self._ids.add(id)
+        return id
+
+
+def _as_function_part(part: Any) -> Any:
+    """Return a part of a call of a custom tool in the form of a function, with its input in place
+    of the arguments.
+    """
+    custom = object_in(part, "custom") if isinstance(part, dict) else {}
+    if not custom:
+        return part
+    function = {"name": custom.get("name"), "arguments": custom.get("input")}
+    return {**part, "type": "custom", "function": function}

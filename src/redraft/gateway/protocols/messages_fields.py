@@ -1,0 +1,352 @@
+"""The wire models of requests of Anthropic's messages: what each field, block and tool means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
+
+from ..neutral import Json
+from ..request_fields import MAX_NAME_CHARS
+from .fields import Hint, Parameter, Refused, TokenLimit, Whole, WireModel
+from .options import RedraftField
+
+MAX_MESSAGES = 100_000
+MAX_TOOLS = 512
+MAX_STOPS = 16
+SAME_PROTOCOL = "pass/NAME takes it where the model speaks Anthropic's messages"
+HintValue = Annotated[object, Hint()]
+NonEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+WebUrl = Annotated[str, Field(pattern=r"^(?i:https?)://")]
+Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/ \t\r\n]*={0,2}[ \t\r\n]*$")]
+ImageType = Annotated[str, Field(pattern=r"^image/[A-Za-z0-9_.+-]{1,64}$")]
+
+
+# ---- blocks
+
+
+class RawModel(WireModel):
+    """An object of which the neutral form keeps `raw`: the JSON as the client sent it."""
+
+    _raw: Json = PrivateAttr(default_factory=dict)
+
+    @property
+    def raw(self) -> Json:
+        return self._raw
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_raw(cls, value: Any, handler: ModelWrapValidatorHandler[RawModel]) -> RawModel:
+        model = handler(value)
+        # an object of its own, by which the writer knows a block
+        model._raw = dict(value)  # noqa: SLF001
+        return model
+
+
+class Base64Image(WireModel):
+    """An image in base64."""
+
+    type: Literal["base64"]
+    media_type: ImageType
+    data: Base64
+
+
+class Base64Document(WireModel):
+    """A PDF in base64."""
+
+    type: Literal["base64"]
+    media_type: Literal["application/pdf"]
+    data: Base64
+
+
+class UrlSource(WireModel):
+    """What lies at a URL."""
+
+    type: Literal["url"]
+    url: WebUrl
+
+
+class FileSource(WireModel):
+    """A file that is stored at the provider."""
+
+    type: Literal["file"]
+    file_id: str
+
+
+class TextSource(WireModel):
+    """A text."""
+
+    type: Literal["text"]
+    data: str
+
+
+class ContentSource(WireModel):
+    """A content of blocks."""
+
+    type: Literal["content"]
+    content: str | list[Block]
+
+
+class TextBlock(RawModel):
+    """A text. Its citations are kept in `raw`."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ImageBlock(RawModel):
+    """An image."""
+
+    type: Literal["image"]
+    source: Annotated[Base64Image | UrlSource | FileSource, Field(discriminator="type")]
+
+
+class DocumentBlock(RawModel):
+    """A document with its title and what the client says about it."""
+
+    type: Literal["document"]
+    title: str | None = None
+    context: str | None = None
+    source: Annotated[
+        Base64Document | UrlSource | FileSource | TextSource | ContentSource,
+        Field(discriminator="type"),
+    ]
+
+
+class SearchResultBlock(RawModel):
+    """What a search of the client found."""
+
+    type: Literal["search_result"]
+    title: str
+    source: str
+    content: list[TextBlock]
+
+
+class ThinkingBlock(RawModel):
+    """What the model thought."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str = ""
+
+
+class RedactedThinkingBlock(RawModel):
+    """Thinking that only the model can read."""
+
+    type: Literal["redacted_thinking"]
+    data: str
+
+
+class ToolUseBlock(RawModel):
+    """A call of a tool."""
+
+    type: Literal["tool_use"]
+    id: NonEmpty
+    name: NonEmpty
+    input: dict[str, Any]
+
+
+class ToolResultBlock(RawModel):
+    """The result of a tool."""
+
+    type: Literal["tool_result"]
+    tool_use_id: NonEmpty
+    content: str | list[Block] | None = None
+    is_error: bool | None = None
+
+
+class OtherBlock(RawModel):
+    """A block that only Anthropic's models know, such as a search that their server ran."""
+
+    type: str
+
+
+_TYPES = frozenset(
+    (
+        *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
+        *("tool_use", "tool_result"),
+    )
+)
+
+
+def _tag(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    return f"{kind} block" if isinstance(kind, str) and kind in _TYPES else "other block"
+
+
+Block: TypeAlias = Annotated[
+    Annotated[TextBlock, Tag("text block")]
+    | Annotated[ImageBlock, Tag("image block")]
+    | Annotated[DocumentBlock, Tag("document block")]
+    | Annotated[SearchResultBlock, Tag("search_result block")]
+    | Annotated[ThinkingBlock, Tag("thinking block")]
+    | Annotated[RedactedThinkingBlock, Tag("redacted_thinking block")]
+    | Annotated[ToolUseBlock, Tag("tool_use block")]
+    | Annotated[ToolResultBlock, Tag("tool_result block")]
+    | Annotated[OtherBlock, Tag("other block")],
+    Discriminator(_tag),
+]
+
+
+# ---- requests
+
+
+class Message(RawModel):
+    """A message. One of the system may stand between others, without a content if it only changes
+    settings.
+    """
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block] | None = None
+
+
+class CustomTool(RawModel):
+    """A function that the client runs."""
+
+    type: Literal["custom"] | None = None
+    name: NonEmpty
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
+    defer_loading: HintValue = None
+    input_examples: HintValue = None
+    allowed_callers: HintValue = None
+
+
+class ProviderTool(RawModel):
+    """A tool that Anthropic's models know by its type."""
+
+    type: str
+    name: NonEmpty | None = None
+
+
+def _tool_tag(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    return "custom tool" if kind is None or kind == "custom" else "provider tool"
+
+
+class Choice(RawModel):
+    """Whether the model must call a tool."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class ThinkingConfig(WireModel):
+    """Whether the model is to think. `between_tools`: it does not, and says what it does between
+    its calls of tools.
+    """
+
+    type: Literal["enabled", "adaptive", "disabled", "between_tools"]
+    budget_tokens: TokenLimit | None = None
+    display: str | None = None
+    block_binding: HintValue = None
+
+
+class OutputFormat(WireModel):
+    """The JSON schema that the answer must follow."""
+
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputConfig(WireModel):
+    """How the answer is to be."""
+
+    effort: Annotated[
+        Literal["low", "medium", "high", "xhigh", "max"] | None, Parameter("effort")
+    ] = None
+    format: OutputFormat | None = None
+    task_budget: HintValue = None
+
+
+class MessagesRequest(WireModel):
+    """The body of `POST /v1/messages`."""
+
+    model: NonEmpty
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_tokens: TokenLimit
+    system: str | list[TextBlock] | None = None
+    stream: bool | None = None
+    temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, Parameter("temperature")] = (
+        None
+    )
+    top_p: Annotated[Annotated[float, Field(ge=0, le=1)] | None, Parameter("top_p")] = None
+    top_k: Annotated[Annotated[Whole, Field(ge=0, le=2**31)] | None, Parameter("top_k")] = None
+    stop_sequences: Annotated[
+        Annotated[list[NonEmpty], Field(max_length=MAX_STOPS)] | None, Parameter("stop")
+    ] = None
+    service_tier: Annotated[str | None, Parameter("service_tier")] = None
+    tools: (
+        Annotated[
+            list[
+                Annotated[
+                    Annotated[CustomTool, Tag("custom tool")]
+                    | Annotated[ProviderTool, Tag("provider tool")],
+                    Discriminator(_tool_tag),
+                ]
+            ],
+            Field(max_length=MAX_TOOLS),
+        ]
+        | None
+    ) = None
+    tool_choice: Choice | None = None
+    thinking: ThinkingConfig | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None  # the earlier name of output_config.format
+    redraft: RedraftField | None = None
+
+    anthropic_beta: HintValue = None
+    anthropic_version: HintValue = None
+    betas: HintValue = None
+    cache_control: HintValue = None
+    context_hint: HintValue = None
+    context_management: HintValue = None
+    diagnostics: HintValue = None
+    fallback_credit_token: HintValue = None
+    metadata: HintValue = None
+    speed: HintValue = None
+    user_profile_id: HintValue = None
+    workspace_id: HintValue = None
+
+    billing_policy: Annotated[
+        object,
+        Refused(
+            "it bills another organization than the one whose key the model has",
+            ({"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"}),
+        ),
+    ] = None
+    compaction: Annotated[
+        object, Refused(f"the reply would be a summary and no answer; {SAME_PROTOCOL}")
+    ] = None
+    container: Annotated[
+        object, Refused(f"containers are stored at the provider; {SAME_PROTOCOL}", ("", {}))
+    ] = None
+    inference_geo: Annotated[
+        object,
+        Refused(
+            f"the gateway cannot promise where a request is processed; {SAME_PROTOCOL}",
+            ("global",),
+        ),
+    ] = None
+    mcp_servers: Annotated[
+        object,
+        Refused(f"each draft would run tools of these servers again; {SAME_PROTOCOL}", ([],)),
+    ] = None
+    thread: Annotated[
+        object,
+        Refused(
+            f"no conversation is stored here: send all its messages, or {SAME_PROTOCOL}",
+            ({"type": "create"},),
+        ),
+        Hint(),
+    ] = None

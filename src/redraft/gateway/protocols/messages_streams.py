@@ -1,0 +1,309 @@
+"""Streams of Anthropic's messages, read and written.
+
+Blocks follow each other, so that each ends where the next one begins. A stream states its usage in
+its first and its last event; the counts of the last one are of the whole reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ...base.jsontext import dumps, dumps_text, loads, object_in, text_in
+from ...models.http_client import MAX_BODY_BYTES
+from ..exchange import GatewayError, Progress
+from ..neutral import (
+    Begin,
+    CallBegin,
+    CallDelta,
+    End,
+    Event,
+    Json,
+    Other,
+    Ping,
+    Request,
+    TextDelta,
+    ThinkingDelta,
+)
+from .messages_replies import (
+    ending_of,
+    error_event,
+    explanation_of,
+    finish_of,
+    message_event,
+    message_head,
+    new_call_id,
+    read_tokens,
+    shows_thinking,
+    stop_sequence_of,
+    text_of,
+    usage_body,
+)
+from .messages_requests import ANSWER_TOOL
+from .streams import (
+    MAX_PARTS,
+    EventReader,
+    bad_reply,
+    progress_body,
+    progress_comment,
+)
+
+# ---- reading a stream
+
+
+class MessagesStreamReader(EventReader):
+    """Reads the stream of a reply."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[str, Any] = {}  # the block that is read
+        self._index: Any = None
+        self._has_input = False
+        self._kept_input: list[str] = []  # of a block that only this protocol has, as JSON
+        self._blocks = 0
+        self._kept_bytes = 0
+        self._has_calls = self._has_answer_tool = self._has_begun = self._is_whole = False
+        self._ending: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
+
+    def _read(self, data: Json) -> Iterator[Event]:
+        match data.get("type"):
+            case "message_start" if not self._has_begun:
+                self._has_begun = True
+                message = object_in(data, "message")
+                self._add_usage(message)
+                yield Begin(
+                    text_in(message, "id"), text_in(message, "model"), read_tokens(self._usage)
+                )
+            case "content_block_start":
+                yield from self._close_block()
+                yield from self._begin_block(data)
+            case "content_block_delta":
+                yield from self._delta(data.get("index"), object_in(data, "delta"))
+            case "content_block_stop":
+                yield from self._close_block()
+            case "message_delta":
+                self._ending |= object_in(data, "delta")
+                self._add_usage(data)
+            case "message_stop":
+                self._is_whole = self._has_begun
+            case "ping":
+                yield Ping()
+
+    def _end(self) -> Iterator[Event]:
+        if not self._is_whole:
+            raise bad_reply("sent a stream that broke off")
+        yield from self._close_block()
+        if explanation := explanation_of(self._ending):
+            yield TextDelta(explanation.text, is_refusal=True)
+        finish = finish_of(
+            self._ending.get("stop_reason"),
+            has_calls=self._has_calls,
+            has_answer_tool=self._has_answer_tool,
+        )
+        yield End(finish, read_tokens(self._usage), stop_sequence_of(self._ending))
+
+    def _add_usage(self, data: Json) -> None:
+        usage = object_in(data, "usage")
+        self._usage |= {name: value for name, value in usage.items() if value is not None}
+
+    def _begin_block(self, data: Json) -> Iterator[Event]:
+        block = data.get("content_block")
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise bad_reply("sent a block without a type")
+        self._blocks += 1
+        if self._blocks > MAX_PARTS:
+            raise bad_reply(f"sent more than {MAX_PARTS} blocks")
+        self._open, self._index = block, data.get("index")
+        self._has_input, self._kept_input = False, []
+        match block["type"]:
+            case "text" if text := text_in(block, "text"):
+                yield TextDelta(text)
+            case "thinking":
+                given = ThinkingDelta(text_in(block, "thinking"), text_in(block, "signature"))
+                if given != ThinkingDelta():
+                    yield given
+            case "redacted_thinking":
+                yield ThinkingDelta(redacted=text_of(block, "data"))
+            case "tool_use" if block.get("name") == ANSWER_TOOL:
+                self._has_answer_tool = True
+            case "tool_use":
+                self._has_calls = True
+                yield CallBegin(text_of(block, "id"), text_of(block, "name"))
+
+    def _delta(self, index: Any, delta: Json) -> Iterator[Event]:
+        match delta:
+            case {"type": "text_delta", "text": str(text)} if text:
+                yield TextDelta(text)
+            case {"type": "thinking_delta", "thinking": str(text)} if text:
+                yield ThinkingDelta(text)
+            case {"type": "signature_delta", "signature": str(signature)} if signature:
+                yield ThinkingDelta(signature=signature)
+            case {"type": "input_json_delta", "partial_json": str(text)}:
+                if index != self._index or not self._open:
+                    raise bad_reply("sent the input of a tool call that did not begin")
+                yield from self._add_input(text)
+            case _ if self._is_other:
+                self._count(delta)
+                self._open |= {name: value for name, value in delta.items() if name != "type"}
+
+    @property
+    def _is_other(self) -> bool:
+        """Whether the open block is one that only this protocol has."""
+        known = {"text", "thinking", "redacted_thinking", "tool_use"}
+        return bool(self._open) and self._open["type"] not in known
+
+    def _add_input(self, text: str) -> Iterator[Event]:
+        if not text:
+            return
+        self._has_input = True
+        if self._is_other:
+            self._count(text)
+            self._kept_input.append(text)
+        else:
+            yield self._input_event(text)
+
+    def _input_event(self, text: str) -> Event:
+        return TextDelta(text) if self._open.get("name") == ANSWER_TOOL else CallDelta(text)
+
+    def _count(self, value: Any) -> None:
+        """Bound what is kept of blocks until they end."""
+        self._kept_bytes += len(dumps(value))
+        if self._kept_bytes > MAX_BODY_BYTES:
+            raise bad_reply(f"sent more than {MAX_BODY_BYTES} bytes in blocks that are no text")
+
+    def _close_block(self) -> Iterator[Event]:
+        """Yield what is known of a block when it ends: all of one that only this protocol has, and
+        the input of a call that came as a whole.
+        """
+        block = self._open
+        if self._is_other:
+            whole = {"input": _json("".join(self._kept_input))} if self._has_input else {}
+            yield Other(block["type"], block | whole)
+        elif block.get("type") == "tool_use" and not self._has_input:
+            yield self._input_event(dumps_text(object_in(block, "input")))
+        self._open = {}
+
+
+def _json(text: str) -> Any:
+    try:
+        return loads(text.encode(errors="replace"))
+    except ValueError:
+        raise bad_reply("sent a block whose input is no JSON") from None
+
+
+# ---- writing a stream
+
+
+class MessagesStreamWriter:
+    """Writes one stream. Progress is a ping, which clients ignore, with the step in it if the
+    request asks for `events`.
+    """
+
+    def __init__(self, request: Request, created: int) -> None:
+        self._request, self._created = request, created
+        self._reply_id = ""
+        self._open = ""  # the type of the open block
+        self._index = 0
+        self._has_calls = False
+        self._thoughts: list[str] = []  # that are shown only if a signature follows
+
+    def write(self, event: Event) -> bytes:
+        """Return what an event of the neutral form is in the protocol."""
+        return b"".join(self._events(event))
+
+    def keep_alive(self) -> bytes:
+        """Return a ping."""
+        return message_event("ping")
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return a step of a refinement: a comment, or a ping with a field `redraft` if the request
+        asks for `events`.
+        """
+        if not self._request.options.events:
+            return progress_comment(progress)
+        return message_event("ping", redraft=progress_body(progress))
+
+    def fail(self, error: GatewayError) -> bytes:
+        """Return the error after which the stream ends."""
+        return error_event(error)
+
+    def _events(self, event: Event) -> Iterator[bytes]:
+        match event:
+            case Begin():
+                yield self._begin(event)
+            case TextDelta():
+                yield from self._open_block("text", {"text": ""})
+                yield self._delta({"type": "text_delta", "text": event.text})
+            case ThinkingDelta():
+                yield from self._thinking(event)
+            case CallBegin():
+                yield from self._close_block()
+                self._has_calls = True
+                id = event.id or new_call_id(self._reply_id, self._index)
+                yield from self._open_block("tool_use", {"id": id, "name": event.name, "input": {}})
+            case CallDelta() if self._open == "tool_use":
+                yield self._delta({"type": "input_json_delta", "partial_json": event.arguments})
+            case Other():
+                yield from self._close_block()
+                yield from self._open_block(event.kind, event.raw)
+                yield from self._close_block()
+            case End():
+                yield from self._end(event)
+            case Ping():
+                yield self.keep_alive()
+
+    def _begin(self, begin: Begin) -> bytes:
+        """Return the start of the message. Clients add up its tokens, so that what is not known yet
+        is 0; all follow at the end.
+        """
+        self._reply_id = begin.id
+        tokens = replace(
+            begin.tokens, input=begin.tokens.input or 0, output=begin.tokens.output or 0
+        )
+        message = message_head(self._request, begin, self._created) | {"usage": usage_body(tokens)}
+        return message_event("message_start", message=message)
+
+    def _thinking(self, event: ThinkingDelta) -> Iterator[bytes]:
+        if event.redacted:
+            yield from self._close_block()
+            block = {"data": event.redacted}
+            yield from self._open_block("redacted_thinking", block)
+            yield from self._close_block()
+            return
+        self._thoughts.append(event.text)
+        if event.signature or shows_thinking(self._request):
+            text, self._thoughts = "".join(self._thoughts), []
+            yield from self._open_block("thinking", {"thinking": "", "signature": ""})
+            if text:
+                yield self._delta({"type": "thinking_delta", "thinking": text})
+        if event.signature:
+            yield self._delta({"type": "signature_delta", "signature": event.signature})
+            yield from self._close_block()
+
+    def _open_block(self, kind: str, fields: Json) -> Iterator[bytes]:
+        """Yield the start of a block, after the end of another one; nothing if it is open."""
+        if self._open == kind:
+            return
+        yield from self._close_block()
+        self._open, self._thoughts = kind, []
+        block = {"type": kind, **fields}
+        yield message_event("content_block_start", index=self._index, content_block=block)
+
+    def _delta(self, delta: Json) -> bytes:
+        return message_event("content_block_delta", index=self._index, delta=delta)
+
+    def _close_block(self) -> Iterator[bytes]:
+        if self._open:
+            yield message_event("content_block_stop", index=self._index)
+            self._open = ""
+            self._index += 1
+
+    def _end(self, end: End) -> Iterator[bytes]:
+        yield from self._close_block()
+        delta = ending_of(end.finish, end.stop_sequence, has_calls=self._has_calls)
+        fields = {} if end.outcome is None else {"redraft": end.outcome}
+        usage = usage_body(end.tokens, end.outcome)
+        yield message_event("message_delta", delta=delta, usage=usage, **fields)
+        yield message_event("message_stop")

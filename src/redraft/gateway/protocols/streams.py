@@ -1,0 +1,115 @@
+"""Streams of server-sent events, and what all protocols share in reading replies of models.
+
+Writers use `event`, `comment` and `progress_comment`. Readers are an `EventReader`, which bounds
+and decodes the events, and describe what is no answer with `bad_reply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...base.jsontext import dumps, loads
+from ...errors import ModelError
+from ...models.chat_replies import json_type_name
+from ...models.server_errors import ErrorBody, stated_error
+from ...models.sse import SSEParser
+from ..exchange import GatewayError, Progress
+from ..neutral import Event
+
+MAX_PARTS = 4096  # of one reply
+
+
+# ---- written
+
+
+def event(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Return a server-sent event. JSON has no line breaks, so its data cannot end the event."""
+    return (f"event: {name}\n".encode() if name else b"") + b"data: " + dumps(data) + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """Return a comment of a stream, which clients ignore, in one line."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    return f": {line}\n\n".encode(errors="replace")
+
+
+def progress_comment(progress: Progress) -> bytes:
+    """Return a step of a refinement as a comment."""
+    score = "" if progress.score is None else f" score={progress.score:.4f}"
+    return comment(f"redraft {progress.kind} iteration={progress.iteration}{score}")
+
+
+def progress_body(progress: Progress) -> dict[str, Any]:
+    """Return a step of a refinement as an object."""
+    return {
+        "kind": progress.kind,
+        "iteration": progress.iteration,
+        "score": progress.score,
+        "reason": progress.reason or None,
+    }
+
+
+# ---- read
+
+
+def bad_reply(message: str) -> GatewayError:
+    """Return the error for a reply that is no answer."""
+    return GatewayError(502, "upstream_error", f"the model {message}")
+
+
+@contextmanager
+def errors_of_model() -> Iterator[None]:
+    """Raise ModelError of the block as GatewayError 502."""
+    try:
+        yield
+    except ModelError as error:
+        raise bad_reply(str(error)) from None
+
+
+class EventReader:
+    """Reads the events of a stream; `_read` says what each is in the neutral form."""
+
+    def __init__(self) -> None:
+        self._parser = SSEParser()
+        self._is_done = False
+
+    def feed(self, part: bytes) -> list[Event]:
+        """Return the events in the next bytes. Raises GatewayError 502 for what is no such
+        stream.
+        """
+        with errors_of_model():
+            events = self._parser.feed(part)
+            return [made for name, data in events for made in self._read_data(name, data)]
+
+    def _read_data(self, name: str, data: bytes) -> Iterator[Event]:
+        self._is_done = self._is_done or data.strip() == b"[DONE]"
+        if self._is_done:
+            return
+        try:
+            content = loads(data)
+        except ValueError:
+            raise bad_reply("sent an event that is no JSON") from None
+        error = stated_error(content) or (content if name == "error" else None)
+        if error:
+            raise bad_reply(f"broke off with an error: {ErrorBody({'error': error}).text}")
+        if not isinstance(content, dict):
+            raise bad_reply(f"sent {json_type_name(content)} as an event")
+        yield from self._read(content)
+
+    def _read(self, data: Mapping[str, Any]) -> Iterator[Event]:
+        """Yield what an event says."""
+        raise NotImplementedError
+
+    def finish(self) -> list[Event]:
+        """Return what is left, with `End` as the last. Raises GatewayError 502 if the stream broke
+        off.
+        """
+        rest = self.feed(b"\n\n")  # ends an event that no blank line ended
+        with errors_of_model():
+            return [*rest, *self._end()]
+
+    def _end(self) -> Iterator[Event]:
+        """Yield what follows the last event."""
+        raise NotImplementedError
