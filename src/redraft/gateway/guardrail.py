@@ -106,7 +106,9 @@ class Verdict:
 class GuardrailExchange(ClientExchange):
     """One request of LiteLLM, and the reply."""
 
-    label = "guardrail"
+    @property
+    def label(self) -> str:
+        return "guardrail"
 
     @cached_property
     def _facts(self) -> list[RequestFacts]:
