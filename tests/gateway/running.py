@@ -56,3 +56,9 @@ async def openai_client(config, key="none", **options):
 def http_client(url, **options):
     """Return an HTTP client of a gateway, with paths from /v1 on."""
     return httpx2.AsyncClient(base_url=url, timeout=120, **options)
+
+
+async def wait_until_recorded(gateway):
+    """Wait until every request that was answered is counted, which happens after its reply."""
+    while gateway._exchanges:
+        await asyncio.wait(list(gateway._exchanges))

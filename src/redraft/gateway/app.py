@@ -4,6 +4,9 @@
 |---|---|
 | POST /v1/chat/completions, /v1/responses, /v1/messages | requests to models, each in its protocol (`client_exchange`) |
 | POST /v1/messages/count_tokens | how many tokens a request has |
+| POST /v1/embeddings, /v1/moderations, /v1/completions and others | what `pass/NAME` serves besides (`endpoints`) |
+| /v1/files, /v1/batches, /v1/messages/batches, /v1/responses/ID and paths below | what a client's own model stores (`stored_endpoints`) |
+| POST /beta/litellm_basic_guardrail_api | the texts of answers that a LiteLLM proxy asks about (`guardrail`) |
 | GET /v1/models, /v1/models/{id} | the models that the key may use, in the form of OpenAI and of Anthropic at once |
 | GET /healthz, /readyz | whether the process lives; whether it takes requests. Neither calls a model |
 | GET /metrics, /openapi.json | figures for Prometheus; the routes as an OpenAPI document |
@@ -19,6 +22,7 @@ from time import time
 from typing import Any, Self
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,6 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from ..base.jsontext import dumps
+from ..base.threads import run_in_thread
 from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
@@ -34,15 +39,19 @@ from .answer_memory import AnswerMemory
 from .bodies import BodyParser
 from .client_exchange import ClientExchange
 from .config import GatewayConfig, ServedModel
+from .conversations import Conversations
+from .endpoints import ENDPOINTS, EndpointExchange
 from .exchange import (
     SHORTAGE_RETRY_AFTER,
     GatewayError,
     invalid_request,
 )
 from .guard import Guard, protocol_of
+from .guardrail import GUARDRAIL_PATH, GuardrailExchange
 from .idempotency import RunsInFlight
 from .ignored_fields import IgnoredFields
 from .keys import KeyStore
+from .local_servers import LocalServers
 from .metrics import CONTENT_TYPE, GatewayMetrics
 from .neutral import ProtocolName
 from .protocols.registry import CLIENTS
@@ -50,6 +59,7 @@ from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
 from .routing import load_routing
+from .stored_endpoints import StoredExchange, find_stored_path, kind_of_client
 
 MODEL_PATHS: Mapping[str, ProtocolName] = {
     "/v1/chat/completions": "chat",
@@ -77,12 +87,13 @@ class Gateway:
     """
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
-        self.routing = load_routing(config, env)
-        self._env = env
+        self._env, self._local = env, LocalServers()
+        self.routing = load_routing(*self._local.start(config, env))
         self._resources = AsyncExitStack()
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
         self.bodies = BodyParser()
+        self.conversations = Conversations()
         self.ignored = IgnoredFields()
         self._exchanges: set[asyncio.Task[Any]] = set()
 
@@ -115,6 +126,7 @@ class Gateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self._resources.aclose()
+        await run_in_thread(self._local.close)
 
     async def _close_routing(self) -> None:
         await self.routing.aclose()
@@ -129,13 +141,15 @@ class Gateway:
         """The application, behind its checks of hosts, origins and bodies; each request to a model
         is a span of OpenTelemetry.
         """
-        return RequestSpans(self.guard, (*MODEL_PATHS, COUNT_PATH, "/v1/models"), UNRECORDED_PATHS)
+        routes = (*MODEL_PATHS, *ENDPOINTS, GUARDRAIL_PATH, COUNT_PATH, "/v1/models")
+        return RequestSpans(self.guard, routes, UNRECORDED_PATHS)
 
     async def reload(self, config: GatewayConfig) -> None:
         """Use another configuration for the requests to come. Its host, port and folder stay as
         they were. Raises ConfigError.
         """
-        routing = await load_routing(config, self._env).__aenter__()
+        config, env = await run_in_thread(self._local.start, config, self._env)
+        routing = await load_routing(config, env).__aenter__()
         before, self.routing = self.routing, routing
         self.admission.resize(config.limits)
         self.answers.limit = config.limits.max_answers
@@ -198,22 +212,39 @@ class Gateway:
     # ---- routes
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = MODEL_PATHS.get(scope["path"])
-        if name is None:
+        methods, exchange = self._exchange(scope, receive, send)
+        if exchange is None:
             await self._pages(scope, receive, send)
-        elif scope["method"] == "POST":
+        elif scope["method"] in methods:
             task = asyncio.current_task()
             assert task
             self._exchanges.add(task)
             try:
-                await ClientExchange(self, CLIENTS[name], scope, receive, send).serve()
+                await exchange.serve()
             finally:
                 self._exchanges.discard(task)
         else:
             reply = await _wrong_method(
-                Request(scope), HTTPException(405, headers={"Allow": "POST"})
+                Request(scope), HTTPException(405, headers={"Allow": ", ".join(methods)})
             )
             await reply(scope, receive, send)
+
+    def _exchange(
+        self, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[tuple[str, ...], ClientExchange | None]:
+        """Return the methods of a path, and what answers a request to it; None: a page does."""
+        path, asgi = scope["path"], (scope, receive, send)
+        if name := MODEL_PATHS.get(path):
+            return ("POST",), ClientExchange(self, CLIENTS[name], *asgi)
+        if endpoint := ENDPOINTS.get(path):
+            return ("POST",), EndpointExchange(self, CLIENTS[endpoint.protocol], *asgi)
+        if path == GUARDRAIL_PATH:
+            return ("POST",), GuardrailExchange(self, CLIENTS["chat"], *asgi)
+        if stored := find_stored_path(path):
+            kind = kind_of_client(stored, Headers(scope=scope))
+            protocol = CLIENTS["messages" if kind == "anthropic" else protocol_of(path)]
+            return stored.methods, StoredExchange(self, protocol, *asgi)
+        return (), None
 
     def _page_app(self) -> ASGIApp:
         routes = [
@@ -230,7 +261,9 @@ class Gateway:
 
     async def _list_models(self, request: Request) -> Response:
         caller = self.keys.authenticate(request.headers)
-        models = [model_data(name) for name in self.routing.names if caller.may_use(name)]
+        models = [
+            model_data(name) for name in self.routing.names if self.routing.may_use(name, caller)
+        ]
         ends = (
             {"first_id": models[0]["id"], "last_id": models[-1]["id"]}
             if models

@@ -34,6 +34,7 @@ from .admission import Admission
 from .answer_memory import AnswerMemory
 from .bodies import BodyParser
 from .config import Retention, ServedModel
+from .conversations import Conversations
 from .exchange import Answer, GatewayError, Progress
 from .idempotency import RunsInFlight
 from .ignored_fields import IgnoredFields, ignored_header
@@ -41,7 +42,7 @@ from .keys import Caller, KeyReservation, KeyStore
 from .metrics import GatewayMetrics
 from .neutral import Begin, Request, events_of
 from .outcome import outcome_headers
-from .passing import FORWARDED_HEADERS
+from .passing import FORWARDED_HEADERS, ForwardedReply
 from .prepared_requests import PreparedRequest
 from .protocols.protocol import ClientProtocol
 from .refining import ProfileRefiner, answer_request, forwarded_body
@@ -104,6 +105,11 @@ INTERNAL_ERROR = GatewayError(
 )
 
 
+def new_trace_id() -> str:
+    """Return the ID of another request."""
+    return f"req-{_IDS.getrandbits(128):032x}"
+
+
 class ClientDisconnected(Exception):
     """The client closed the connection."""
 
@@ -119,6 +125,7 @@ class SharedServices(Protocol):
     runs: RunsInFlight[Any]
     bodies: BodyParser
     answers: AnswerMemory
+    conversations: Conversations
     ignored: IgnoredFields
     is_draining: bool
 
@@ -152,7 +159,7 @@ class ClientExchange:
             for name, value in scope["headers"]
             if name in _READ_HEADERS
         }
-        self.trace_id = f"req-{_IDS.getrandbits(128):032x}"
+        self.trace_id = new_trace_id()
         self.admitted: AdmittedRequest | None = (
             None  # (of another request with the same idempotency key, perhaps)
         )
@@ -167,6 +174,11 @@ class ClientExchange:
         self._held = 0  # bytes of answers
         self._is_started = self._is_complete = self._is_disconnected = self._is_over = False
 
+    @property
+    def label(self) -> str:
+        """What logs, metrics and records call the kind of the request."""
+        return self.protocol.name
+
     async def serve(self) -> None:
         """Answer the request, whatever happens."""
         annotate(trace_id=self.trace_id)
@@ -177,7 +189,7 @@ class ClientExchange:
         try:
             await self._read_request()
             watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
-            await self.answer(await self.gateway.bodies.parse(self.raw))
+            await self.answer_raw()
         except GatewayError as error:
             status, error_code = self.protocol.error_status(error), error.code
             await self.fail(error)
@@ -228,6 +240,10 @@ class ClientExchange:
             if is_cut_off
             else (CLIENT_WENT_AWAY, "")
         )
+
+    async def answer_raw(self) -> None:
+        """Answer the request. Raises GatewayError as long as nothing is sent."""
+        await self.answer(await self.gateway.bodies.parse(self.raw))
 
     async def answer(self, body: Mapping[str, Any]) -> None:
         """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
@@ -307,7 +323,7 @@ class ClientExchange:
                     self.trace_id,
                     caller,
                     request.model,
-                    self.protocol.name,
+                    self.label,
                     retention,
                     is_stored=request.is_stored,
                 )
@@ -348,9 +364,7 @@ class ClientExchange:
         assert caller
         async with gateway.admission.slot(caller.id):
             gateway.answers.check(caller.id, is_held=not body.get("stream"))
-            cost = self.routing.pass_cost(
-                model, self.protocol.name, body, len(self.raw), self.metered
-            )
+            cost = self._pass_cost(model, body)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
@@ -358,16 +372,14 @@ class ClientExchange:
                     self.trace_id,
                     caller,
                     self.model,
-                    self.protocol.name,
+                    self.label,
                     retention,
                     is_stored=body.get("store") is not False,
                 )
                 yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
                     with call.as_current(), ledger:
-                        reply = await self.routing.passing.forward(
-                            model, self.protocol.name, body, headers=self.headers
-                        )
+                        reply = await self._forward(model, body)
                     try:
                         yield ReplyHead(reply.headers, reply.is_stream, reply.ignored)
                         async for part in reply:
@@ -402,6 +414,16 @@ class ClientExchange:
                 self._settle(
                     reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage
                 )
+
+    def _pass_cost(self, model: ServedModel, body: Mapping[str, Any]) -> float | None:
+        """Return what a request that is passed on may cost in USD; None without known prices."""
+        return self.routing.pass_cost(model, self.protocol.name, body, len(self.raw), self.metered)
+
+    async def _forward(self, model: ServedModel, body: Mapping[str, Any]) -> ForwardedReply:
+        """Pass a request on. Raises GatewayError."""
+        return await self.routing.passing.forward(
+            model, self.protocol.name, body, headers=self.headers
+        )
 
     def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
         """Charge and record a request, with what the operator asks for fields and tools in each
@@ -607,7 +629,7 @@ class ClientExchange:
             key_id=caller.id if caller else "",
             key_name=caller.name if caller else "",
             model=self.model,
-            wire=self.protocol.name,
+            wire=self.label,
             status=status,
             error=error_code,
             calls=0,

@@ -29,6 +29,7 @@ from ..base.masking import secrets_in_url
 from ..errors import ConfigError
 from ..middleware import Budget
 from ..models.endpoint_url import parse_base_url, with_version
+from ..models.llama_cpp import LocalModel
 from ..models.model_names import LOCAL_SERVERS
 from ..models.openai_chat import OPENAI_URL
 from ..models.registry import connect, openai_url, server_url
@@ -60,12 +61,15 @@ DEFAULT_PORT = 8484  # none of the ports that `discovery` asks for models
 class ServedModel:
     """A model behind the gateway, in the table [models.NAME]; `pass/NAME` for clients.
 
-    `url` is its base URL ("http://127.0.0.1:8080/v1"), `kind` the protocol that it speaks, `model`
-    its name there; `key_env` the environment variable with its key. `prices`: USD for a million
-    input and output tokens; None: by its name, else unknown. `context_window`, `image_tokens`: the
-    most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`: USD
-    that a field, or a tool which the provider runs, may add to one call. `params`: parameters of
-    its calls where an answer is refined, whatever its role (see `redraft.base.parameters`).
+    `url` is its base URL ("http://127.0.0.1:8080/v1"; LOCAL and a path for a file), `kind` the
+    protocol that it speaks, `model` its name there; `key_env` the environment variable with its
+    key. `prices`: USD for a million input and output tokens; None: by its name, else unknown.
+    `context_window`, `image_tokens`: the most tokens of a prompt and of an image; None: by its
+    name. `field_prices`, `tool_prices`: USD that a field, or a tool which the provider runs, may
+    add to one call. `params`: parameters of its calls where an answer is refined, whatever its role
+    (see `redraft.base.parameters`).
+    `owner`: the name of the only API key of the gateway that may use `pass/NAME`, and with it what
+    the provider stores; None: all keys may use it, and nothing that is stored.
     """
 
     name: str
@@ -80,6 +84,7 @@ class ServedModel:
     field_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
     tool_prices: Mapping[str, float] = field(default_factory=dict, hash=False)
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    owner: str | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,7 @@ class NonBlankText:
         checks.text(name, value, optional=optional)
 
 
+LOCAL = "local:"  # begins the URL of a model in a file, before its server has a port
 SECRET_WORDS = ("key", "token", "secret", "password", "authorization", "headers")
 MEGABYTE = 2**20
 MAX_PROFILES = 1000
@@ -214,6 +220,7 @@ MODEL_KEYS: Mapping[str, ValueKind] = {
     "field-prices": ANYTHING,
     "tool-prices": ANYTHING,
     "params": Parameters(),
+    "owner": NonBlankText(),
 }
 PROFILE_KEYS: Mapping[str, ValueKind] = {
     "model": NonBlankText(),
@@ -277,9 +284,10 @@ def parse_config(
     )
     limits, retention = _limits(values), _retention(values, Retention())
     models = {
-        name: _served_model(name, each, env)
+        name: _served_model(name, each, env, beside)
         for name, each in _named_tables("models", table).items()
     }
+    _check_owners(models)
     profiles = {
         name: _profile(name, each, models, beside, retention)
         for name, each in _named_tables("profiles", table).items()
@@ -350,11 +358,18 @@ def default_folder() -> Path:
     return data_dir() / "gateway"
 
 
-def served_model(name: str, model: str, env: Mapping[str, str]) -> ServedModel:
+def served_model(
+    name: str, model: str, env: Mapping[str, str], beside: Path = Path()
+) -> ServedModel:
     """Return the model behind `pass/NAME` for a name that `connect` takes, if it has an address.
     Raises ConfigError.
+
+    `beside`: where the relative path of a local file begins.
     """
     prefix, _, rest = model.strip().partition(":")
+    if prefix == "local" and rest:
+        path = LocalModel(beside / Path(rest).expanduser()).path
+        return ServedModel(name, f"{LOCAL}{path}", path.stem, prices=(0.0, 0.0))
     if prefix in {"http", "https"} and rest.startswith("//"):
         connect(model.strip(), env=env)
         url, _, at_url = model.strip().partition("#")
@@ -375,7 +390,8 @@ def served_model(name: str, model: str, env: Mapping[str, str]) -> ServedModel:
         return ServedModel(name, server_url(prefix, env), rest)
     allowed = ", ".join(f"{each}:NAME" for each in ("openai", "anthropic", *LOCAL_SERVERS))
     raise ConfigError(
-        f"model must be {allowed} or http://HOST:PORT/v1#NAME, got {format_value(model)}"
+        f"model must be {allowed}, local:FILE.gguf or http://HOST:PORT/v1#NAME, got "
+        f"{format_value(model)}"
     )
 
 
@@ -460,7 +476,9 @@ def _retention(values: dict[str, Any], default: Retention) -> Retention:
     )
 
 
-def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -> ServedModel:
+def _served_model(
+    name: str, table: Mapping[str, Any], env: Mapping[str, str], beside: Path
+) -> ServedModel:
     where = f"models.{name}"
     values = _read_table(where, table, MODEL_KEYS)
     prices = _prices(f"{where}.prices", values.pop("prices", None))
@@ -473,21 +491,40 @@ def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -
             name, _checked_url(f"{where}.url", values.pop("url")), values.pop("model", name)
         )
     elif "model" in values:
-        served = _model_by_name(where, name, values.pop("model"), env)
+        served = _model_by_name(where, name, values.pop("model"), env, beside)
     else:
         raise ConfigError(
             f"{where} needs url, such as 'http://127.0.0.1:8080/v1', or model, such as "
             "'openai:gpt-4o-mini'"
         )
-    served = replace(served, prices=prices, **values)
+    served = replace(served, prices=prices or served.prices, **values)
     if served.key_env is not None:
         _check_key(f"{where}.key-env", served.key_env, env)
     return served
 
 
-def _model_by_name(where: str, name: str, model: str, env: Mapping[str, str]) -> ServedModel:
+def _check_owners(models: Mapping[str, ServedModel]) -> None:
+    """Check that who owns a model shares the provider's key with no other client, who could read
+    what is stored there.
+    """
+    accounts: dict[tuple[str | None, str], ServedModel] = {}
+    for model in models.values():
+        account = (model.key_env, "" if model.key_env else model.url)
+        other = accounts.setdefault(account, model)
+        if other.owner != model.owner:
+            owned, open_to = (model, other) if model.owner else (other, model)
+            key = f"the key in {model.key_env}" if model.key_env else "the server"
+            raise ConfigError(
+                f"models.{owned.name}.owner: models.{open_to.name} uses {key}, too: give one of "
+                "them a key of its own, or both the same owner"
+            )
+
+
+def _model_by_name(
+    where: str, name: str, model: str, env: Mapping[str, str], beside: Path
+) -> ServedModel:
     try:
-        return served_model(name, model, env)
+        return served_model(name, model, env, beside)
     except ConfigError as error:
         raise ConfigError(f"{where}.{error}; for any other model give its url, too") from None
 

@@ -45,8 +45,12 @@ OUTPUT_LIMITS: Mapping[str, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
     "responses": ("max_output_tokens",),
     "messages": ("max_tokens",),
+    "completions": ("max_tokens",),
+    "compact": ("max_output_tokens",),
 }
-"""The fields of each protocol that limit the tokens of an answer."""
+"""The fields of each protocol, and of other endpoints that write text, that limit the tokens of an
+answer.
+"""
 OUTPUT_FIELDS = (
     *("max_completion_tokens", "max_tokens", "max_output_tokens"),
     # of servers that OpenAI's protocol is not enough for

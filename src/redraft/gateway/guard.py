@@ -323,7 +323,7 @@ def _is_local(scope: Scope, headers: Headers) -> bool:
 def _preflight_headers(headers: Headers) -> dict[str, str]:
     """Return the reply to a browser that asks whether an allowed page may send a request."""
     reply = {
-        "access-control-allow-methods": "GET, POST",
+        "access-control-allow-methods": "GET, POST, DELETE",
         "access-control-max-age": str(PREFLIGHT_SECONDS),
     }
     wanted = headers.get("access-control-request-headers", "")

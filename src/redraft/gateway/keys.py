@@ -91,6 +91,11 @@ class KeyLimits:
         """Whether USD are limited."""
         return self.usd_per_day is not None or self.usd_per_month is not None
 
+    @property
+    def has_budget(self) -> bool:
+        """Whether USD or calls are limited."""
+        return any(self.budget(period) != (None, None) for period in PERIODS)
+
     def budget(self, period: Period) -> tuple[float | None, int | None]:
         """Return the limits in USD and in calls for a period."""
         return (

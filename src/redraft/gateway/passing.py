@@ -177,21 +177,33 @@ class Upstream:
         return ["responses", "chat"] if is_tried else ["chat"]
 
     def exchange(
-        self, path: str, headers: Mapping[str, str], *, stream: bool = False
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        stream: bool = False,
+        query: str = "",
+        content_type: str = "application/json",
     ) -> HttpExchange:
         """Return a new request to a path below the base URL, with the headers of the client that
         may be passed on.
 
         It is a call of the ledger that is open.
         """
-        target = self.target(path, headers)
+        target = self.target(path, headers, query, content_type)
         # a new connection, cheap without TLS
         ledger, is_new = (current_ledger(), stream and self._base.scheme == "http")
         exchange = HttpExchange(target, stream=is_new, entry=ledger.new_entry() if ledger else None)
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange
 
-    def target(self, path: str, headers: Mapping[str, str] = {}) -> RequestTarget:
+    def target(
+        self,
+        path: str,
+        headers: Mapping[str, str] = {},
+        query: str = "",
+        content_type: str = "application/json",
+    ) -> RequestTarget:
         """Return where requests to a path below the base URL go, with the headers of the client
         that may be passed on.
         """
@@ -201,7 +213,10 @@ class Upstream:
             else {}
         )
         return RequestTarget(
-            join_url(self._base, path), self._headers | extra, self.timeouts, self._proxy
+            join_url(self._base, path, query),
+            self._headers | extra | {"Content-Type": content_type},
+            self.timeouts,
+            self._proxy,
         )
 
     def end_in_background(self, response: Response) -> None:
@@ -339,7 +354,7 @@ class PassThrough:
                 name: value for name, value in body.items() if name not in {"redraft", "stream"}
             } | {"model": model.model}
             exchange = upstream.exchange(COUNT_PATH, headers)
-            status, reply_headers, content = await _read_all(upstream, exchange, sent)
+            status, reply_headers, content = await read_all(upstream, exchange, sent)
             if status not in UNKNOWN_PATH or model.kind == "anthropic":
                 return _token_count(upstream, status, reply_headers, content)
             upstream.unknown_paths.add(COUNT_PATH)
@@ -428,7 +443,7 @@ async def _forward_as(
         sent["max_completion_tokens"] = sent.pop("max_tokens")
     if not sent.get("stream"):
         return await _forward_whole(upstream, translation, sent, headers)
-    return await _forward_stream(upstream, translation, sent, headers)
+    return await forward_stream(upstream, translation, sent, headers)
 
 
 # ---- replies that are read as a whole
@@ -441,24 +456,26 @@ async def _forward_whole(
     headers: Mapping[str, str],
 ) -> ForwardedReply:
     exchange = upstream.exchange(PATHS[translation.upstream], headers)
-    status, reply_headers, content = await _read_all(upstream, exchange, sent)
+    status, reply_headers, content = await read_all(upstream, exchange, sent)
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, translation, status, reply_headers, content)
     data = _answer(upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
     content = upstream.without_key(translation.reply(content, data))
-    head = _headers("application/json", reply_headers)
-    return ForwardedReply(_single(content), head, usage, ignored=translation.ignored)
+    head = headers_of_reply("application/json", reply_headers)
+    return ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
 
 
-async def _single(content: bytes) -> AsyncGenerator[bytes, None]:
+async def single_part(content: bytes) -> AsyncGenerator[bytes, None]:
+    """Yield a body that is there as a whole."""
     yield content
 
 
-async def _read_all(
+async def read_all(
     upstream: Upstream, exchange: HttpExchange, body: Any
 ) -> tuple[int, Mapping[str, str], bytes]:
+    """Send a request and return the whole response. Raises GatewayError."""
     try:
         return await exchange.read_all("POST", dumps(body))
     except (OSError, ModelError) as error:
@@ -532,7 +549,7 @@ def _refusal(
     return error_from_reply(upstream.model.name, status, body, headers, upstream.mask)
 
 
-def _headers(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
+def headers_of_reply(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a reply: its content type, and the model's own IDs of the request."""
     ids = {name: shorten(of_model[name], 200) for name in RETURNED_HEADERS if name in of_model}
     return {
@@ -544,9 +561,17 @@ def _headers(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
 # ---- streams
 
 
-async def _forward_stream(
-    upstream: Upstream, translation: Translation, sent: dict[str, Any], headers: Mapping[str, str]
+async def forward_stream(
+    upstream: Upstream,
+    translation: Translation,
+    sent: dict[str, Any],
+    headers: Mapping[str, str],
+    path: str = "",
 ) -> ForwardedReply:
+    """Send a request for a stream to a path (by default that of the model's protocol), and return
+    its reply. Raises GatewayError.
+    """
+    path = path or PATHS[translation.upstream]
     translator, asked = translation.stream(), sent.get("stream_options")
     converter: StreamTranslator | UsageRemover | None = translator
     if (
@@ -560,7 +585,7 @@ async def _forward_stream(
         }
         converter = converter or UsageRemover()
     try:
-        exchange, response = await _open(upstream, translation, sent, headers)
+        exchange, response = await _open(upstream, path, translation, sent, headers)
     except GatewayError as error:
         if (
             error.status not in {400, 422}
@@ -571,7 +596,11 @@ async def _forward_stream(
         upstream.reports_usage_in_streams = False
         sent.pop("stream_options")
         exchange, response = await _open(
-            upstream, translation, sent | ({"stream_options": asked} if asked else {}), headers
+            upstream,
+            path,
+            translation,
+            sent | ({"stream_options": asked} if asked else {}),
+            headers,
         )
     return StreamReading(upstream, translation, converter, exchange, response).reply
 
@@ -582,6 +611,7 @@ def _includes_usage(options: Any) -> bool:
 
 async def _open(
     upstream: Upstream,
+    path: str,
     translation: Translation,
     sent: Mapping[str, Any],
     headers: Mapping[str, str],
@@ -589,7 +619,7 @@ async def _open(
     """Send a request for a stream, and return its response once the headers have arrived. Raises
     GatewayError.
     """
-    exchange = upstream.exchange(PATHS[translation.upstream], headers, stream=True)
+    exchange = upstream.exchange(path, headers, stream=True)
     response = None
     try:
         response = await exchange.open("POST", dumps(sent))
@@ -646,7 +676,7 @@ class StreamReading:
         self._exchange, self._response = exchange, response
         self._ends = StreamEnds(translation.upstream)
         ignored = translation.ignored
-        headers = _headers(f"{EVENT_STREAM}; charset=utf-8", response.headers)
+        headers = headers_of_reply(f"{EVENT_STREAM}; charset=utf-8", response.headers)
         self.reply = ForwardedReply(self._parts(), headers, response=response, ignored=ignored)
 
     async def _parts(self) -> AsyncGenerator[bytes, None]:

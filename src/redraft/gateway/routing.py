@@ -90,6 +90,13 @@ class Routing:
         """The names that clients use, refined ones first."""
         return [*(REFINE + name for name in self.refiners), *(PASS + name for name in self._served)]
 
+    def may_use(self, name: str, caller: Caller) -> bool:
+        """Whether a client may use one of the names: by the list of its key, and unless the model
+        belongs to another key.
+        """
+        model = self._served.get(name.removeprefix(PASS)) if name.startswith(PASS) else None
+        return caller.may_use(name) and (model is None or model.owner in (None, caller.name))
+
     def find(self, name: Any, caller: Caller) -> ProfileRefiner | ServedModel:
         """Return what answers requests for a model. Raises GatewayError 400, 403 or 404."""
         if not isinstance(name, str):
@@ -101,10 +108,13 @@ class Routing:
             self._served.get(name.removeprefix(PASS)) if name.startswith(PASS) else None
         )
         if target is None:
-            usable = ", ".join(each for each in self.names if caller.may_use(each)) or "none"
+            usable = ", ".join(each for each in self.names if self.may_use(each, caller)) or "none"
             message = f"there is no model {format_value(name)} here; the models are {usable}"
             raise GatewayError(404, "model_not_found", message, param="model", should_retry=False)
         caller.check_model(name)
+        if not self.may_use(name, caller):
+            message = f"{name!r} belongs to another key than {caller.name!r}"
+            raise GatewayError(403, "model_not_allowed", message, param="model", should_retry=False)
         return target
 
     def retention(self, target: ProfileRefiner | ServedModel) -> Retention:
@@ -156,15 +166,22 @@ class Routing:
     def pass_cost(
         self,
         model: ServedModel,
-        wire: ProtocolName,
+        endpoint: str,
         body: Mapping[str, Any],
         size: int,
         metered: MeteredRequest | None = None,
+        *,
+        prompts: int = 1,
     ) -> float | None:
-        """Return what a request that is passed on may cost in USD; None without known prices."""
+        """Return what a request that is passed on may cost in USD; None without known prices.
+
+        `endpoint`: a protocol, or another endpoint; one without OUTPUT_LIMITS writes no text.
+        `prompts`: how many texts of the request are answered, each on its own.
+        """
         unlimited = max(ASSUMED_OUTPUT_TOKENS, self.passing.upstream(model).longest_answer)
-        tokens = _output_tokens(body, OUTPUT_LIMITS[wire], unlimited)
-        answers = max(
+        limits = OUTPUT_LIMITS.get(endpoint)
+        tokens = 0.0 if limits is None else _output_tokens(body, limits, unlimited)
+        answers = prompts * max(
             (body[name] for name in ANSWER_COUNTS if _is_count(body.get(name))), default=1
         )
         cost = _cost(

@@ -127,7 +127,7 @@ class LocalModel(ExtraBodyTools):
     def _load_server(self) -> Any:
         with self._loading:
             if self._server is None:
-                self._server = _start_server(self.path, *self._server_options)
+                self._server = start_server(self.path, *self._server_options)
             return self._server
 
 
@@ -166,9 +166,13 @@ def _parse_parts(parts: list[Any]) -> Reply:
     return assembler.reply()
 
 
-def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:
-    """Start a server with the model loaded. (It also listens on a local port, with a random key
-    that is not stored.)
+def start_server(
+    path: Path, context: int, parallel: int = 1, threads: int = 0, key: str = ""
+) -> Any:
+    """Start a server with the model loaded; it ends with its last reference. It also listens on a
+    local port, its `listening_address`, with the key, by default a random one that is not stored.
+
+    Raises ModelUnavailableError if the file cannot be loaded.
     """
     xllamacpp: Any = import_module("xllamacpp")
     params = xllamacpp.CommonParams()
@@ -177,7 +181,7 @@ def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:
     params.hostnames, params.port, params.api_keys, params.ui = (
         ["127.0.0.1"],
         0,
-        [token_hex(32)],
+        [key or token_hex(32)],
         False,
     )
     if threads:

@@ -1,0 +1,206 @@
+"""Requests that go to a path of a model's server as they are, on the side of that server.
+
+Nothing is converted. Of an answer no more is read than its usage, and whether it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..base.jsontext import loads
+from ..base.text import shorten
+from ..errors import ModelError
+from ..models.http_client import REFUSED_USAGE, HttpExchange
+from ..models.server_errors import ErrorBody, parse_error_body
+from ..usage import Usage
+from .exchange import GatewayError
+from .neutral import ProtocolName
+from .passing import (
+    UNKNOWN_PATH,
+    ForwardedReply,
+    Upstream,
+    forward_stream,
+    headers_of_reply,
+    read_all,
+    single_part,
+    translated,
+)
+from .stream_usage import StreamEnds
+from .upstream_errors import error_from_reply, unreadable_reply
+
+if TYPE_CHECKING:
+    from ..models.http_sessions import Response
+
+PARSED_BYTES = 2 * 2**20
+"""The largest answer that is parsed. Of a larger one, which holds embeddings, the usage is looked
+for at its beginning and its end: to read millions of numbers would hold the event loop.
+"""
+MAX_ANSWER_BYTES = 64 * 2**20  # 2,048 embeddings of 3,072 numbers have 34 MB in base64
+MAX_FILE_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the answers of an endpoint have: the field `field`; `has_text`: a text of the model, so
+    that there may be streams of them; `is_free`: no cost.
+    """
+
+    protocol: ProtocolName
+    field: str
+    has_text: bool
+    is_free: bool = False
+
+
+async def forward_plain(
+    upstream: Upstream,
+    path: str,
+    answers: Answers,
+    body: Mapping[str, Any],
+    headers: Mapping[str, str],
+) -> ForwardedReply:
+    """Send a request to a path below the base URL of a model, and return the reply. Raises
+    GatewayError.
+    """
+    sent = {
+        **{name: value for name, value in body.items() if name != "redraft"},
+        "model": upstream.model.model,
+    }
+    if answers.has_text and sent.get("stream"):
+        same = translated(answers.protocol, answers.protocol, sent)
+        return await forward_stream(upstream, same, sent, headers, path)
+    exchange = upstream.exchange(path, headers)
+    exchange.cap = MAX_ANSWER_BYTES
+    status, of_model, content = await read_all(upstream, exchange, sent)
+    if status >= 300:
+        exchange.entry.settle(REFUSED_USAGE)
+        raise _refusal(upstream, path, status, of_model, content)
+    usage = exchange.entry.settle(_usage(upstream, answers, content))
+    return ForwardedReply(
+        single_part(upstream.without_key(content)),
+        headers_of_reply("application/json", of_model),
+        usage,
+    )
+
+
+def _refusal(
+    upstream: Upstream, path: str, status: int, headers: Mapping[str, str], content: bytes
+) -> GatewayError:
+    """Return the error for a reply that is no success."""
+    body, name = parse_error_body(content), upstream.model.name
+    if status in UNKNOWN_PATH and "model_not_found" not in body.codes:
+        quoted = f": {upstream.mask(body.text)}" if body.text else ""
+        message = f"the server of the model {name!r} has no {path} (status {status}){quoted}"
+        return GatewayError(404, "not_found", message, should_retry=False)
+    return error_from_reply(name, status, body, headers, upstream.mask)
+
+
+def _usage(upstream: Upstream, answers: Answers, content: bytes) -> Usage:
+    """Return the usage of an answer. Raises GatewayError for what is none."""
+    reported = _reported_usage(upstream, answers, content)
+    if answers.is_free:
+        return Usage(1, 0, 0, cost=0.0)
+    if reported and not answers.has_text:
+        reported = {**reported, "completion_tokens": 0}
+    return upstream.usage(reported)
+
+
+def _reported_usage(upstream: Upstream, answers: Answers, content: bytes) -> Mapping[str, Any]:
+    """Return the usage object of an answer; {} if it has none."""
+    if len(content) > PARSED_BYTES:
+        ends = StreamEnds(answers.protocol)
+        ends.add(content)
+        return ends.usage()
+    name = upstream.model.name
+    try:
+        data = loads(content)
+    except ValueError:
+        shown = upstream.mask(shorten(content[:400].decode("utf-8", "replace"), 100))
+        raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
+    if not isinstance(data, dict) or not isinstance(data.get(answers.field), list | int):
+        text = upstream.mask(ErrorBody(data).text)
+        raise unreadable_reply(name, f"sent no {answers.field!r}{f': {text}' if text else ''}")
+    usage = data.get("usage")
+    return usage if isinstance(usage, dict) else {}
+
+
+# ---- what the provider has stored
+
+
+@dataclass(frozen=True, slots=True)
+class RawRequest:
+    """A request that nobody reads: `content` of the type `content_type` to a path below the base
+    URL.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    content: bytes | None = None
+    content_type: str = "application/json"
+
+
+async def forward_raw(
+    upstream: Upstream, request: RawRequest, headers: Mapping[str, str]
+) -> ForwardedReply:
+    """Send a request, and return the reply, whose body is passed on as it arrives. Raises
+    GatewayError.
+    """
+    exchange = upstream.exchange(
+        request.path,
+        headers,
+        stream=True,
+        query=request.query,
+        content_type=request.content_type,
+    )
+    exchange.cap = MAX_FILE_BYTES
+    response = None
+    try:
+        response = await exchange.open(request.method, request.content)
+        if response.status < 300:
+            opened, response = response, None
+            kind = shorten(opened.headers.get("content-type", "application/octet-stream"), 200)
+            return ForwardedReply(
+                _parts(upstream, exchange, opened),
+                headers_of_reply(kind, opened.headers),
+                response=opened,
+            )
+        content = b"".join([part async for part in exchange.iter_body(response)])
+        failure = error_from_reply(
+            upstream.model.name,
+            response.status,
+            parse_error_body(content),
+            response.headers,
+            upstream.mask,
+        )
+    except (OSError, ModelError) as error:
+        failure = upstream.failure(exchange, error)
+    finally:
+        if response is not None:
+            response.close()
+    try:
+        raise failure
+    finally:
+        del failure  # else it and this frame keep each other in memory
+
+
+async def _parts(
+    upstream: Upstream, exchange: HttpExchange, response: Response
+) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes for the client. Raises GatewayError if they break off."""
+    failure = None
+    try:
+        async with aclosing(exchange.iter_body(response)) as body:
+            async for part in body:
+                yield upstream.without_key(part)
+    except (OSError, ModelError) as error:
+        failure = upstream.failure(exchange, error)
+    finally:
+        response.close()
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure
