@@ -8,12 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 
 from redraft.base.jsontext import dumps
+from redraft.gateway.app import COUNT_PATH, MODEL_PATHS
+from redraft.gateway.endpoints import ENDPOINTS
 from redraft.gateway.exchange import GatewayError
+from redraft.gateway.guardrail import GUARDRAIL_PATH
 from redraft.gateway.neutral import Call, Reply, Text, Tokens
 from redraft.gateway.openapi import REQUESTS, SCHEMA_NAMES, openapi_document
 from redraft.gateway.outcome import outcome_of
 from redraft.gateway.protocols.fields import PARAMETERS, Hint, Parameter, Refused
 from redraft.gateway.protocols.registry import CLIENTS
+from redraft.gateway.stored_endpoints import STORED_PATHS, find_stored_path
 from redraft.loop.records import Candidate
 from redraft.loop.task import Task
 from redraft.loop.trace import Trace
@@ -170,3 +174,18 @@ def test_replies_agree(protocol, reply):
     validator("MessageError" if protocol == "messages" else "Error").validate(
         writer.error_body(GatewayError(402, "budget_exhausted", "no money left"))
     )
+
+
+def test_every_route_is_described():
+    """Each path that the gateway serves is in the document, with its methods."""
+    described = {
+        path: {method.upper() for method in methods if method != "parameters"}
+        for path, methods in DOCUMENT["paths"].items()
+    }
+    asked = {*MODEL_PATHS, *ENDPOINTS, COUNT_PATH, GUARDRAIL_PATH}
+    assert all(described[path] == {"POST"} for path in asked)
+    stored = {
+        path: find_stored_path(path.replace("{id}", "x")) for path in described.keys() - asked
+    }
+    assert {*filter(None, stored.values())} == {*STORED_PATHS}
+    assert all(described[path] == {*each.methods} for path, each in stored.items() if each)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from .. import __version__
 from ..base.jsontext import dumps_text
 from ..base.parameters import ROUTING_FIELDS
+from .endpoints import ENDPOINTS
+from .guardrail import GUARDRAIL_PATH, GuardrailReply, GuardrailRequest
 from .neutral import ProtocolName
 from .outcome import RefinementOutcome
 from .protocols.chat_fields import ChatBody
@@ -22,6 +24,7 @@ from .protocols.fields import WireModel
 from .protocols.messages_fields import MessagesRequest
 from .protocols.responses_requests import ResponsesRequest
 from .request_fields import DENIED_PARAMETERS
+from .stored_endpoints import ID_PATTERN, STORED_PATHS
 
 Schema = dict[str, Any]
 
@@ -88,7 +91,7 @@ def openapi_document(models: Sequence[str]) -> dict[str, Any]:
             "every field.",
         },
         "security": [{}, {"bearer": []}, {"key": []}],
-        "paths": _model_paths() | _other_paths(models),
+        "paths": _model_paths() | _passed_paths() | _other_paths(models),
         "components": {
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -120,6 +123,41 @@ def _model_paths() -> dict[str, Any]:
             }
         },
     }
+
+
+def _passed_paths() -> dict[str, Any]:
+    """Return the paths that no refinement answers in a protocol for conversations."""
+    reply = _reply("The reply of the model's server", {})
+    verdict = _reply("What becomes of the texts", _reference("GuardrailReply"))
+    guard = {
+        "operationId": "checkTexts",
+        "summary": "The guardrail of a LiteLLM proxy",
+        "requestBody": _body("GuardrailRequest"),
+        "responses": {"200": verdict, **_errors(ERRORS, "chat")},
+    }
+    paths: dict[str, dict[str, Any]] = {GUARDRAIL_PATH: {"post": guard}}
+    for endpoint in ENDPOINTS.values():
+        paths[endpoint.path] = {
+            "post": {
+                "operationId": f"pass_{endpoint.name}",
+                "summary": f"{endpoint.name}: passed on to a model `pass/NAME`",
+                "requestBody": _body("PassedRequest"),
+                "responses": {"200": reply, **_errors(ERRORS, endpoint.protocol)},
+            }
+        }
+    for stored in STORED_PATHS:
+        path = stored.pattern.pattern.replace(ID_PATTERN, "{id}")
+        protocol: ProtocolName = "messages" if stored.kind == "anthropic" else "chat"
+        item = paths.setdefault(path, {})
+        if "{id}" in path:
+            item["parameters"] = [_path_parameter({"type": "string", "pattern": f"^{ID_PATTERN}$"})]
+        for method in stored.methods:
+            item[method.lower()] = {
+                "operationId": f"{method.lower()}{path.replace('/', '_')}",
+                "summary": f"{stored.name} at the provider of a client's own model",
+                "responses": {"200": reply, **_errors(ERRORS, protocol)},
+            }
+    return paths
 
 
 def _other_paths(models: Sequence[str]) -> dict[str, Any]:
@@ -245,12 +283,16 @@ def _schemas(models: Sequence[str]) -> dict[str, Schema]:
             **dict.fromkeys(sorted(ROUTING_FIELDS), _reference("RoutingField")),
         }
         schemas |= definitions | {SCHEMA_NAMES[protocol][0]: request}
+    for model in (GuardrailRequest, GuardrailReply):
+        schema, definitions = wire_schema(model, "guardrail")
+        schemas |= definitions | {model.__name__: schema}
     counted = schemas["MessageRequest"]
     why = DENIED_PARAMETERS["base_url"]
     return {
         **schemas,
         "RoutingField": {"type": "null", "description": f"Refused, by `pass/NAME` too: {why}"},
         "TokenCountRequest": {**counted, "required": ["model", "messages"]},
+        "PassedRequest": _object({"model": _model_name(models)}, "model"),
     }
 
 
@@ -266,7 +308,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return False
 
 
-def wire_schema(kind: type[WireModel], prefix: str) -> tuple[Schema, dict[str, Schema]]:
+def wire_schema(kind: type[BaseModel], prefix: str) -> tuple[Schema, dict[str, Schema]]:
     """Return the schema of a request, and those of its parts by their names with a prefix."""
     template = f"{COMPONENTS}{prefix}.{{model}}"
     schema = kind.model_json_schema(ref_template=template, schema_generator=SchemaGenerator)

@@ -33,8 +33,8 @@ MODEL_HEADER = "x-redraft-model"
 MAX_QUERY_CHARS = 2000
 MAX_JSON_BYTES = 4 * 2**20  # of a list of batches of messages
 JSON_TYPE = "application/json"
-_ID = r"[A-Za-z0-9_-]{1,200}"
-_RESULTS_PATH = re.compile(rf"/v1/messages/batches/{_ID}/results")
+ID_PATTERN = r"[A-Za-z0-9_-]{1,200}"
+_RESULTS_PATH = re.compile(rf"/v1/messages/batches/{ID_PATTERN}/results")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class StoredPath:
 
 def _path(path: str, methods: str, name: str, kind: ModelKind | None) -> StoredPath:
     return StoredPath(
-        re.compile("/v1" + path.replace("{id}", _ID)), tuple(methods.split()), name, kind
+        re.compile("/v1" + path.replace("{id}", ID_PATTERN)), tuple(methods.split()), name, kind
     )
 
 

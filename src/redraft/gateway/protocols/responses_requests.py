@@ -440,8 +440,8 @@ class ResponsesRequest(WireModel):
 
     background: Annotated[object, Refused(NOT_STORED, (False,))] = None
     background_options: Annotated[object, Refused(NOT_STORED)] = None
-    conversation: Annotated[object, Refused(NOT_STORED)] = None
-    previous_response_id: Annotated[object, Refused(NOT_STORED)] = None
+    conversation: Annotated[object, Refused(NOT_STORED, ("",))] = None
+    previous_response_id: Annotated[object, Refused(NOT_STORED, ("",))] = None
     prompt: Annotated[object, Refused(f"prompts are stored at the provider; {SAME_PROTOCOL}")] = (
         None
     )
