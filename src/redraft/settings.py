@@ -974,7 +974,7 @@ class BatchFields:
         Flag(),
         "Grade the first answer of 16 of the first 64 rows twice, to learn how noisy the judge "
         "is. Default: yes.",
-        detail="About 4 % of the calls of those rows. See [Priors](adaptive.md#priors).",
+        detail="About 4% of the calls of those rows. See [Priors](adaptive.md#priors).",
         **NOT_IN_FILES,
         group="running",
     )

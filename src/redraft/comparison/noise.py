@@ -69,7 +69,7 @@ class NoiseFloor:
             scores that are not from 0 to 1.
         flips_interval: Its confidence interval.
         noise_sd: The standard deviation of repeated scores of a row.
-        smallest: The smallest mean loss that so many rows show with a probability of 80 %, in the
+        smallest: The smallest mean loss that so many rows show with a probability of 80%, in the
             unit of the scores; None if they show none. With clusters, the rows are clusters. It is
             empty if that is unknown: all scores are equal, and not from 0 to 1.
         level: The confidence at which the gate decides.
@@ -242,7 +242,7 @@ def _step(scores: Sequence[float], span: float) -> float:
 def smallest_loss(
     noise: Sequence[float], rows: int, step: float, *, largest: float = 1.0, level: float = 0.95
 ) -> float | None:
-    """Return the smallest mean loss that the gate reports with a probability of 80 %; None if it
+    """Return the smallest mean loss that the gate reports with a probability of 80%; None if it
     reports none up to the largest one that is possible.
 
     Args:

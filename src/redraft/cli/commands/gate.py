@@ -60,7 +60,7 @@ Examples:
 B passes if the interval of the difference lies above the margin: the loss is smaller
 than that. It fails if the interval lies below 0. Else it is undecided, and the message
 says how many more rows would decide. With A = B a false alarm has a probability of
-(1 - level) / 2 at most: 2.5 %.
+(1 - level) / 2 at most: 2.5%.
 
 \b
 --aa measures the noise of your set-up before you spend money on B: A and B are two runs

@@ -130,7 +130,7 @@ Examples:
 
 \b
 Each task takes five calls with one judge: a draft, two grades, a refinement
-and its grade. 20 tasks tell the noise of the judge within about 15 %. With --save, runs of the same model
+and its grade. 20 tasks tell the noise of the judge within about 15%. With --save, runs of the same model
 and graders with learned priors start with the result.
 Exit codes: 0 calibrated, 1 failed, 2 usage, 130 interrupted.
 """  # noqa: E501

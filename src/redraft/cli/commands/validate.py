@@ -434,6 +434,6 @@ def _plots(report: ValidationReport) -> Iterator[Table]:
 
 
 def _measure_table(name: str, measures: Iterable[Measure], *, with_meaning: bool) -> Table:
-    headings = (name, "value", "95 %", "n", "chance", *([""] if with_meaning else []))
+    headings = (name, "value", "95%", "n", "chance", *([""] if with_meaning else []))
     rows = (page.measure_cells(measure)[: len(headings)] for measure in measures)
     return figure_table(headings, rows, headings[1:5])
