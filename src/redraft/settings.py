@@ -817,6 +817,7 @@ class BatchFields:
         metavar="N",
         **NOT_IN_FILES,
         group="rows",
+        common=True,
     )
     retry: Collection[str] = setting(
         (),
@@ -847,6 +848,7 @@ class BatchFields:
         "run with the same output](batch.md#another-run-with-the-same-output).",
         **NOT_IN_FILES,
         group="output",
+        common=True,
     )
     spreadsheet_safe: bool = setting(
         False,

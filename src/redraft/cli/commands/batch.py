@@ -388,7 +388,7 @@ def _show_end(report: BatchReport, errors: str, advice: str) -> None:
     if report.stop:
         reason = report.stop if report.stop == "interrupted" else f"ended early: {report.stop}"
         message = "" if report.stop_note == report.stop else report.stop_note
-        out.error(f"{reason}{f': {message}' if message else ''}", advice)
+        out.error(f"{reason}{f': {out.in_options(message)}' if message else ''}", advice)
     if report.rows.bad:
         list_unreadable(report.rows.bad, errors)
 
