@@ -135,8 +135,12 @@ class NoiseFloor:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""
-        usage = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
-        return {"is_same": self.is_same, "power": POWER, **asdict(self), "usage": usage}
+        return {
+            "is_same": self.is_same,
+            "power": POWER,
+            **asdict(self),
+            "usage": self.usage.totals,
+        }
 
 
 async def noise_floor(
@@ -324,10 +328,14 @@ async def anchor_drift(
         for (before, group, _), report in zip(samples, now, strict=True)
         if report.score is not None
     ]
+    usage = sum((report.usage for report in now), NO_USAGE)
     if not graded:
-        raise GradingError(f"{recorded.name!r}: no anchor could be graded: {now[0].error}")
+        raise GradingError(
+            f"{recorded.name!r}: no anchor could be graded: {now[0].error}", usage=usage
+        )
     before, after, groups = zip(*graded, strict=True)
-    return judge_drift(before, after, margin=margin, clusters=groups, confidence=level)
+    drift = judge_drift(before, after, margin=margin, clusters=groups, confidence=level)
+    return replace(drift, usage=usage)
 
 
 async def stale_graders(

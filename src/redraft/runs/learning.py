@@ -207,14 +207,13 @@ class LearnedPriors:
             name: {"value": e.value, "error": e.error, "shipped": e.shipped, "used": e.used}
             for name, e in values.items()
         }
-        spent = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
         key = self.key.as_data() if self.key else None
         return {
             "priors": self.priors.to_dict(),
             **estimates,
             "refining": self.verdict,
             "tasks": self.tasks,
-            **spent,
+            **self.usage.totals,
             "for": key,
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -18,6 +18,7 @@ from ...comparison.report import format_interval, format_signed
 from ...comparison.results import RunResults
 from ...errors import BudgetExhaustedError, GradingError
 from ...settings import GradeSettings, settings_for
+from ...usage import NO_USAGE, Usage
 from ...validation.statistics import JudgeDrift
 from .. import options
 from ..command_classes import ConfiguredCommand
@@ -148,9 +149,10 @@ def gate(
     began = monotonic()
     recorded = _read_anchors(anchors, ctx, settings)
     report = compare_variants(ctx, settings)
-    drift = None
+    drift, used = None, NO_USAGE
     if has_calls(ctx, settings):
-        drift = run_sync(_check_judge(recorded, after(settings, report.usage)))
+        drift, used = run_sync(_check_judge(recorded, after(settings, report.usage)))
+    report = replace(report, usage=report.usage + used)
     passed = gate_passes(report, undecided)
     if junit:
         text = junit_xml(report, undecided, seconds=monotonic() - began)
@@ -159,7 +161,8 @@ def gate(
         with Path(markdown).open("a", encoding="utf-8") as file:
             file.write(markdown_summary(report, undecided))
     if as_json:
-        print_json({"passed": passed, **report.as_data(), "anchors": drift and asdict(drift)})
+        found = drift and {**asdict(drift), "usage": drift.usage.totals}
+        print_json({"passed": passed, **report.as_data(), "anchors": found})
     else:
         show_report(report.gate_line(), report.gate, report)
     if passed:
@@ -204,9 +207,12 @@ def _read_anchors(
     return recorded
 
 
-async def _check_judge(anchors: RunResults | None, settings: OptionValues) -> JudgeDrift | None:
+async def _check_judge(
+    anchors: RunResults | None, settings: OptionValues
+) -> tuple[JudgeDrift | None, Usage]:
     """Warn of graders that have changed since they were validated, and of a judge that grades the
-    anchors otherwise than before, or that cannot grade them.
+    anchors otherwise than before, or that cannot grade them. Return how it grades them, and what
+    that took.
     """
     found = await models_and_graders(settings, has_prompts=False)
     graders, judge = found["graders"], found["judge"] or parse_model(settings["model"])
@@ -214,15 +220,15 @@ async def _check_judge(anchors: RunResults | None, settings: OptionValues) -> Ju
     for status in await stale_graders(graders, judge, cards_dir=given.get("cards_dir")):
         warning(f"grader {status.grader!r}: {status.explanation}")
     if anchors is None:
-        return None
+        return None, NO_USAGE
     own = cast("GradeSettings", settings_for("grade", {**given, "budget": budget_of(settings)}))
     try:
         drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
     except (BudgetExhaustedError, GradingError) as error:
         warning(f"it is unknown whether the judge has drifted: {error}")
-        return None
+        return None, error.usage
     shift = f"{format_signed(drift.shift.value)} {format_interval(drift.shift.interval)}"
     say = warning if drift.verdict == "drifted" else notice
     rows = pluralize(drift.shift.rows, "answer")
     say(f"{DRIFTS[drift.verdict]}: scores of {anchors.name} moved by {shift} over {rows}")
-    return drift
+    return drift, drift.usage
