@@ -274,11 +274,11 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 
 def _note_options(ctx: click.Context, param: click.Parameter, value: str) -> None:
     """Note the options of the command, by whose names messages call its arguments."""
-    named = [
-        param for param in ctx.command.params if isinstance(param, click.Option) and param.name
-    ]
+    named = [each for each in ctx.command.params if isinstance(each, click.Option) and each.name]
+    has_plan = any(each.name == PLAN for each in named)
     note_options(
-        {str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named}
+        {str(each.name): (max(each.opts, key=len), *each.secondary_opts) for each in named},
+        {str(each.name): each.key * (each.key in PLAN_KEYS) for each in PLAN_SETTINGS if has_plan},
     )
 
 

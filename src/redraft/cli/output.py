@@ -31,12 +31,13 @@ from ..base.text import strip_control_sequences
 @dataclass
 class _MessageFormat:
     """How messages are written: as JSON, through which function if not to stderr, and with which
-    options for Python's arguments.
+    options, and keys of the file of `--plan` ("": none), for Python's arguments.
     """
 
     json: bool = False
     write: Callable[[str], object] | None = None
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    plan_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 _format = _MessageFormat()
@@ -96,7 +97,7 @@ _fallback_handler = _FallbackHandler(logging.WARNING)
 @contextmanager
 def message_scope() -> Iterator[None]:
     """Reset the format of messages to lines for people, on entry and on exit."""
-    _format.json, _format.write, _format.options = False, None, {}
+    vars(_format).update(vars(_MessageFormat()))
     logging.getLogger("redraft").addHandler(_fallback_handler)
     last_resort, logging.lastResort = logging.lastResort, _warning_handler
     _show_waits()
@@ -105,7 +106,7 @@ def message_scope() -> Iterator[None]:
     try:
         yield
     finally:
-        _format.json, _format.write, _format.options = False, None, {}
+        vars(_format).update(vars(_MessageFormat()))
         logging.getLogger("redraft").removeHandler(_fallback_handler)
         logging.lastResort = last_resort
         hide_waits()
@@ -155,11 +156,13 @@ def messages_are_json() -> bool:
     return _format.json
 
 
-def note_options(options: Mapping[str, Sequence[str]]) -> None:
+def note_options(
+    options: Mapping[str, Sequence[str]], plan_keys: Mapping[str, str] | None = None
+) -> None:
     """Note the options of the command that runs, by the names of their parameters: an option, and
-    the one that says no.
+    the one that says no; and the keys of its plan file, by the names of the settings.
     """
-    _format.options = options
+    _format.options, _format.plan_keys = options, plan_keys or {}
 
 
 OPTIONS_BY_ARGUMENT = {
@@ -175,7 +178,7 @@ _FROM_PYTHON = re.compile(r" \(from Python: [^()]*\)")
 # "resume=True (--resume)", "overwrite (--overwrite)"; bounded, since a message may quote any text
 _BESIDE_OPTION = re.compile(r"`?\b\w+=\S{0,80} \((--[^()]{1,80})\)|\b(\w+?)s? \((--\2)\)")
 _ARGUMENT = re.compile(
-    r"^(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
+    r"^(?P<name>\w+)(?=:| must be| needs )|(?P<given>\bas )?`(?P<quoted>\w+)`|"
     r"(?<!--column )(?<!-c )(?<!or )(?<![?&])\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"  # noqa: E501
 )
 
@@ -187,6 +190,10 @@ def in_options(message: str) -> str:
 
     def option(found: re.Match[str]) -> str:
         name = found["name"] or found["quoted"] or found["set"]
+        if (key := _format.plan_keys.get(name)) and found["set"]:
+            return f"`{key} = {(found['flag'] or '...').lower()}` in a plan file (--plan FILE)"
+        if key == "" and found["name"]:
+            return f"{name}, which was set in Python,"
         names = _format.options.get(OPTIONS_BY_ARGUMENT.get(name, name))
         if not names:
             return found[0]
@@ -201,6 +208,16 @@ def in_options(message: str) -> str:
         part if n % 2 else _ARGUMENT.sub(option, part)
         for n, part in enumerate(_QUOTED.split(message))
     )
+
+
+def in_toml(message: str) -> str:
+    """Return a message about a value of a TOML file with true and false as TOML writes them; quoted
+    values unchanged.
+    """
+    head, sign, value = message.partition(", got ")
+    parts = _QUOTED.split(value)
+    parts[::2] = [re.sub(r"\b(True|False)\b", lambda found: found[0].lower(), p) for p in parts[::2]]
+    return head.replace("True or False", "true or false") + sign + "".join(parts)
 
 
 def notice(message: str) -> None:
