@@ -19,6 +19,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from .. import graders
 from ..base.parameters import check_parameters, merge_parameters, parse_parameter
 from ..settings import (
     MAX_ROWS,
@@ -90,7 +91,26 @@ class FileName(click.types.StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
-FILE = FileName()
+class GraderName(click.types.StringParamType):
+    """The name of a grader with its argument, or code in a file: the shell completes names, and
+    files where none fits. `only`: the mode of the graders that are proposed; None: all.
+    """
+
+    def __init__(self, only: str | None = None) -> None:
+        self.only = only
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names = (
+            CompletionItem(entry.name, help=entry.about)
+            for entry in graders.entries()
+            if entry.name.startswith(incomplete) and self.only in (None, entry.mode)
+        )
+        return [*([] if self.only else [CompletionItem(incomplete, type="file")]), *names]
+
+
+FILE, GRADER = FileName(), GraderName()
 WHOLE, COUNT = WholeRange(0), WholeRange(1)
 POSITIVE = NumberRange(0)
 
@@ -520,6 +540,7 @@ grading = under(
         kind=Names('["words:80-200"]'),
         common=True,
         multiple=True,
+        type=GraderName("requirement"),
         metavar="SPEC",
         help=(
             "A requirement that the answer must meet, such as words:80-200 (repeatable; `redraft "
@@ -530,6 +551,7 @@ grading = under(
         "--grader",
         common=True,
         multiple=True,
+        type=GRADER,
         metavar="NAME",
         help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or "
         "code of yours as FILE.py:NAME or MODULE:NAME (repeatable).",

@@ -136,6 +136,15 @@ Exit codes: 0 calibrated, 1 failed, 2 usage, 130 interrupted.
 """  # noqa: E501
 
 
+llm_grader = options.setting(
+    "--grader",
+    type=options.GRADER,
+    multiple=True,
+    metavar="NAME",
+    help="The grader (repeatable).",
+)
+
+
 @click.group(cls=DefaultGroup, default="list", epilog=EPILOG)
 def priors() -> None:
     """Show, learn or delete priors for a model and its graders. Priors are what Redraft expects
@@ -207,7 +216,7 @@ def show(model_or_key: str, as_json: bool) -> None:
     metavar="TRACE...",
 )
 @click.option("--run", metavar="NAME", help="Use only this run of a journal.")
-@options.setting("--grader", multiple=True, metavar="NAME", help="The grader (repeatable).")
+@llm_grader
 @options.rubric
 @options.models
 @click.option(
@@ -268,7 +277,7 @@ def learn(
 )
 @click.option("--save", is_flag=True, help="Save the priors for runs with learned priors.")
 @options.columns
-@options.setting("--grader", multiple=True, metavar="NAME", help="The grader (repeatable).")
+@llm_grader
 @options.rubric
 @options.models
 @options.sampling

@@ -28,6 +28,7 @@ from ..command_classes import DefaultGroup
 from ..exit_codes import OK
 from ..output import check_output, format_time, notice, parse_time, print_json, single_line
 from ..stored_runs import (
+    RUN,
     SUFFIX,
     StoredRun,
     describe_runs,
@@ -122,7 +123,7 @@ def list_(journal: str | None, as_json: bool) -> None:
 
 
 @runs.command()
-@click.argument("run", type=options.FILE)
+@click.argument("run", type=RUN)
 @click.argument("row", required=False)
 @options.journal
 @options.as_json
@@ -211,7 +212,7 @@ def _show_row(run: StoredRun, row: str, *, as_json: bool, full: bool) -> None:
 
 
 @runs.command()
-@click.argument("run", type=options.FILE)
+@click.argument("run", type=RUN)
 @click.option(
     "--output",
     "-o",
@@ -266,7 +267,7 @@ def _open_output(path: str) -> Iterator[TextIO]:
 
 
 @runs.command()
-@click.argument("run", required=False, type=options.FILE)
+@click.argument("run", required=False, type=RUN)
 @click.option(
     "--older-than",
     type=options.POSITIVE,

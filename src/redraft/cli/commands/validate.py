@@ -93,6 +93,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @click.argument("data", type=click.Path(exists=True, dir_okay=False))
 @options.setting(
     "--grader",
+    type=options.GRADER,
     metavar="NAME",
     help=(
         "The grader: a name that `redraft graders` lists, a SPEC, or code of yours as "
