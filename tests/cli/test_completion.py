@@ -87,7 +87,7 @@ def test_a_requirement_is_no_judge():
 def test_names_of_runs_are_proposed(redraft, monkeypatch):
     """Those in the journals of this folder, or in --journal; one that is damaged proposes none."""
     monkeypatch.chdir(redraft.folder)
-    (redraft.folder / "in.jsonl").write_text('{"response": "one two"}\n')
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "one two"}\n')
     arguments = ("batch", "in.jsonl", "--model", "none", "--require", "words:1-5")
     assert redraft(*arguments, "-o", "first.jsonl").returncode == 0
     assert redraft(*arguments, "-o", "second.jsonl", "--journal", "other").returncode == 0

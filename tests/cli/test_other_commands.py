@@ -182,7 +182,16 @@ def test_the_report_of_the_gate_has_the_calls_for_anchors(redraft, serve):
     server = serve(writer_and_judge([], [4] * 99))
     rows = [{"id": n, "prompt": f"p{n}", "response": f"r{n}", "score": 0.5} for n in range(4)]
     (redraft.folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    arguments = ("gate", "a.jsonl", "a.jsonl", "--grader", "judge", "--judge", server.model, "--json")
+    arguments = (
+        "gate",
+        "a.jsonl",
+        "a.jsonl",
+        "--grader",
+        "judge",
+        "--judge",
+        server.model,
+        "--json",
+    )
     without = json.loads(redraft(*arguments).out)
     done = json.loads(redraft(*arguments, "--anchors", "a.jsonl").out)
     assert (without["anchors"], done["anchors"]["usage"]["calls"]) == (None, 4)

@@ -194,7 +194,10 @@ def test_anchors_show_whether_the_judge_has_drifted(shift, verdict):
 
 def test_the_drift_says_what_it_took_to_grade():
     """Also if no anchor could be graded."""
-    judge, rows = Judge(Rubric.from_data({"criteria": {"truth": "It is true."}}, "r", "r")), anchors(6)
+    judge, rows = (
+        Judge(Rubric.from_data({"criteria": {"truth": "It is true."}}, "r", "r")),
+        anchors(6),
+    )
     assert anchor_drift_sync(rows, judge, ScriptedModel([VERDICT] * 6)).usage.calls == 6
     with pytest.raises(GradingError) as raised:
         anchor_drift_sync(rows, judge, ScriptedModel(["no verdict"] * 12))

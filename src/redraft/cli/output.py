@@ -216,7 +216,7 @@ def in_toml(message: str) -> str:
     """
     head, sign, value = message.partition(", got ")
     parts = _QUOTED.split(value)
-    parts[::2] = [re.sub(r"\b(True|False)\b", lambda found: found[0].lower(), p) for p in parts[::2]]
+    parts[::2] = [re.sub(r"\b(?:True|False)\b", lambda n: n[0].lower(), p) for p in parts[::2]]
     return head.replace("True or False", "true or false") + sign + "".join(parts)
 
 

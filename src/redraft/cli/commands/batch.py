@@ -15,20 +15,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -49,10 +47,10 @@ from .. import options
 from .. import output as out
 from ..command_classes import GroupedCommand
 from ..config import use_plan
+from ..display import LiveDisplay, make_display, message_writer
 from ..errors import HINTS, error_event
 from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, handle_sigterm
 from ..options import OptionValues, setting_options
-from ..progress import LINE_INTERVAL, TEXT_INTERVAL
 from ..request import (
     announce_sources,
     answer_of,
@@ -210,8 +208,8 @@ def batch(
                     "rows go to stdout and there is no journal, so an interrupted run starts over; "
                     "--journal FILE keeps one"
                 )
-            view = progress_view(as_json=as_json, stdout=not rows_on_stdout)
-            report = run_on_uvloop(_process(run, settings, metrics, view))
+            shown = partial(show_progress, run, as_json=as_json, stdout=not rows_on_stdout)
+            report = run_on_uvloop(_process(run, settings, metrics, shown))
     except (KeyboardInterrupt, asyncio.CancelledError):
         out.error(
             "interrupted" + ("; finished work is saved" if keeps_journal else ""),
@@ -293,18 +291,18 @@ def _make_run(
 
 
 async def _process(
-    run: BatchRun, settings: OptionValues, metrics: int | None, view: ProgressView
+    run: BatchRun,
+    settings: OptionValues,
+    metrics: int | None,
+    shown: Callable[[], AbstractContextManager[None]],
 ) -> BatchReport:
-    """Process the rows."""
-
-    def progress() -> BatchProgress:  # up to date whenever it is called
-        return run.progress
-
+    """Process the rows, and show the progress within the context that `shown` returns."""
     with ExitStack() as stack:
         if metrics is not None:
-            address = stack.enter_context(serve_metrics(metrics, lambda: progress().as_data()))
+            address = stack.enter_context(serve_metrics(metrics, lambda: run.progress.as_data()))
             out.notice(f"Prometheus metrics: {address}")
-        run.say = stack.enter_context(view(progress))
+        run.say = out.notice
+        stack.enter_context(shown())
         stack.enter_context(_handle_signals(run, run.say))
         await run.check_rows()
         if not run.is_stopped:
@@ -448,24 +446,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{m:02}:{s:02}"
 
 
-WriteMessage = Callable[[str], None]
-GetProgress = Callable[[], BatchProgress]
-ProgressView = Callable[[GetProgress], AbstractContextManager[WriteMessage]]
-
-
-def progress_view(*, as_json: bool, stdout: bool) -> ProgressView:
-    """Return the view that suits the output: JSON lines if asked for, a live view in a terminal,
-    lines of text elsewhere.
-
-    The value of its context is a function that writes a message. `stdout`: whether stdout is free
-    for JSON, not used for rows.
-    """
-    if as_json or out.messages_are_json():
-        return partial(json_lines, stdout=as_json and stdout)
-    free = sys.stderr.isatty() and (stdout or not sys.stdout.isatty())
-    return live_view if free and not console(stderr=True).is_dumb_terminal else text_lines
-
-
 @contextmanager
 def hidden_keystrokes() -> Iterator[None]:
     """Hide and discard keystrokes, which would shift the live view. Ctrl-C still works."""
@@ -499,64 +479,33 @@ def _is_foreground() -> bool:
 
 
 @contextmanager
-def live_view(now: GetProgress) -> Iterator[WriteMessage]:
-    """Show a live view on stderr, and remove it at the end."""
-    display = Live(
-        console=console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
+def show_progress(run: BatchRun, *, as_json: bool, stdout: bool) -> Iterator[None]:
+    """Show the progress of a run. `stdout`: whether stdout is free for JSON, not used for rows.
 
-    def refresh() -> None:
-        display.update(progress_panel(now()), refresh=True)
-
-    with (
-        hidden_keystrokes(),
-        display,
-        out.redirect_messages(lambda text: display.console.print(Text(text))),
-        _poll(refresh),
-    ):
-        yield out.notice
-
-
-@contextmanager
-def json_lines(now: GetProgress, *, stdout: bool) -> Iterator[WriteMessage]:
-    """Write a JSON line every few seconds, and whenever the state changes; before a row has ended,
-    only of endpoints that wait.
+    Nothing is shown before a row has ended, but to programs that endpoints wait.
     """
-    state, last_line = "", -LINE_INTERVAL
+    view: list[RenderableType] = [""]
 
-    def refresh() -> None:
-        nonlocal state, last_line
-        progress = now()
-        is_news = progress.ended_rows or (
-            progress.ended_at is None and progress.state not in QUIET_STATES
+    def show() -> None:
+        p = run.progress  # up to date whenever it is read
+        view[0] = progress_panel(p)
+        left = [f"{clock(p.eta)} left"] if p.eta else []
+        is_news = p.ended_rows or (p.ended_at is None and p.state not in QUIET_STATES)
+        display.show_progress(
+            " · ".join([_rows(p), _cost(p), *left]) if p.ended_rows else "",
+            "progress" if is_news else "",
+            p.as_data,
+            state=p.state,
         )
-        if is_news and (progress.state != state or monotonic() - last_line >= LINE_INTERVAL):
-            state, last_line = progress.state, monotonic()
-            out.write_event("progress", stdout=stdout, **progress.as_data())
 
-    with _poll(refresh):
-        yield out.notice
-
-
-@contextmanager
-def text_lines(now: GetProgress) -> Iterator[WriteMessage]:
-    """Write a line every half minute; none before the first row has ended."""
-    last_line = monotonic()
-
-    def refresh() -> None:
-        nonlocal last_line
-        progress = now()
-        if progress.ended_rows and monotonic() - last_line >= TEXT_INTERVAL:
-            last_line = monotonic()
-            left = [f"{clock(progress.eta)} left"] if progress.eta else []
-            out.notice(" · ".join([_rows(progress), _cost(progress), *left]))
-
-    with _poll(refresh):
-        yield out.notice
+    display = make_display(
+        lambda: view[0],
+        write=message_writer(as_json=as_json, stdout=stdout),
+        is_free=stdout or not sys.stdout.isatty(),
+    )
+    keys = hidden_keystrokes() if isinstance(display, LiveDisplay) else nullcontext()
+    with keys, display, _poll(show):
+        yield
 
 
 @contextmanager

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import Any, cast
 
 import click
 from click.core import ParameterSource
 from rich.markup import escape
-from rich.status import Status
 from rich.table import Table
 
 from ...base.sync import run_sync
@@ -40,10 +38,10 @@ from ...validation.labelled import random_cases, read_cases
 from ...validation.statistics import PairedDifference
 from .. import options
 from ..command_classes import ConfiguredCommand
+from ..display import activity_spinner, make_display, message_writer
 from ..exit_codes import OK
 from ..options import OptionValues, setting_options
-from ..output import messages_are_json, notice, print_json, warning, write_event
-from ..progress import FIRST_LINE, LINE_INTERVAL, TEXT_INTERVAL
+from ..output import notice, print_json, warning
 from ..request import (
     announce_sources,
     budget_of,
@@ -59,6 +57,7 @@ from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, figure_table, text_line
 from ..user_code import load_grader
 
+SECONDS_UNTIL_PROGRESS = 1.0
 MAX_LISTED = 5  # unreadable rows that are listed one by one
 STYLES = {
     "better": "bold green",
@@ -358,9 +357,9 @@ def show_progress(
     if not has_calls(ctx, settings):
         yield None
         return
-    err = console(stderr=True)
-    with err.status("comparing ...") if err.is_interactive else nullcontext() as status:
-        yield RunsProgress((*names, "pairs"), status)
+    progress = RunsProgress((*names, "pairs"))
+    with progress.display:
+        yield progress
 
 
 def compare_variants(ctx: click.Context, settings: OptionValues) -> ComparisonReport:
@@ -389,36 +388,31 @@ def warn_of_skipped(reasons: Sequence[str]) -> None:
         warning(f"unreadable: {reason}")
 
 
-@dataclass
 class RunsProgress:
-    """Says how far a comparison is: in a terminal at any time; elsewhere by a line after a second
-    and then every half minute, or in JSON lines every five seconds.
+    """Says how far a comparison is, from the first second on.
 
     It is called with the progress of one batch after the other, whose `names` these are; the last
     one has all that follow.
     """
 
-    names: tuple[str, ...]
-    status: Status | None = None
-    next_line: float = field(default_factory=lambda: monotonic() + FIRST_LINE)
-    _runs: list[BatchProgress] = field(default_factory=list, init=False)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._runs: list[BatchProgress] = []
+        self._spinner = activity_spinner("comparing ...")
+        self.display = make_display(
+            lambda: self._spinner, write=message_writer(), wait=SECONDS_UNTIL_PROGRESS
+        )
 
     def __call__(self, progress: BatchProgress) -> None:
         if not any(progress is each for each in self._runs):
             self._runs.append(progress)
         if progress.total is None and not progress.ended_rows:
             return
-        name = self.names[min(len(self._runs), len(self.names)) - 1]
+        name = self._names[min(len(self._runs), len(self._names)) - 1]
         total = "" if progress.total is None else f" of {progress.total:,}"
         line = f"{name}: {progress.ended_rows:,}{total} done"
-        if self.status:
-            self.status.update(f"comparing ... {escape(line)}")
-        elif monotonic() >= self.next_line and messages_are_json():
-            self.next_line = monotonic() + LINE_INTERVAL
-            write_event("progress", run=name, **progress.as_data())
-        elif monotonic() >= self.next_line:
-            self.next_line = monotonic() + TEXT_INTERVAL
-            notice(line)
+        self._spinner.update(text=f"comparing ... {escape(line)}")
+        self.display.show_progress(line, "progress", lambda: {"run": name, **progress.as_data()})
 
 
 async def _compare_runs(

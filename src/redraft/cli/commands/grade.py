@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
@@ -31,6 +30,7 @@ from ...tables.readers import is_table
 from ...usage import NO_USAGE
 from .. import options
 from ..command_classes import GroupedCommand
+from ..display import show_activity
 from ..exit_codes import FAILED, IMPERFECT, OK
 from ..options import OptionValues
 from ..output import notice, read_text, warning
@@ -113,8 +113,8 @@ def grade(
         )
     else:
         answers, bad = _answers_of_rows(prompt, settings["require"])
-    err, names = console(stderr=True), [each.name for each in answers]
-    with err.status("grading ...") if err.is_interactive else nullcontext():
+    names = [each.name for each in answers]
+    with show_activity("grading ..."):
         reports = run_sync(_grade(answers, settings))
     if as_json:
         click.echo(json.dumps(_as_data(reports, names), indent=2))
