@@ -114,6 +114,7 @@ class LiveDisplay(Display):
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._live)
+        self._live.refresh()
         self._stack.enter_context(
             redirect_messages(lambda text: self._live.console.print(Text(text)))
         )

@@ -2,9 +2,9 @@
 
 They go to a file that one can read and edit, one JSON object a line: its ID, the prompt, and the
 model that wrote it. What is in the file stays, also what people change while tasks are written, so
-that an interrupted start goes on, and a second one takes no call. Ten tasks are asked for at a time, with some of the earlier ones as what not to
-repeat, chosen with a seed. A task is left out if its words are nearly those of an earlier one
-(Jaccard index of the sets of words).
+that an interrupted start goes on, and a second one takes no call. Ten tasks are asked for at a
+time, with some of the earlier ones as what not to repeat, chosen with a seed. A task is left out if
+its words are nearly those of an earlier one (Jaccard index of the sets of words).
 
 Tasks of a model are what it imagines, not what people ask. A comparison on them is about such tasks
 only, however narrow its intervals are, and a model that is compared on its own tasks may have an
@@ -132,7 +132,7 @@ async def add_tasks(
         )
         step, seed = StepClient(client), options.seed or 0
         try:
-            await _fill(file, count, step, description, seed, options.deadline_at)
+            await _fill(file, count, description, step, seed=seed, deadline_at=options.deadline_at)
         except RedraftError as error:
             error.usage = step.usage
             raise
@@ -143,8 +143,9 @@ async def add_tasks(
 async def _fill(
     file: Path,
     count: int,
-    step: StepClient,
     description: str,
+    step: StepClient,
+    *,
     seed: int,
     deadline_at: float | None,
 ) -> None:

@@ -297,9 +297,13 @@ async def _process(
     shown: Callable[[], AbstractContextManager[None]],
 ) -> BatchReport:
     """Process the rows, and show the progress within the context that `shown` returns."""
+
+    def data() -> Mapping[str, Any]:
+        return run.progress.as_data()  # a property that is up to date whenever it is read
+
     with ExitStack() as stack:
         if metrics is not None:
-            address = stack.enter_context(serve_metrics(metrics, lambda: run.progress.as_data()))
+            address = stack.enter_context(serve_metrics(metrics, data))
             out.notice(f"Prometheus metrics: {address}")
         run.say = out.notice
         stack.enter_context(shown())
@@ -484,7 +488,7 @@ def show_progress(run: BatchRun, *, as_json: bool, stdout: bool) -> Iterator[Non
 
     Nothing is shown before a row has ended, but to programs that endpoints wait.
     """
-    view: list[RenderableType] = [""]
+    view = [progress_panel(run.progress)]
 
     def show() -> None:
         p = run.progress  # up to date whenever it is read
