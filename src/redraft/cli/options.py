@@ -370,6 +370,27 @@ background = under(
         ),
     ),
 )
+
+
+def gateway_place(*, exists: bool = False) -> Callable[[F], F]:
+    """Return the options that say where a gateway is; `exists`: whether its folder must exist."""
+    return combine(
+        click.option(
+            "--folder",
+            type=click.Path(exists=exists, file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Folder of the gateway. Default: that of --config, else `gateway` in your data "
+            "folder.",
+        ),
+        click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Configuration of the gateway (TOML).",
+        ),
+    )
+
+
 port = click.option(
     "--port",
     type=WholeRange(0, 65535),
@@ -757,17 +778,19 @@ COLUMN_ROLES = (
 )
 
 
-def _check_columns(
+def _columns_by_role(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Check columns given as ROLE=NAME. Raises BadParameter."""
+) -> dict[str, str]:
+    """Return the names of columns given as ROLE=NAME, by their roles. Raises BadParameter."""
+    columns: dict[str, str] = {}
     for text in texts:
-        role, sign, _ = text.partition("=")
-        if not sign or role.replace("-", "_") not in COLUMN_ROLES:
+        role, sign, name = text.partition("=")
+        if not sign or (role := role.replace("-", "_")) not in COLUMN_ROLES:
             raise click.BadParameter(
                 f"{text!r} is not ROLE=NAME; ROLE is one of {', '.join(COLUMN_ROLES)}"
             )
-    return texts
+        columns[role] = name
+    return columns
 
 
 columns = combine(
@@ -778,7 +801,7 @@ columns = combine(
         heading=ROWS,
         common=True,
         multiple=True,
-        callback=_check_columns,
+        callback=_columns_by_role,
         metavar="ROLE=NAME",
         help="The column with that role (repeatable), if its name does not say so: prompt, "
         "messages, response, responses (a list), id, system, reference, context, tests (of "

@@ -21,7 +21,7 @@ from ..base.checks import is_blank
 from ..base.jsontext import strict_loads
 from ..base.parameters import merge_parameters, without_sampling
 from ..errors import ConfigError
-from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries
+from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries, must
 from ..graders.base import as_grader_spec
 from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
@@ -197,6 +197,12 @@ def answer_of(settings: OptionValues) -> Any:
 def graders_of(settings: OptionValues) -> list[Any] | None:
     """Return the graders that the settings of a command name; see `load_graders`."""
     return load_graders(settings["grader"], settings["rubric"], settings["template"])
+
+
+def graders_and_requirements(settings: OptionValues) -> list[Any] | None:
+    """Return the requirements of a command as musts, and its graders; None if there are none."""
+    musts = [must(spec) for spec in canonical_requirements(settings["require"])]
+    return [*musts, *(graders_of(settings) or [])] or None
 
 
 def load_graders(

@@ -37,7 +37,6 @@ from ...base.money import format_usd, usd_amount
 from ...base.sync import reset_in_children, run_on_uvloop
 from ...base.text import pluralize, strip_control_sequences
 from ...errors import NOTHING_LEFT, ConfigError, RedraftError
-from ...graders import must
 from ...result import format_score
 from ...runs import BatchPreview, BatchProgress, BatchReport, BatchRun
 from ...runs.config import with_present_names
@@ -56,10 +55,9 @@ from ..request import (
     answer_of,
     budget_of,
     build_settings,
-    canonical_requirements,
     check_judge_params,
     find_model,
-    graders_of,
+    graders_and_requirements,
     parse_model,
     report_unused_prices,
     values_of,
@@ -173,7 +171,7 @@ def batch(
     *,
     inputs: tuple[str, ...],
     output: str | None,
-    column: tuple[str, ...],
+    column: dict[str, str],
     metrics: int | None,
     dry_run: bool,
     explain: bool,
@@ -272,19 +270,18 @@ def _check(
 def _make_run(
     inputs: tuple[str, ...],
     output: str | None,
-    column: tuple[str, ...],
+    columns: dict[str, str],
     settings: OptionValues,
 ) -> BatchRun:
     """Return the run without its models and graders. Raises ConfigError."""
-    _make_graders(settings)  # a mistake in them is reported before any row is read
-    columns = dict(text.split("=", 1) for text in column)
+    graders_and_requirements(settings)  # a mistake in them is reported before any row is read
     given: dict[str, Any] = {
         **build_settings(settings),
         **values_of(BatchFields, settings),
         "answer": answer_of(settings),
         "budget": budget_of(settings),
         "limits": EndpointLimits(**values_of(EndpointLimits, settings)),
-        "columns": {role.replace("-", "_"): name for role, name in columns.items()},
+        "columns": columns,
     }
     source = inputs[0] if len(inputs) == 1 else list(inputs)
     return BatchRun.from_arguments(source, output, False, **given)
@@ -334,15 +331,9 @@ async def _set_models(run: BatchRun, settings: OptionValues) -> None:
         )
     run.model, run.judge = model or False, parse_model(settings["judge"])
     announce_sources(model, run.judge)
-    run.graders = _make_graders(settings)
+    run.graders = graders_and_requirements(settings)
     check_judge_params(run.graders)
     report_unused_prices(run.config.options.prices, run.model, run.judge)
-
-
-def _make_graders(settings: OptionValues) -> list[Any] | None:
-    """Return the requirements as musts, and the named graders; None if there are none."""
-    musts = [must(spec) for spec in canonical_requirements(settings["require"])]
-    return [*musts, *(graders_of(settings) or [])] or None
 
 
 @contextmanager

@@ -26,7 +26,6 @@ from ...comparison.report import (
 from ...comparison.task_writer import add_tasks
 from ...comparison.variants import budget_left, variant_settings
 from ...errors import ConfigError
-from ...graders.base import must
 from ...models.model_names import PREFIXES
 from ...runs import BatchProgress
 from ...session.options import Options
@@ -46,10 +45,9 @@ from ..request import (
     announce_sources,
     budget_of,
     build_settings,
-    canonical_requirements,
     find_judge,
     find_model,
-    graders_of,
+    graders_and_requirements,
     parse_model,
     with_declared_parameters,
 )
@@ -437,7 +435,7 @@ async def arguments_of(
     `progress` those of what is run or graded anew.
     """
     given: dict[str, Any] = {name: settings[name] for name in ARGUMENTS}
-    columns = dict(text.split("=", 1) for text in settings["column"])
+    columns = settings["column"]
     if settings["data"] is None:
         _check_results(*names)
         if wrong := [role for role in columns if role not in RESULT_ROLES]:
@@ -447,7 +445,7 @@ async def arguments_of(
             )
         given["result_columns"] = columns
     else:
-        given["columns"] = {role.replace("-", "_"): name for role, name in columns.items()}
+        given["columns"] = columns
     if progress:
         given |= {
             **build_settings(settings),
@@ -466,10 +464,9 @@ async def models_and_graders(settings: OptionValues, *, has_prompts: bool) -> di
     """Return the models and graders with which something is run or graded; `has_prompts`: whether
     A or B is a file with a prompt.
     """
-    required = map(must, canonical_requirements(settings["require"]))
-    graders = [*required, *(graders_of(settings) or [])]
+    graders = graders_and_requirements(settings)
     judge, model = parse_model(settings["judge"]), settings["model"]
-    found: dict[str, Any] = {"graders": graders or None, "judge": judge}
+    found: dict[str, Any] = {"graders": graders, "judge": judge}
     if settings["data"] is None:
         if judge is None and model and (needs_judge(graders) or not graders):
             found["judge"] = await find_judge(None, model)

@@ -200,8 +200,7 @@ def _read_anchors(
         return None
     if not has_calls(ctx, settings):
         raise click.UsageError("--anchors: name the --grader that grades them anew")
-    names = settings["column"] if settings["data"] is None else ()  # else they are of the tasks
-    columns = dict(text.split("=", 1) for text in names)
+    columns = settings["column"] if settings["data"] is None else {}  # else they are of the tasks
     recorded = read_results(anchors, score=settings["score"], columns=columns, name=anchors)
     warn_of_skipped(recorded.skipped)
     return recorded

@@ -285,14 +285,14 @@ def learn(
 @options.as_json
 @options.debug
 def calibrate(
-    *, file: str, calls: int, save: bool, column: tuple[str, ...], as_json: bool, **settings: Any
+    *, file: str, calls: int, save: bool, column: dict[str, str], as_json: bool, **settings: Any
 ) -> int:
     """Learn priors from the tasks in FILE with a stated number of calls: how noisy the judge is,
     how good drafts are, and whether refining helps.
     """
     given = {**values_of(OptionFields, settings), **parameter_settings(settings)}
     graders = load_graders(settings["grader"], settings["rubric"])
-    tasks = _read_tasks(file, dict(text.split("=", 1) for text in column))
+    tasks = _read_tasks(file, column)
     learned = run_sync(
         learning.calibrate(
             tasks,
@@ -577,7 +577,7 @@ def _read_tasks(file: str, columns: Mapping[str, str]) -> list[Task]:
     with tempfile.TemporaryDirectory() as folder:
         dataset = open_dataset(
             open_source(file, spool=Path(folder)),
-            columns_of({role.replace("-", "_"): name for role, name in columns.items()}),
+            columns_of(columns),
             "rename",
             None,
         )

@@ -37,7 +37,7 @@ from ..stored_runs import (
     read_runs,
     say_what_is_not_merged,
 )
-from ..terminal import console, figure_table, show_facts, show_trace, trace_as_json
+from ..terminal import console, figure_table, print_trace, show_facts
 
 EPILOG = """\b
 Examples:
@@ -205,10 +205,7 @@ def _show_row(run: StoredRun, row: str, *, as_json: bool, full: bool) -> None:
         trace = opened.trace(run.info.name, row)
     if trace is None:
         raise ConfigError(f"run {run.info.display_name!r} has no row {row!r}")
-    if as_json:
-        click.echo(trace_as_json(trace))
-    else:
-        show_trace(trace, full=full)
+    print_trace(trace, as_json=as_json, full=full)
 
 
 @runs.command()
