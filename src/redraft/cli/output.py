@@ -51,47 +51,49 @@ QUIET_LIBRARIES = {  # these libraries write to stderr themselves, whatever the 
 }
 
 
-class _WarningHandler(logging.Handler):
-    """Shows what libraries log as warnings, without the secrets of the environment, which these may
-    quote.
-    """
+class RecordHandler(logging.Handler):
+    """Passes what is logged, from a level on, to a function; what that raises is ignored."""
+
+    def __init__(
+        self, show: Callable[[logging.LogRecord], object], level: int = logging.WARNING
+    ) -> None:
+        super().__init__(level)
+        self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "redraft.endpoint":  # progress shows pauses and outages
-            return
         with suppress(Exception):
-            warning(without_secrets(record.getMessage()))
+            self._show(record)
 
 
-class _FallbackHandler(logging.Handler):
-    """Writes to stderr what a model does not accept, unless the program has handlers of its own."""
+def _show_library_warning(record: logging.LogRecord) -> None:
+    """Show what a library logs without the secrets of the environment, which it may quote; progress
+    shows pauses and outages of endpoints.
+    """
+    if record.name != "redraft.endpoint":
+        warning(without_secrets(record.getMessage()))
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "redraft" and not logging.getLogger().handlers:
-            with suppress(Exception):
-                sys.stderr.write(f"{record.getMessage()}\n")
+
+def _write_unaccepted(record: logging.LogRecord) -> None:
+    """Write to stderr what a model does not accept, unless the program has handlers of its own."""
+    if record.name == "redraft" and not logging.getLogger().handlers:
+        sys.stderr.write(f"{record.getMessage()}\n")
 
 
-class _WaitHandler(logging.Handler):
-    """Says that a call waits before it is made again, unless a message about its endpoint has said
+def _show_wait(record: logging.LogRecord) -> None:
+    """Say that a call waits before it is made again, unless a message about its endpoint has said
     so until then.
     """
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.shown_until: dict[str, float] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        endpoint, wait = getattr(record, "endpoint", ""), getattr(record, "wait", 0.0)
-        end = monotonic() + wait
-        if wait >= MIN_SHOWN_WAIT and end > self.shown_until.get(endpoint, 0.0) + MIN_SHOWN_WAIT:
-            self.shown_until[endpoint] = end
-            notice(record.getMessage())
+    endpoint, wait = getattr(record, "endpoint", ""), getattr(record, "wait", 0.0)
+    end = monotonic() + wait
+    if wait >= MIN_SHOWN_WAIT and end > _waits_until.get(endpoint, 0.0) + MIN_SHOWN_WAIT:
+        _waits_until[endpoint] = end
+        notice(record.getMessage())
 
 
-_wait_handler = _WaitHandler()
-_warning_handler = _WarningHandler(logging.WARNING)
-_fallback_handler = _FallbackHandler(logging.WARNING)
+_waits_until: dict[str, float] = {}  # by endpoint: when the longest wait that was shown ends
+_wait_handler = RecordHandler(_show_wait, logging.INFO)
+_warning_handler = RecordHandler(_show_library_warning)
+_fallback_handler = RecordHandler(_write_unaccepted)
 
 
 @contextmanager
@@ -114,7 +116,7 @@ def message_scope() -> Iterator[None]:
 
 
 def _show_waits() -> None:
-    _wait_handler.shown_until.clear()
+    _waits_until.clear()
     _retry_logger.addHandler(_wait_handler)
     _retry_logger.setLevel(logging.INFO)
 

@@ -39,7 +39,14 @@ from ..protocols import Model, Requirement
 from ..requirements import kinds, parse
 from ..session.options import PROMPT_KEYS
 from ..session.panel import needs_judge
-from ..settings import OptionFields, Settings, settings_of
+from ..settings import (
+    GradeSettings,
+    OptionFields,
+    Settings,
+    ValidationSettings,
+    settings_for,
+    settings_of,
+)
 from ..storage.priors_store import priors_from_data
 from ..usage import NO_USAGE, Usage
 from .config import (
@@ -173,6 +180,22 @@ def build_settings(settings: OptionValues) -> Settings:
     if "priors" in built:
         built["priors"] = load_priors(built["priors"])
     return cast("Settings", built)
+
+
+def judging_settings(settings: OptionValues) -> ValidationSettings:
+    """Return the settings of a session that judges, with the budget, the prices and the parameters
+    of the judge.
+    """
+    chosen = settings_for("validate", build_settings(settings))
+    return cast("ValidationSettings", {**chosen, "budget": budget_of(settings)})
+
+
+def grading_settings(settings: OptionValues) -> GradeSettings:
+    """Return the settings of grading, with the budget, the prices and the parameters of the
+    judge.
+    """
+    chosen = settings_for("grade", build_settings(settings))
+    return cast("GradeSettings", {**chosen, "budget": budget_of(settings)})
 
 
 def parameter_settings(settings: OptionValues) -> Settings:

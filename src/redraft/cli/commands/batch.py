@@ -612,7 +612,7 @@ def describe_input(preview: BatchPreview, *, explain: bool) -> None:
 def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
     """Show on stdout which requests would be made, and the likely usage."""
     if as_json:
-        click.echo(json.dumps(preview_data(preview), indent=2, default=str))
+        out.print_json({"event": "preview", **asdict(preview)})
         return
     page = console(stderr=False)
     for n, messages in enumerate(preview.samples, 1):
@@ -640,11 +640,6 @@ def _show_messages(page: Console, title: str, messages: Sequence[Mapping[str, An
             + _excerpt(message)
         )
     page.print()
-
-
-def preview_data(preview: BatchPreview) -> dict[str, Any]:
-    """Return a preview as plain data."""
-    return {"event": "preview", **asdict(preview)}
 
 
 def _excerpt(message: Mapping[str, Any]) -> Text:

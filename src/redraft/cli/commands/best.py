@@ -219,18 +219,14 @@ async def _choose(
     return result
 
 
-def _answer_data(row: RankedAnswer, names: Sequence[str]) -> dict[str, Any]:
-    """Return a ranked answer as plain data."""
-    return {
-        **row.to_dict(),
-        "response": names[row.candidate.id] if names else None,
-    }
-
-
 def _report(result: Result, names: Sequence[str], progress: RefinementProgress) -> None:
     """Show the ranking and the usage on stderr, or the ranking as JSON on stdout."""
     if progress.as_json:
-        print_event("ranking", answers=[_answer_data(row, names) for row in result.ranking])
+        files = {row.candidate.id: names[row.candidate.id] for row in result.ranking if names}
+        answers = [
+            {**row.to_dict(), "response": files.get(row.candidate.id)} for row in result.ranking
+        ]
+        print_event("ranking", answers=answers)
         return
     err, trace = console(stderr=True), result.trace
     err.print(_ranking_table(result.ranking, trace, names))

@@ -30,7 +30,7 @@ from ...models.model_names import PREFIXES
 from ...runs import BatchProgress
 from ...session.options import Options
 from ...session.panel import needs_judge
-from ...settings import BatchFields, OptionFields, Settings, ValidationSettings, settings_for
+from ...settings import BatchFields, OptionFields, Settings
 from ...usage import NO_USAGE, Usage
 from ...validation.grader_comparison import compare_graders
 from ...validation.labelled import random_cases, read_cases
@@ -48,6 +48,7 @@ from ..request import (
     find_judge,
     find_model,
     graders_and_requirements,
+    judging_settings,
     parse_model,
     with_declared_parameters,
 )
@@ -480,7 +481,6 @@ async def _compare_graders(a: str, b: str, settings: OptionValues) -> Comparison
     """Have A and B judge the labelled answers; the report is about how far they agree with
     people.
     """
-    judging = settings_for("validate", build_settings(settings))
     if len(settings["labels"]) != 1:
         raise click.UsageError("--labels: graders are compared on one file of labels")
     labelled = read_cases(settings["labels"][0], settings["label_columns"])
@@ -491,7 +491,7 @@ async def _compare_graders(a: str, b: str, settings: OptionValues) -> Comparison
         await find_judge(settings["judge"], settings["model"]) or False,
         confidence=settings["level"],
         lower_is_better=settings["lower_is_better"],
-        **cast("ValidationSettings", {**judging, "budget": budget_of(settings)}),
+        **judging_settings(settings),
     )
     return ComparisonReport(
         a,

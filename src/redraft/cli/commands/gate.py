@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -17,7 +17,6 @@ from ...comparison.readers import read_results
 from ...comparison.report import format_interval, format_signed
 from ...comparison.results import RunResults
 from ...errors import BudgetExhaustedError, GradingError
-from ...settings import GradeSettings, settings_for
 from ...usage import NO_USAGE, Usage
 from ...validation.statistics import JudgeDrift
 from .. import options
@@ -25,7 +24,7 @@ from ..command_classes import ConfiguredCommand
 from ..exit_codes import OK, UNDECIDED, WORSE
 from ..options import OptionValues
 from ..output import check_writable, notice, print_json, warning
-from ..request import budget_of, build_settings, parse_model
+from ..request import grading_settings, parse_model
 from ..terminal import console, text_line
 from .compare import (
     OF_TWO,
@@ -215,14 +214,14 @@ async def _check_judge(
     """
     found = await models_and_graders(settings, has_prompts=False)
     graders, judge = found["graders"], found["judge"] or parse_model(settings["model"])
-    given = build_settings(settings)
-    for status in await stale_graders(graders, judge, cards_dir=given.get("cards_dir")):
+    for status in await stale_graders(graders, judge, cards_dir=settings["cards_dir"]):
         warning(f"grader {status.grader!r}: {status.explanation}")
     if anchors is None:
         return None, NO_USAGE
-    own = cast("GradeSettings", settings_for("grade", {**given, "budget": budget_of(settings)}))
     try:
-        drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
+        drift = await anchor_drift(
+            anchors, graders, judge, level=settings["level"], **grading_settings(settings)
+        )
     except (BudgetExhaustedError, GradingError) as error:
         warning(f"it is unknown whether the judge has drifted: {error}")
         return None, error.usage

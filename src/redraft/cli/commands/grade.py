@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import click
 from rich.table import Table
@@ -23,7 +23,6 @@ from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
 from ...session.panel import default_judge_note, graders_for_tasks, needs_judge
-from ...settings import GradeSettings, settings_for
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response
 from ...tables.readers import is_table
@@ -38,12 +37,11 @@ from ..progress import format_usage
 from ..request import (
     announce_sources,
     answer_of,
-    budget_of,
-    build_settings,
     canonical_requirements,
     check_judge_params,
     find_judge,
     graders_of,
+    grading_settings,
     make_task,
     parse_model,
     report_unused_prices,
@@ -236,8 +234,7 @@ async def _grade(answers: Sequence[_Answer], settings: OptionValues) -> list[Gra
     tasks, locations = [each.task for each in answers], [each.location for each in answers]
     judge, form = parse_model(settings["judge"]), answer_of(settings)
     graders = graders_for_tasks(graders_of(settings), judge, as_answer_form(form), tasks)
-    given = settings_for("grade", build_settings(settings))
-    grading = cast("GradeSettings", {**given, "budget": budget_of(settings)})
+    grading = grading_settings(settings)
     check_judge_params(graders)
     if needs_judge(graders):
         judge = await find_judge(settings["judge"], settings["model"]) or False

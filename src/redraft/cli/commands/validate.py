@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 from rich.progress import Progress
@@ -16,7 +16,6 @@ from ...base.text import pluralize
 from ...errors import ConfigError
 from ...graders.cards import MIN_CALIBRATION_LABELS, CardStore, Measure
 from ...graders.registry import as_grader
-from ...settings import ValidationSettings, settings_for
 from ...validation import api, plots
 from ...validation import card_page as page
 from ...validation.attacks import read_attacks
@@ -34,10 +33,9 @@ from ..options import OptionValues
 from ..output import notice, warning
 from ..request import (
     announce_sources,
-    budget_of,
-    build_settings,
     find_judge,
     judge_of,
+    judging_settings,
     load_rubric,
 )
 from ..terminal import console, figure_table, grid, text_line
@@ -272,14 +270,6 @@ def read_labelled(
     if labelled.skipped_rows:
         warning(f"{pluralize(len(labelled.skipped_rows), 'row')} skipped")
     return labelled
-
-
-def judging_settings(settings: OptionValues) -> ValidationSettings:
-    """Return the settings of a session that judges, with the budget, the prices and the parameters
-    of the judge.
-    """
-    chosen = settings_for("validate", build_settings(settings))
-    return cast("ValidationSettings", {**chosen, "budget": budget_of(settings)})
 
 
 async def _measure_live(

@@ -158,9 +158,7 @@ class ShardedExecutor:
             dict(job.session.models.budget_tracker.spent),
         )
         remote, own = RemoteEndpoints(feed.workers), job.scheduler.endpoints
-        coordinator = Coordinator(
-            job.scheduler, quotas, remote, job.progress, feed, pool, self.say
-        )
+        coordinator = Coordinator(job.scheduler, quotas, remote, job.progress, feed, pool, self.say)
         job.note_spent()  # what the shards spend is added when they are merged
         job.scheduler.endpoints = remote
         try:
