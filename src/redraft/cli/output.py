@@ -192,10 +192,8 @@ def in_options(message: str) -> str:
 
     def option(found: re.Match[str]) -> str:
         name = found["name"] or found["quoted"] or found["set"]
-        if (key := _format.plan_keys.get(name)) and found["set"]:
-            return f"`{key} = {(found['flag'] or '...').lower()}` in a plan file (--plan FILE)"
-        if key == "" and found["name"]:
-            return f"{name}, which was set in Python,"
+        if name in _format.plan_keys:
+            return _in_plan_file(name, found)
         names = _format.options.get(OPTIONS_BY_ARGUMENT.get(name, name))
         if not names:
             return found[0]
@@ -210,6 +208,14 @@ def in_options(message: str) -> str:
         part if n % 2 else _ARGUMENT.sub(option, part)
         for n, part in enumerate(_QUOTED.split(message))
     )
+
+
+def _in_plan_file(name: str, found: re.Match[str]) -> str:
+    """Return a setting of the plan in words of its file, or that it was set in Python."""
+    if not (key := _format.plan_keys[name]):
+        return f"{name}, which was set in Python," if found["name"] else found[0]
+    value = (found["flag"] or "...").lower()
+    return f"`{key} = {value}` in a plan file (--plan FILE)" if found["set"] else found[0]
 
 
 def in_toml(message: str) -> str:

@@ -430,10 +430,6 @@ def _exit_code(report: BatchReport) -> int:
     return IMPERFECT if any(incomplete_rows) else OK
 
 
-def number(n: float | None) -> str:
-    return "unknown" if n is None else f"{n:,.0f}"
-
-
 def clock(seconds: float) -> str:
     """Format seconds such as 1:02:03."""
     minutes, s = divmod(round(seconds), 60)
@@ -585,7 +581,7 @@ def _cost(p: BatchProgress) -> str:
         [
             f"{format_usd(p.usage.cost)} so far",
             *projected,
-            f"{number(p.usage.tokens)} tokens",
+            "unknown tokens" if p.usage.tokens is None else f"{p.usage.tokens:,} tokens",
             *price,
         ]
     )

@@ -222,9 +222,9 @@ async def _choose(
 def _report(result: Result, names: Sequence[str], progress: RefinementProgress) -> None:
     """Show the ranking and the usage on stderr, or the ranking as JSON on stdout."""
     if progress.as_json:
-        files = {row.candidate.id: names[row.candidate.id] for row in result.ranking if names}
         answers = [
-            {**row.to_dict(), "response": files.get(row.candidate.id)} for row in result.ranking
+            {**row.to_dict(), "response": names[row.candidate.id] if names else None}
+            for row in result.ranking
         ]
         print_event("ranking", answers=answers)
         return
