@@ -125,7 +125,7 @@ async def test_a_run_says_what_stands_behind_its_score(cards, tmp_path):
     data = result.to_dict()
     assert (data["score_basis"], data["score"]) == (BY_LABELS, result.score)
     assert (
-        f"(the judge said 0.60; 95 % between {low:.2f} and {high:.2f} {BY_LABELS})"
+        f"(the judge said 0.60; 95% between {low:.2f} and {high:.2f} {BY_LABELS})"
         in result.summary()
     )
     json.dumps(data)

@@ -104,7 +104,7 @@ async def test_a_forecast_is_shown_stored_and_resumed_without_calls(tmp_path):
     low, high = result.forecast.interval
     assert low < result.forecast.mean < high
     assert (
-        f"unknown (expected {result.forecast.mean:.2f}; 95 % between {low:.2f} and {high:.2f})"
+        f"unknown (expected {result.forecast.mean:.2f}; 95% between {low:.2f} and {high:.2f})"
         in result.summary()
     )
     data = result.to_dict()

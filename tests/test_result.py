@@ -64,7 +64,7 @@ def test_the_summary_shows_estimates_beside_observed_scores():
     """
     told = result(0.7, 0.8, best=1)
     assert told.summary() == (
-        "0.60 -> 0.71 (the judge said 0.80; 95 % between 0.58 and 0.84); stopped: no further step is worth its cost "
+        "0.60 -> 0.71 (the judge said 0.80; 95% between 0.58 and 0.84); stopped: no further step is worth its cost "
         "(nothing more is worth it) · too few repeats: "
         f"a difference of +0.10 may be a gain or the graders' estimated noise ({Priors().noise_sd:.2f} per grade): "
         "too few repeats; about 12 at each answer would show a gain of 0.1 · calls 2 · tokens 30 · cost 0 USD"
@@ -73,7 +73,7 @@ def test_the_summary_shows_estimates_beside_observed_scores():
         repr(told) == "Result(score=0.71 [0.58, 0.84] by this judge, stop='gain', value='text 1')"
     )
     assert told.summary() in told.__rich__().plain
-    assert "95 % between 0.58 and 0.84" in told._repr_html_()
+    assert "95% between 0.58 and 0.84" in told._repr_html_()
     assert [score for _, score, _ in candidate_rows(told.trace)] == [
         "0.70, estimated 0.60",
         "0.80, estimated 0.71",
@@ -377,14 +377,14 @@ HEADLINES = {
         (0.4, 1.0),
         (JUDGE,),
         NOISY,
-        "0.35 -> 0.81 (the judge said 1.00; 95 % between 0.69 and 0.92); stopped: the judge is satisfied",
+        "0.35 -> 0.81 (the judge said 1.00; 95% between 0.69 and 0.92); stopped: the judge is satisfied",
     ),
     "labels": (
         (0.4, 1.0),
         (JUDGE,),
         LABELLED,
         (
-            "0.35 -> 0.81 (the judge said 1.00; 95 % between 0.69 and 0.92 by people's labels (n = 120)); "
+            "0.35 -> 0.81 (the judge said 1.00; 95% between 0.69 and 0.92 by people's labels (n = 120)); "
             "stopped: the judge is satisfied"
         ),
     ),

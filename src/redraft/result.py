@@ -55,7 +55,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The expected quality of an answer that no judge graded, with its 95 % interval; both by the
+    """The expected quality of an answer that no judge graded, with its 95% interval; both by the
     plan's priors.
     """
 
@@ -164,7 +164,7 @@ class Result(Generic[T_co]):
 
     @property
     def score_interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the true score, if the priors fit; None if no grader is noisy or
+        """The 95% interval of the true score, if the priors fit; None if no grader is noisy or
         noise is not modelled.
 
         With people's labels behind the judge, it is the interval of the label that people would
@@ -557,7 +557,7 @@ def _what_stands_behind(result: Result[Any]) -> Iterator[str]:
     if interval:
         by_labels = trace.outcome and trace.outcome.labels is not None
         basis = f" {result.score_basis}" if by_labels else ""
-        yield f"95 % between {interval[0]:.2f} and {interval[1]:.2f}{basis}"
+        yield f"95% between {interval[0]:.2f} and {interval[1]:.2f}{basis}"
 
 
 def _graders_in_words(trace: Trace) -> str:

@@ -817,6 +817,7 @@ class BatchFields:
         metavar="N",
         **NOT_IN_FILES,
         group="rows",
+        common=True,
     )
     retry: Collection[str] = setting(
         (),
@@ -847,6 +848,7 @@ class BatchFields:
         "run with the same output](batch.md#another-run-with-the-same-output).",
         **NOT_IN_FILES,
         group="output",
+        common=True,
     )
     spreadsheet_safe: bool = setting(
         False,
@@ -974,7 +976,7 @@ class BatchFields:
         Flag(),
         "Grade the first answer of 16 of the first 64 rows twice, to learn how noisy the judge "
         "is. Default: yes.",
-        detail="About 4 % of the calls of those rows. See [Priors](adaptive.md#priors).",
+        detail="About 4% of the calls of those rows. See [Priors](adaptive.md#priors).",
         **NOT_IN_FILES,
         group="running",
     )

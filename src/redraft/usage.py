@@ -67,6 +67,11 @@ class Usage:
         return both
 
     @property
+    def totals(self) -> dict[str, Any]:
+        """The calls, tokens and cost, as reports have them."""
+        return {"calls": self.calls, "tokens": self.tokens, "cost": self.cost}
+
+    @property
     def cached_cost(self) -> float | None:
         """Cost in USD, when they were made, of the answers from a cache; unknown if other calls of
         the same sum were repeated.

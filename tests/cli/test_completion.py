@@ -63,6 +63,43 @@ def test_proposals(line, expected):
     assert proposals(line) == expected
 
 
+@each_row(
+    "line, expected",
+    [
+        ("redraft run x --grader helpfu", ("plain", "helpfulness")),
+        ("redraft validate data.jsonl --grader pairw", ("plain", "pairwise")),
+        ("redraft graders helpfu", ("plain", "helpfulness")),
+        ("redraft batch in.jsonl --require word", ("plain", "words")),
+        ("redraft run x --grader graders.p", ("file", "graders.p")),
+    ],
+)
+def test_names_of_graders_and_requirements_are_proposed(line, expected):
+    """And for a grader a file, whose function may be named."""
+    assert expected in proposals(line)
+
+
+def test_a_requirement_is_no_judge():
+    """--require takes no grader that gives a score."""
+    names = {value for _, value in proposals("redraft run x --require ")}
+    assert "words" in names and not names & {"helpfulness", "judge", "tests"}
+
+
+def test_names_of_runs_are_proposed(redraft, monkeypatch):
+    """Those in the journals of this folder, or in --journal; one that is damaged proposes none."""
+    monkeypatch.chdir(redraft.folder)
+    (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "one two"}\n')
+    arguments = ("batch", "in.jsonl", "--model", "none", "--require", "words:1-5")
+    assert redraft(*arguments, "-o", "first.jsonl").returncode == 0
+    assert redraft(*arguments, "-o", "second.jsonl", "--journal", "other").returncode == 0
+    (redraft.folder / "bad.journal").write_bytes(b"no journal")
+    for command in ("runs show", "runs export", "runs prune", "export", "view", "label"):
+        assert proposals(f"redraft {command} fir") == [("file", "fir"), ("plain", "first.jsonl")]
+        assert proposals(f"redraft {command} --journal other sec") == [
+            ("file", "sec"),
+            ("plain", "second.jsonl"),
+        ]
+
+
 def parameters(command, name):
     """Each option and argument of a command and of those in it, with the name of the command."""
     for param in command.params:

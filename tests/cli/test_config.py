@@ -60,7 +60,7 @@ def test_outside_a_repository_only_the_current_folder_counts(redraft):
         ("max-iteration = 3", "did you mean 'max-iterations'"),
         ('target-score = "high"', "target-score must be a number in [0, 1], got 'high'"),
         ("target-score = 2", "target-score must be a number in [0, 1], got 2"),
-        ("drafts = true", "drafts must be a whole number >= 1, got True"),
+        ("drafts = true", "drafts must be a whole number >= 1, got true"),
         ('require = "words:3"', "require must be a list of names such as"),
         ('api-key = "sk-1"', "read from the environment only"),
         ('model = "http://me:pw@host/v1#m"', "must not contain a user or a key"),

@@ -1,4 +1,4 @@
-"""`grade`, `show`, `models`, `graders`, `--version`."""
+"""`grade`, `show`, `models`, `graders`, `gate`, `--version`."""
 
 import asyncio
 import json
@@ -175,3 +175,25 @@ def test_an_interrupted_grade_prints_no_grade(redraft, serve):
         and b"interrupted" in err
         and b"Traceback" not in err
     )
+
+
+def test_the_report_of_the_gate_has_the_calls_for_anchors(redraft, serve):
+    """Beside those of the comparison, and alone."""
+    server = serve(writer_and_judge([], [4] * 99))
+    rows = [{"id": n, "prompt": f"p{n}", "response": f"r{n}", "score": 0.5} for n in range(4)]
+    (redraft.folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = (
+        "gate",
+        "a.jsonl",
+        "a.jsonl",
+        "--grader",
+        "judge",
+        "--judge",
+        server.model,
+        "--json",
+    )
+    without = json.loads(redraft(*arguments).out)
+    done = json.loads(redraft(*arguments, "--anchors", "a.jsonl").out)
+    assert (without["anchors"], done["anchors"]["usage"]["calls"]) == (None, 4)
+    assert server.calls == without["usage"]["calls"] + 4
+    assert done["usage"]["calls"] == 4  # the comparison took its grades from its journal

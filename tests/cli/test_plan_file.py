@@ -67,7 +67,8 @@ def test_the_example_in_the_docs_is_a_plan_file(redraft):
 MISTAKES = {
     "patience = 0": ["patience must be a whole number >= 1, got 0"],
     "patience = 1.5": ["patience must be a whole number >= 1, got 1.5"],
-    "patience = true": ["patience must be a whole number >= 1, got True"],
+    "patience = true": ["patience must be a whole number >= 1, got true"],
+    "patience = [false, 'True']": ["patience must be a whole number >= 1, got [false, 'True']"],
     "min-delta = -0.5": ["min-delta must be a number >= 0, got -0.5"],
     'min_delta = "much"': ["min-delta must be a number >= 0, got 'much'"],
     "min-delta = nan": ["min-delta must be a number >= 0, got nan"],
@@ -76,7 +77,7 @@ MISTAKES = {
     "confidence = [0.5]": ["confidence must be a number in [0.01, 0.99], got [0.5]"],
     'cost-unit = "dollars"': ["cost-unit must be one of calls, tokens, usd, got 'dollars'"],
     "cost-unit = 1": ["cost-unit must be one of calls, tokens, usd, got 1"],
-    'noise-aware = "yes"': ["noise-aware must be True or False, got 'yes'"],
+    'noise-aware = "yes"': ["noise-aware must be true or false, got 'yes'"],
     "priors = 3": ["priors must be text", "got 3"],
     'priors = "taught"': ["priors", "taught", "shipped", "learned"],
     "priors = { draft_mean = 0.3 }": ["priors must be text"],
@@ -105,6 +106,37 @@ def test_a_mistake_in_a_plan_file_is_named(redraft, text):
         assert done.returncode == 2, done.err
         assert [word for word in ("plan.toml: ", *MISTAKES[text]) if word not in done.err] == []
     assert not (redraft.folder / "out.jsonl").exists()
+
+
+def test_a_mistake_in_a_settings_file_is_told_in_words_of_toml(redraft):
+    """Those in redraft.toml as those in a plan file; text stays as it is."""
+    for text, said in {
+        "max-iterations = true": "max-iterations must be a whole number >= 0, got true",
+        "editor = 'True'": "editor must be true or false, got 'True'",
+        "require = ['words:1-2', false]": "got ['words:1-2', false]",
+    }.items():
+        (redraft.folder / "redraft.toml").write_text(text)
+        done = redraft(*RUN, input="One.")
+        assert (done.returncode, said in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [
+        ("width", "set `noise-aware = true` in a plan file (--plan FILE)"),
+        ("unseen-last", "unseen_last, which was set in Python, needs the noise-aware plan"),
+    ],
+)
+def test_advice_about_a_setting_of_python_in_a_trace(redraft, setting, advice):
+    """A trace that Python began may have it; the advice is one that the command line can follow."""
+    trace = Trace(Task("Count"), settings={setting: 2 if setting == "width" else True})
+    (redraft.folder / "w.jsonl").write_text(json.dumps(trace.header()) + "\n")
+    grader = ("--grader", "words:1-5", "--model", "http://127.0.0.1:1/v1#m")
+    done = redraft("run", "--resume", "w.jsonl", *grader)
+    assert done.returncode == 2 and advice in done.err, done.err
+    assert "noise_aware" not in done.err
+    done = redraft("run", "--resume", "w.jsonl", *grader, *redraft.plan(noise_aware=False))
+    assert "combined with `noise-aware = false` in a plan file (--plan FILE)" in done.err, done.err
 
 
 def test_a_missing_plan_file_is_named(redraft):

@@ -38,7 +38,7 @@ def test_stdout_is_the_answer_alone(redraft, serve):
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (0, "good\n")
-    line = r"0\.\d\d -> 0\.\d\d \(the judge said 1\.00; 95 % between 0\.\d\d and \d\.\d\d\); stopped: the judge is satisfied"
+    line = r"0\.\d\d -> 0\.\d\d \(the judge said 1\.00; 95% between 0\.\d\d and \d\.\d\d\); stopped: the judge is satisfied"
     assert re.search(rf"^redraft: {line}$", done.err, re.MULTILINE), done.err
     assert "calls 4" in done.err
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.cli import main
+from redraft.cli import display, main
 from redraft.cli.commands import compare as compare_command
 from redraft.comparison import ResultRow, RunResults, compare_sync
 from redraft.comparison.ci_reports import gate_passes, junit_xml, markdown_summary
@@ -523,8 +523,8 @@ def test_the_pytest_plugin_is_light(pytester, monkeypatch):
 def test_progress_is_shown_from_the_first_second_on(monkeypatch, capsys, as_json):
     """A line after a second, then one every half minute; JSON lines every five seconds."""
     clock = [100.0]
-    monkeypatch.setattr(compare_command, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(compare_command, "messages_are_json", lambda: as_json)
+    monkeypatch.setattr(display, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(display, "messages_are_json", lambda: as_json)
     show = compare_command.RunsProgress(("A", "B", "pairs"))
     a, b = BatchProgress(), BatchProgress(total=20)
     clock[0] = 101.5

@@ -10,7 +10,7 @@ import pytest
 from redraft.cli import main
 from redraft.comparison import anchor_drift_sync, noise_floor_sync
 from redraft.comparison.noise import smallest_loss, stale_graders
-from redraft.errors import ConfigError
+from redraft.errors import ConfigError, GradingError
 from redraft.graders import Judge, Rubric
 from redraft.models import ScriptedModel
 from redraft.validation import paired_difference, validate
@@ -190,6 +190,18 @@ def test_anchors_show_whether_the_judge_has_drifted(shift, verdict):
     drift = anchor_drift_sync(anchors(), grade)
     assert drift.verdict == verdict
     assert drift.shift.value == pytest.approx(shift, abs=0.001)
+
+
+def test_the_drift_says_what_it_took_to_grade():
+    """Also if no anchor could be graded."""
+    judge, rows = (
+        Judge(Rubric.from_data({"criteria": {"truth": "It is true."}}, "r", "r")),
+        anchors(6),
+    )
+    assert anchor_drift_sync(rows, judge, ScriptedModel([VERDICT] * 6)).usage.calls == 6
+    with pytest.raises(GradingError) as raised:
+        anchor_drift_sync(rows, judge, ScriptedModel(["no verdict"] * 12))
+    assert raised.value.usage.calls == 12
 
 
 def test_anchors_without_scores_are_refused():

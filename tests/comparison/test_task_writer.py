@@ -103,3 +103,38 @@ def test_wrong_arguments(tmp_path, monkeypatch, arguments, message):
     with pytest.raises(ConfigError, match=message):
         write_tasks_sync(*arguments, model=model)
     assert not model.requests
+
+
+def test_edits_while_tasks_are_written_stay(tmp_path):
+    """What people change, add and delete while a reply is awaited is in the file at the end, and
+    counts.
+    """
+    path, model = tmp_path / "tasks.jsonl", ScriptedModel([reply("one"), reply("two")])
+    complete = model.complete
+
+    async def edit_and_complete(request):
+        if path.exists():
+            first, second, *_ = path.read_text().splitlines()
+            mine = {"id": "mine", "prompt": "My own task"}
+            first = json.dumps({**json.loads(first), "prompt": "My words"})
+            path.write_text(f"{first}\n{second}\n{json.dumps(mine)}\n")
+        return await complete(request)
+
+    model.complete = edit_and_complete
+    write_tasks_sync("topics", path, 13, model)
+    first, second, third, *others = prompts(path)
+    assert (first, third) == ("My words", "My own task")
+    assert second in json.loads(reply("one"))["tasks"]
+    assert others == json.loads(reply("two"))["tasks"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "calls"),
+    [([reply("one"), "no JSON", "none"], 3), ([reply("one")] * 4, 4)],
+    ids=["unreadable", "repeated"],
+)
+def test_an_error_has_the_usage_of_all_calls(tmp_path, replies, calls):
+    """Also of those whose tasks are in the file."""
+    with pytest.raises(BadResponseError) as raised:
+        write_tasks_sync("topics", tmp_path / "t.jsonl", 20, ScriptedModel(replies))
+    assert raised.value.usage.calls == calls

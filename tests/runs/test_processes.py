@@ -196,7 +196,7 @@ def test_a_row_that_cannot_be_sent_ends_the_run(tmp_path, extra, what):
         "fatal",
         "extra of row r2: ",
     )
-    assert "leave out workers" in report.stop_note
+    assert report.stop_note.endswith("or leave out `workers`")
     assert report.rows.done < 4
 
 

@@ -505,7 +505,7 @@ SUMMARIES = {
             "rows 2,000 done, 5 failed, 4 cut short, 1,000 not tried, 2 unreadable (1,000 of them before)",
             "blank given responses, which count as none: 1",
             (
-                "score 0.500 -> 0.625 (1,999 by judge a, 1 by judge b), uplift +0.125 (95 %: -0.062 to +0.250); "
+                "score 0.500 -> 0.625 (1,999 by judge a, 1 by judge b), uplift +0.125 (95%: -0.062 to +0.250); "
                 "improved 1,200, too few grades to tell 3, unchanged 790, regressed (first answer kept) 7"
             ),
             "stopped: target 1,999, gain 1",

@@ -120,7 +120,7 @@ class LocalWorker(ShardWorker):
 class LocalPool:
     """Workers in this process."""
 
-    worker = LocalWorker
+    worker, setting = LocalWorker, "ray"
 
     def __init__(self, address, workers):
         self.size = workers or 3
@@ -854,7 +854,7 @@ def test_the_progress_is_that_of_all_workers(said, progress):
         RemoteEndpoints(len(said)),
         progress,
         SimpleNamespace(refits={}, finish=lambda *given: None),
-        bytes,
+        LocalPool(None, len(said)),
         lambda line: None,
     )
     asyncio.run(coordinator.follow([(ToldWorker(statuses), None) for statuses in said]))

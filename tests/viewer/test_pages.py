@@ -336,7 +336,7 @@ OVERVIEWS = {
         [graded("a", [0.5]), graded("b", [0.5]), graded("c", [0.5, 0.6])],
         [
             "Whether the best answers score higher is open: the interval of the mean change contains 0",
-            "95 %: -0.032 to +0.099",
+            "95%: -0.032 to +0.099",
             "Labels of people show whether they agree: redraft label",
         ],
     ),
@@ -481,7 +481,7 @@ def test_a_list_of_rows_whose_scores_are_unchanged_has_no_interval(tmp_path):
     pages = Pages(tmp_path, write_run(tmp_path / "a.journal", 0, traces=traces))
     rows = f"run/{pages.keys[0]}/rows"
     assert "2 rows, uplift 0.000 Row" in plain_text(pages.get(f"{rows}?change=unchanged").text)
-    assert "2 rows, uplift +0.700 (95 %" in plain_text(pages.get(f"{rows}?change=improved").text)
+    assert "2 rows, uplift +0.700 (95%" in plain_text(pages.get(f"{rows}?change=improved").text)
     pages.library.close()
 
 

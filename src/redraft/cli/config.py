@@ -13,7 +13,8 @@ without consent.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -53,6 +54,7 @@ from .options import (
     setting_keys,
     where_it_went,
 )
+from .output import in_toml
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
 FILES = ("redraft.toml", "pyproject.toml")
@@ -72,6 +74,15 @@ class Layer:
     values: Mapping[str, Any]
     table: Mapping[str, Any]
     folder: Path | None = None
+
+
+@contextmanager
+def toml_errors() -> Iterator[None]:
+    """Show values in errors about a TOML file as TOML writes them."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(in_toml(str(error))) from error.__cause__
 
 
 def use_files(ctx: click.Context, named: str | None) -> None:
@@ -164,6 +175,7 @@ def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
     return [(layer, names) for layer, names in used if names]
 
 
+@toml_errors()
 def layers_for(
     params: Iterable[click.Parameter], folder: Path, named: str | None = None
 ) -> list[Layer]:
@@ -343,6 +355,7 @@ def use_plan(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, **PLAN_DEFAULTS, **given}
 
 
+@toml_errors()
 def read_plan(file: str) -> dict[str, Any]:
     """Return the settings in a plan file, by their names; the priors that it names, as they are in
     their file. Raises ConfigError naming the file, the key, the value and what is allowed.

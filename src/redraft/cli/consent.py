@@ -232,20 +232,16 @@ def _visit_unless(is_safe: Callable[[str], bool], kind: Kind) -> Visitor:
     return lambda value, visit: value if is_safe(value) else visit(kind, value)
 
 
-def _never(value: str) -> bool:
-    return False
-
-
 VISITORS: Mapping[str, Visitor] = {
     **dict.fromkeys(MODEL_SETTINGS, _visit_models),
-    **dict.fromkeys(PATH_SETTINGS, _visit_unless(_never, "path")),
+    **dict.fromkeys(PATH_SETTINGS, _visit_unless(lambda _: False, "path")),
     "priors": _visit_unless(lambda value: value in PRIORS_KEYWORDS, "path"),
     "require": _visit_requirement,
     "grader": _visit_grader,
     "answer": _visit_unless(lambda value: value.startswith(CODE_PREFIX), "code"),
     "schema": _visit_unless(lambda value: value.lstrip().startswith("{"), "path"),
     "sandbox": _visit_unless(lambda value: value in SAFE_TIERS, "sandbox"),
-    "packages": _visit_unless(_never, "package"),
+    "packages": _visit_unless(lambda _: False, "package"),
 }
 """What in the value of each setting needs consent; no other setting has anything that does."""
 

@@ -19,6 +19,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from .. import graders
 from ..base.parameters import check_parameters, merge_parameters, parse_parameter
 from ..settings import (
     MAX_ROWS,
@@ -90,7 +91,26 @@ class FileName(click.types.StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
-FILE = FileName()
+class GraderName(click.types.StringParamType):
+    """The name of a grader with its argument, or code in a file: the shell completes names, and
+    files where none fits. `only`: the mode of the graders that are proposed; None: all.
+    """
+
+    def __init__(self, only: str | None = None) -> None:
+        self.only = only
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names = (
+            CompletionItem(entry.name, help=entry.about)
+            for entry in graders.entries()
+            if entry.name.startswith(incomplete) and self.only in (None, entry.mode)
+        )
+        return [*([] if self.only else [CompletionItem(incomplete, type="file")]), *names]
+
+
+FILE, GRADER = FileName(), GraderName()
 WHOLE, COUNT = WholeRange(0), WholeRange(1)
 POSITIVE = NumberRange(0)
 
@@ -274,11 +294,11 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 
 def _note_options(ctx: click.Context, param: click.Parameter, value: str) -> None:
     """Note the options of the command, by whose names messages call its arguments."""
-    named = [
-        param for param in ctx.command.params if isinstance(param, click.Option) and param.name
-    ]
+    named = [each for each in ctx.command.params if isinstance(each, click.Option) and each.name]
+    has_plan = any(each.name == PLAN for each in named)
     note_options(
-        {str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named}
+        {str(each.name): (max(each.opts, key=len), *each.secondary_opts) for each in named},
+        {str(each.name): each.key * (each.key in PLAN_KEYS) for each in PLAN_SETTINGS if has_plan},
     )
 
 
@@ -350,6 +370,27 @@ background = under(
         ),
     ),
 )
+
+
+def gateway_place(*, exists: bool = False) -> Callable[[F], F]:
+    """Return the options that say where a gateway is; `exists`: whether its folder must exist."""
+    return combine(
+        click.option(
+            "--folder",
+            type=click.Path(exists=exists, file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Folder of the gateway. Default: that of --config, else `gateway` in your data "
+            "folder.",
+        ),
+        click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            help="Configuration of the gateway (TOML).",
+        ),
+    )
+
+
 port = click.option(
     "--port",
     type=WholeRange(0, 65535),
@@ -520,6 +561,7 @@ grading = under(
         kind=Names('["words:80-200"]'),
         common=True,
         multiple=True,
+        type=GraderName("requirement"),
         metavar="SPEC",
         help=(
             "A requirement that the answer must meet, such as words:80-200 (repeatable; `redraft "
@@ -530,6 +572,7 @@ grading = under(
         "--grader",
         common=True,
         multiple=True,
+        type=GRADER,
         metavar="NAME",
         help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or "
         "code of yours as FILE.py:NAME or MODULE:NAME (repeatable).",
@@ -735,17 +778,19 @@ COLUMN_ROLES = (
 )
 
 
-def _check_columns(
+def _columns_by_role(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Check columns given as ROLE=NAME. Raises BadParameter."""
+) -> dict[str, str]:
+    """Return the names of columns given as ROLE=NAME, by their roles. Raises BadParameter."""
+    columns: dict[str, str] = {}
     for text in texts:
-        role, sign, _ = text.partition("=")
-        if not sign or role.replace("-", "_") not in COLUMN_ROLES:
+        role, sign, name = text.partition("=")
+        if not sign or (role := role.replace("-", "_")) not in COLUMN_ROLES:
             raise click.BadParameter(
                 f"{text!r} is not ROLE=NAME; ROLE is one of {', '.join(COLUMN_ROLES)}"
             )
-    return texts
+        columns[role] = name
+    return columns
 
 
 columns = combine(
@@ -756,7 +801,7 @@ columns = combine(
         heading=ROWS,
         common=True,
         multiple=True,
-        callback=_check_columns,
+        callback=_columns_by_role,
         metavar="ROLE=NAME",
         help="The column with that role (repeatable), if its name does not say so: prompt, "
         "messages, response, responses (a list), id, system, reference, context, tests (of "

@@ -31,12 +31,13 @@ from ..base.text import strip_control_sequences
 @dataclass
 class _MessageFormat:
     """How messages are written: as JSON, through which function if not to stderr, and with which
-    options for Python's arguments.
+    options, and keys of the file of `--plan` ("": none), for Python's arguments.
     """
 
     json: bool = False
     write: Callable[[str], object] | None = None
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    plan_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 _format = _MessageFormat()
@@ -50,53 +51,55 @@ QUIET_LIBRARIES = {  # these libraries write to stderr themselves, whatever the 
 }
 
 
-class _WarningHandler(logging.Handler):
-    """Shows what libraries log as warnings, without the secrets of the environment, which these may
-    quote.
-    """
+class RecordHandler(logging.Handler):
+    """Passes what is logged, from a level on, to a function; what that raises is ignored."""
+
+    def __init__(
+        self, show: Callable[[logging.LogRecord], object], level: int = logging.WARNING
+    ) -> None:
+        super().__init__(level)
+        self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "redraft.endpoint":  # progress shows pauses and outages
-            return
         with suppress(Exception):
-            warning(without_secrets(record.getMessage()))
+            self._show(record)
 
 
-class _FallbackHandler(logging.Handler):
-    """Writes to stderr what a model does not accept, unless the program has handlers of its own."""
+def _show_library_warning(record: logging.LogRecord) -> None:
+    """Show what a library logs without the secrets of the environment, which it may quote; progress
+    shows pauses and outages of endpoints.
+    """
+    if record.name != "redraft.endpoint":
+        warning(without_secrets(record.getMessage()))
 
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "redraft" and not logging.getLogger().handlers:
-            with suppress(Exception):
-                sys.stderr.write(f"{record.getMessage()}\n")
+
+def _write_unaccepted(record: logging.LogRecord) -> None:
+    """Write to stderr what a model does not accept, unless the program has handlers of its own."""
+    if record.name == "redraft" and not logging.getLogger().handlers:
+        sys.stderr.write(f"{record.getMessage()}\n")
 
 
-class _WaitHandler(logging.Handler):
-    """Says that a call waits before it is made again, unless a message about its endpoint has said
+def _show_wait(record: logging.LogRecord) -> None:
+    """Say that a call waits before it is made again, unless a message about its endpoint has said
     so until then.
     """
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.shown_until: dict[str, float] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        endpoint, wait = getattr(record, "endpoint", ""), getattr(record, "wait", 0.0)
-        end = monotonic() + wait
-        if wait >= MIN_SHOWN_WAIT and end > self.shown_until.get(endpoint, 0.0) + MIN_SHOWN_WAIT:
-            self.shown_until[endpoint] = end
-            notice(record.getMessage())
+    endpoint, wait = getattr(record, "endpoint", ""), getattr(record, "wait", 0.0)
+    end = monotonic() + wait
+    if wait >= MIN_SHOWN_WAIT and end > _waits_until.get(endpoint, 0.0) + MIN_SHOWN_WAIT:
+        _waits_until[endpoint] = end
+        notice(record.getMessage())
 
 
-_wait_handler = _WaitHandler()
-_warning_handler = _WarningHandler(logging.WARNING)
-_fallback_handler = _FallbackHandler(logging.WARNING)
+_waits_until: dict[str, float] = {}  # by endpoint: when the longest wait that was shown ends
+_wait_handler = RecordHandler(_show_wait, logging.INFO)
+_warning_handler = RecordHandler(_show_library_warning)
+_fallback_handler = RecordHandler(_write_unaccepted)
 
 
 @contextmanager
 def message_scope() -> Iterator[None]:
     """Reset the format of messages to lines for people, on entry and on exit."""
-    _format.json, _format.write, _format.options = False, None, {}
+    vars(_format).update(vars(_MessageFormat()))
     logging.getLogger("redraft").addHandler(_fallback_handler)
     last_resort, logging.lastResort = logging.lastResort, _warning_handler
     _show_waits()
@@ -105,7 +108,7 @@ def message_scope() -> Iterator[None]:
     try:
         yield
     finally:
-        _format.json, _format.write, _format.options = False, None, {}
+        vars(_format).update(vars(_MessageFormat()))
         logging.getLogger("redraft").removeHandler(_fallback_handler)
         logging.lastResort = last_resort
         hide_waits()
@@ -113,7 +116,7 @@ def message_scope() -> Iterator[None]:
 
 
 def _show_waits() -> None:
-    _wait_handler.shown_until.clear()
+    _waits_until.clear()
     _retry_logger.addHandler(_wait_handler)
     _retry_logger.setLevel(logging.INFO)
 
@@ -155,11 +158,13 @@ def messages_are_json() -> bool:
     return _format.json
 
 
-def note_options(options: Mapping[str, Sequence[str]]) -> None:
+def note_options(
+    options: Mapping[str, Sequence[str]], plan_keys: Mapping[str, str] | None = None
+) -> None:
     """Note the options of the command that runs, by the names of their parameters: an option, and
-    the one that says no.
+    the one that says no; and the keys of its plan file, by the names of the settings.
     """
-    _format.options = options
+    _format.options, _format.plan_keys = options, plan_keys or {}
 
 
 OPTIONS_BY_ARGUMENT = {
@@ -175,7 +180,7 @@ _FROM_PYTHON = re.compile(r" \(from Python: [^()]*\)")
 # "resume=True (--resume)", "overwrite (--overwrite)"; bounded, since a message may quote any text
 _BESIDE_OPTION = re.compile(r"`?\b\w+=\S{0,80} \((--[^()]{1,80})\)|\b(\w+?)s? \((--\2)\)")
 _ARGUMENT = re.compile(
-    r"^(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
+    r"^(?P<name>\w+)(?=:| must be| needs )|(?P<given>\bas )?`(?P<quoted>\w+)`|"
     r"(?<!--column )(?<!-c )(?<!or )(?<![?&])\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"  # noqa: E501
 )
 
@@ -187,6 +192,8 @@ def in_options(message: str) -> str:
 
     def option(found: re.Match[str]) -> str:
         name = found["name"] or found["quoted"] or found["set"]
+        if name in _format.plan_keys:
+            return _in_plan_file(name, found)
         names = _format.options.get(OPTIONS_BY_ARGUMENT.get(name, name))
         if not names:
             return found[0]
@@ -201,6 +208,24 @@ def in_options(message: str) -> str:
         part if n % 2 else _ARGUMENT.sub(option, part)
         for n, part in enumerate(_QUOTED.split(message))
     )
+
+
+def _in_plan_file(name: str, found: re.Match[str]) -> str:
+    """Return a setting of the plan in words of its file, or that it was set in Python."""
+    if not (key := _format.plan_keys[name]):
+        return f"{name}, which was set in Python," if found["name"] else found[0]
+    value = (found["flag"] or "...").lower()
+    return f"`{key} = {value}` in a plan file (--plan FILE)" if found["set"] else found[0]
+
+
+def in_toml(message: str) -> str:
+    """Return a message about a value of a TOML file with true and false as TOML writes them; quoted
+    values unchanged.
+    """
+    head, sign, value = message.partition(", got ")
+    parts = _QUOTED.split(value)
+    parts[::2] = [re.sub(r"\b(?:True|False)\b", lambda n: n[0].lower(), p) for p in parts[::2]]
+    return head.replace("True or False", "true or false") + sign + "".join(parts)
 
 
 def notice(message: str) -> None:

@@ -16,10 +16,6 @@ from ..plans.quality.diagnosis import selection_reason
 from ..result import Result, format_score, headline
 from ..usage import Usage
 
-FIRST_LINE = 1.0  # seconds until the first line of progress
-LINE_INTERVAL = 5.0  # seconds between two JSON lines
-TEXT_INTERVAL = 30.0  # seconds between two lines of text
-
 
 def print_event(event: str, **fields: Any) -> None:
     """Write one JSON line to stdout and flush it. Raises BrokenPipeError if the reader has closed

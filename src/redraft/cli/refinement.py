@@ -8,14 +8,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -34,10 +33,11 @@ from ..session.refinement import Refinement, finish_refinement, prepare_refineme
 from ..storage import write_atomic
 from ..storage.priors_store import PriorsStore
 from ..usage import NO_USAGE
+from .display import make_display
 from .errors import error_event, exit_code, report_error
 from .exit_codes import IMPERFECT, INTERRUPTED, handle_sigterm
 from .options import OptionValues
-from .output import messages_are_json, notice, print_answer, redirect_messages, warning
+from .output import notice, print_answer, warning
 from .progress import (
     candidate_rows,
     describe_origin,
@@ -55,7 +55,7 @@ from .request import (
     parse_model,
     report_unused_prices,
 )
-from .terminal import console, text_line
+from .terminal import text_line
 
 MAX_ANSWERS = 12  # shown in the live view: the latest, and the best
 
@@ -95,158 +95,103 @@ def build_request(settings: OptionValues, trace: Trace, **more: Any) -> RefineRe
     )
 
 
-class RefinementDisplay:
-    """Follows a refinement: the trace as it grows, and the steps that are pending. Subclasses show
-    them.
+class RefinementProgress:
+    """Follows a refinement, and shows it: the trace as it grows, and the steps that are pending.
 
-    `given_records`: the number of records at the start that are given answers.
+    As JSON it has the events start, step, record, and later result or error. As text, failures are
+    reported when the work goes on; those that end it are left to the message that says why it
+    ended. `given_records`: the number of records at the start that are given answers.
     """
 
-    as_json: ClassVar[bool] = False  # whether it writes JSON to stdout
-
-    def __init__(self, given_records: int = 0) -> None:
-        self.given_records = given_records
+    def __init__(self, *, as_json: bool, given_records: int = 0) -> None:
+        self.as_json = as_json  # whether JSON goes to stdout
         self.trace: Trace | None = None
-        self.pending: dict[Slot, Step] = {}
+        self._given_records = given_records
+        self._pending: dict[Slot, Step] = {}
+        self._scored: set[int] = set()
+        self._failures: list[Failure] = []
         self._started = monotonic()
+        self.display = make_display(
+            self.draw, write=print_event if as_json else None, is_transient=False
+        )
 
     @property
     def seconds(self) -> float:
         return monotonic() - self._started
 
     def begin(self, trace: Trace) -> None:
-        self.trace = trace
+        """Show where the refinement begins."""
+        self.trace, records = trace, len(trace.records) - self._given_records
+        self._scored = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
+        answers, calls = len(trace.candidates), trace.usage.calls
+        resumed = f"resuming after {len(trace.records)} records: {answers} answers, {calls} calls"
+        self.display.show(
+            resumed if records > len(trace.task.given_responses) else "",
+            "start",
+            lambda: {"records": records, "panel": [s.name for s in trace.panel]},
+        )
 
     def step(self, step: Step) -> None:
-        if not isinstance(step, Stop):
-            self.pending[step.slot] = step
+        """Show a step that begins."""
+        if isinstance(step, Stop):
+            return
+        self._pending[step.slot] = step
+        self._show_failures()
+        about = describe_step(step)
+        self.display.show(
+            f"{about} ...",
+            "step",
+            lambda: {"step": step.role, "slot": step.slot, "description": about},
+        )
 
     def record(self, record: Record) -> None:
+        """Show what a step has given."""
         assert self.trace is not None
         self.trace += record
-        self.pending.pop(getattr(record, "step_slot", record.slot), None)
-
-    def end(self, error: str) -> None:
-        """End the display; `error` is the message of the error that ended the refinement."""
-
-
-class PlainDisplay(RefinementDisplay):
-    """Writes a line for each event, for logs and for terminals that cannot redraw.
-
-    Failures are reported when the work goes on. Those that end it are left to the message that says
-    why it ended.
-    """
-
-    def __init__(self, given_records: int = 0) -> None:
-        super().__init__(given_records)
-        self._reported: set[int] = set()
-        self._failures: list[Failure] = []
-
-    def begin(self, trace: Trace) -> None:
-        super().begin(trace)
-        if len(trace.records) - self.given_records > len(trace.task.given_responses):
-            answers, calls = len(trace.candidates), trace.usage.calls
-            notice(f"resuming after {len(trace.records)} records: {answers} answers, {calls} calls")
-        self._reported = {c.id for c in trace.candidates if trace.scores[c.id] is not None}
-
-    def step(self, step: Step) -> None:
-        super().step(step)
-        if not isinstance(step, Stop):
-            self._report_failures()
-            notice(f"{describe_step(step)} ...")
-
-    def record(self, record: Record) -> None:
-        super().record(record)
+        self._pending.pop(getattr(record, "step_slot", record.slot), None)
         if isinstance(record, Failure):
             self._failures.append(record)
         elif not isinstance(record, Outcome):
-            self._report_failures()
-        assert self.trace is not None
+            self._show_failures()
         for candidate, score, remark in candidate_rows(self.trace):
-            if score and candidate.id not in self._reported:
-                self._reported.add(candidate.id)
+            if score and candidate.id not in self._scored:
+                self._scored.add(candidate.id)
                 parts = [f"{candidate.id} {describe_origin(candidate)}", f"score {score}", remark]
-                notice(" · ".join(filter(None, parts)))
+                self.display.show(" · ".join(filter(None, parts)))
+        self.display.show("", "record", lambda: self._record_fields(record))
 
-    def _report_failures(self, end_reason: str = "") -> None:
-        """Report the failures since the last report, except those that are the reason why the work
-        ended.
+    def _record_fields(self, record: Record) -> dict[str, Any]:
+        trace = self.trace
+        assert trace is not None
+        is_graded = bool(trace.graded_candidates)
+        return {
+            "record": json.loads(record_to_json(record)),
+            "best": trace.best.id if is_graded and trace.best else None,
+            "score": trace.score if is_graded else None,
+            "judge_score": trace.judge_score if is_graded else None,
+            "calls": trace.usage.calls,
+        }
+
+    def _show_failures(self, end_reason: str = "") -> None:
+        """Show the failures since they were last shown, except those that are the reason why the
+        work ended.
         """
         for line in dict.fromkeys(
             f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason
         ):
-            notice(line)
+            self.display.show(line)
         self._failures.clear()
 
     def end(self, error: str) -> None:
-        self._report_failures(error or (self.trace.stop_note if self.trace else ""))
+        """Show that the refinement has ended; `error` is the message of the error that ended it."""
+        self._show_failures(error or (self.trace.stop_note if self.trace else ""))
+        self._pending.clear()
 
-
-class JsonDisplay(RefinementDisplay):
-    """Writes an object a line to stdout: start, priors (unless they are the shipped ones), step,
-    record, result, error.
-    """
-
-    as_json = True
-
-    def begin(self, trace: Trace) -> None:
-        super().begin(trace)
-        records = len(trace.records) - self.given_records
-        print_event("start", records=records, panel=[s.name for s in trace.panel])
-
-    def step(self, step: Step) -> None:
-        super().step(step)
-        if not isinstance(step, Stop):
-            print_event("step", step=step.role, slot=step.slot, description=describe_step(step))
-
-    def record(self, record: Record) -> None:
-        super().record(record)
-        trace = self.trace
-        assert trace is not None
-        is_graded = bool(trace.graded_candidates)
-        print_event(
-            "record",
-            record=json.loads(record_to_json(record)),
-            best=trace.best.id if is_graded and trace.best else None,
-            score=trace.score if is_graded else None,
-            judge_score=trace.judge_score if is_graded else None,
-            calls=trace.usage.calls,
-        )
-
-
-class LiveDisplay(RefinementDisplay):
-    """A live view on stderr: the answers so far with their scores, pending steps, and usage."""
-
-    def __init__(self, given_records: int = 0) -> None:
-        super().__init__(given_records)
-        self._ended = False
-        self._messages = ExitStack()
-        self._live = Live(
-            console=console(stderr=True),
-            get_renderable=self.render,
-            refresh_per_second=8,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-
-    def begin(self, trace: Trace) -> None:
-        super().begin(trace)
-        self._live.start()
-        self._messages.enter_context(
-            redirect_messages(lambda text: self._live.console.print(Text(text)))
-        )
-
-    def end(self, error: str) -> None:
-        self._ended = True
-        self._messages.close()
-        self._live.stop()
-
-    def render(self) -> RenderableType:
+    def draw(self) -> RenderableType:
         """Return the whole view in its present state."""
         trace = self.trace
         parts: list[RenderableType] = [candidate_table(trace)] if trace and trace.candidates else []
-        steps = [describe_step(step) for step in list(self.pending.values())]
-        if steps and not self._ended:
+        if steps := [describe_step(step) for step in list(self._pending.values())]:
             more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
             parts.append(Spinner("dots", text_line(" · ".join(steps[:3]) + more), style="cyan"))
         usage = format_usage(trace.usage if trace else NO_USAGE, self.seconds)
@@ -283,17 +228,7 @@ def candidate_table(trace: Trace) -> Table:
     return table
 
 
-def make_display(*, as_json: bool, given_records: int = 0) -> RefinementDisplay:
-    """Return the display that suits the output: JSON, a live view in a terminal, or lines."""
-    if as_json:
-        return JsonDisplay(given_records)
-    interactive = sys.stderr.isatty() and not messages_are_json()
-    if interactive and not console(stderr=True).is_dumb_terminal:
-        return LiveDisplay(given_records)
-    return PlainDisplay(given_records)
-
-
-async def run_request(request: RefineRequest, display: RefinementDisplay) -> Result:
+async def run_request(request: RefineRequest, progress: RefinementProgress) -> Result:
     """Refine and show the progress. SIGTERM works like Ctrl-C: the best answer so far is
     returned.
     """
@@ -304,7 +239,7 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
             request.trace, request.model, request.graders, request.judge, request.options
         )
         is_missing = request.model is None and refinement.roles.writer is None
-        if is_missing and not display.as_json:
+        if is_missing and not progress.as_json:
             warning(
                 "no model was found, so only the built-in editor is used",
                 "`redraft models` shows where Redraft looked for one",
@@ -315,16 +250,17 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
         if note := session.default_judge_note:
             notice(note)
         report_unused_prices(session.options.prices, models.writer, models.judge)
-        display.begin(refinement.trace)
-        _report_priors(refinement, as_json=display.as_json)
         message = ""
-        try:
-            return await finish_refinement(refinement)
-        except RedraftError as error:
-            message = str(error)
-            raise
-        finally:
-            display.end(message)
+        progress.begin(refinement.trace)
+        with progress.display:
+            _report_priors(refinement, as_json=progress.as_json)
+            try:
+                return await finish_refinement(refinement)
+            except RedraftError as error:
+                message = str(error)
+                raise
+            finally:
+                progress.end(message)
 
 
 def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
@@ -364,7 +300,7 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
 
 def conclude(
     refine: Callable[[], Result],
-    display: RefinementDisplay,
+    progress: RefinementProgress,
     report: Callable[[Result], object],
     output: str | None,
     *,
@@ -380,7 +316,7 @@ def conclude(
     try:
         result = refine()
     except (KeyboardInterrupt, asyncio.CancelledError) as interruption:
-        last = _best_so_far(interruption, display)
+        last = _best_so_far(interruption, progress)
         if last is None or (needs_grade and not is_graded(last.trace)):
             warning("interrupted before there was an answer", advice)
             return INTERRUPTED
@@ -388,26 +324,26 @@ def conclude(
     except RedraftError as error:
         last = None if needs_grade else error.result
         if last is not None:
-            _write_result(last, output, as_json=display.as_json)
-        if display.as_json:
+            _write_result(last, output, as_json=progress.as_json)
+        if progress.as_json:
             print_event("error", **error_event(error))
         if last is None or not isinstance(error, GradingError):
             raise
         report_error(error)
         return IMPERFECT
     report(result)
-    if not (display.as_json or output) and sys.stdout.isatty() and sys.stderr.isatty():
+    if not (progress.as_json or output) and sys.stdout.isatty() and sys.stderr.isatty():
         click.echo(err=True)  # between messages and answer on one terminal
-    _write_result(result, output, as_json=display.as_json)
+    _write_result(result, output, as_json=progress.as_json)
     return exit_code(result)
 
 
-def _best_so_far(interruption: BaseException, display: RefinementDisplay) -> Result | None:
+def _best_so_far(interruption: BaseException, progress: RefinementProgress) -> Result | None:
     """Return the result that an interruption carries, or that of the trace that was shown last;
     None if there is no answer.
     """
     result: Result | None = attachment(interruption)
-    trace = result.trace if result else display.trace
+    trace = result.trace if result else progress.trace
     return (result or Result(trace)) if trace and trace.candidates else None
 
 

@@ -21,7 +21,7 @@ from ..base.checks import is_blank
 from ..base.jsontext import strict_loads
 from ..base.parameters import merge_parameters, without_sampling
 from ..errors import ConfigError
-from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries
+from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries, must
 from ..graders.base import as_grader_spec
 from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
@@ -39,7 +39,14 @@ from ..protocols import Model, Requirement
 from ..requirements import kinds, parse
 from ..session.options import PROMPT_KEYS
 from ..session.panel import needs_judge
-from ..settings import OptionFields, Settings, settings_of
+from ..settings import (
+    GradeSettings,
+    OptionFields,
+    Settings,
+    ValidationSettings,
+    settings_for,
+    settings_of,
+)
 from ..storage.priors_store import priors_from_data
 from ..usage import NO_USAGE, Usage
 from .config import (
@@ -175,6 +182,22 @@ def build_settings(settings: OptionValues) -> Settings:
     return cast("Settings", built)
 
 
+def judging_settings(settings: OptionValues) -> ValidationSettings:
+    """Return the settings of a session that judges, with the budget, the prices and the parameters
+    of the judge.
+    """
+    chosen = settings_for("validate", build_settings(settings))
+    return cast("ValidationSettings", {**chosen, "budget": budget_of(settings)})
+
+
+def grading_settings(settings: OptionValues) -> GradeSettings:
+    """Return the settings of grading, with the budget, the prices and the parameters of the
+    judge.
+    """
+    chosen = settings_for("grade", build_settings(settings))
+    return cast("GradeSettings", {**chosen, "budget": budget_of(settings)})
+
+
 def parameter_settings(settings: OptionValues) -> Settings:
     """Return the parameters of the models that a command names; a judge that is not named is the
     model that writes, and has its own.
@@ -197,6 +220,12 @@ def answer_of(settings: OptionValues) -> Any:
 def graders_of(settings: OptionValues) -> list[Any] | None:
     """Return the graders that the settings of a command name; see `load_graders`."""
     return load_graders(settings["grader"], settings["rubric"], settings["template"])
+
+
+def graders_and_requirements(settings: OptionValues) -> list[Any] | None:
+    """Return the requirements of a command as musts, and its graders; None if there are none."""
+    musts = [must(spec) for spec in canonical_requirements(settings["require"])]
+    return [*musts, *(graders_of(settings) or [])] or None
 
 
 def load_graders(

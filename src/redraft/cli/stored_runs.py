@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
 
 from ..base.text import pluralize
 from ..errors import ConfigError, StoreError
 from ..storage.journal import Journal, RunInfo, is_file_of_run, run_name
 from ..storage.shard_merge import shard_journals
+from .options import FileName
 from .output import notice, warning
 
 if TYPE_CHECKING:
@@ -59,6 +64,23 @@ class StoredRun:
         """Raise ConfigError if the output is the journal itself, which is never overwritten."""
         if Path(path).exists() and Path(path).samefile(self.path):
             raise ConfigError(f"--output: {path} is the journal itself; name another file")
+
+
+class RunName(FileName):
+    """The name of a run, or a file: the shell completes both."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names: dict[str, None] = {}
+        for path in journal_paths(ctx.params.get("journal")):
+            with suppress(StoreError), Journal(path, read_only=True) as journal:
+                names |= dict.fromkeys(run.display_name for run in journal.runs())
+        runs = (CompletionItem(name) for name in names if name.startswith(incomplete))
+        return [*super().shell_complete(ctx, param, incomplete), *runs]
+
+
+RUN = RunName()
 
 
 def journal_paths(journal: str | None) -> list[Path]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
+import click
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
@@ -309,6 +310,14 @@ def _record_data(record: Any) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(record_to_json(record))
     data.pop("kind")
     return data
+
+
+def print_trace(trace: Trace, *, as_json: bool, full: bool) -> None:
+    """Write a trace to stdout, for people or as JSON."""
+    if as_json:
+        click.echo(trace_as_json(trace))
+    else:
+        show_trace(trace, full=full)
 
 
 def show_trace(trace: Trace, *, full: bool) -> None:

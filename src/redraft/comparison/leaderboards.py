@@ -206,8 +206,7 @@ class Leaderboard:
             {"a": a, "b": b, "verdict": found.verdict, **asdict(found)}
             for (a, b), found in self.differences.items()
         ]
-        usage = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
-        return {**asdict(self), "differences": differences, "usage": usage}
+        return {**asdict(self), "differences": differences, "usage": self.usage.totals}
 
 
 def _games(entry: LeaderboardEntry) -> tuple[str, ...]:

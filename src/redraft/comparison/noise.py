@@ -69,7 +69,7 @@ class NoiseFloor:
             scores that are not from 0 to 1.
         flips_interval: Its confidence interval.
         noise_sd: The standard deviation of repeated scores of a row.
-        smallest: The smallest mean loss that so many rows show with a probability of 80 %, in the
+        smallest: The smallest mean loss that so many rows show with a probability of 80%, in the
             unit of the scores; None if they show none. With clusters, the rows are clusters. It is
             empty if that is unknown: all scores are equal, and not from 0 to 1.
         level: The confidence at which the gate decides.
@@ -135,8 +135,12 @@ class NoiseFloor:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""
-        usage = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
-        return {"is_same": self.is_same, "power": POWER, **asdict(self), "usage": usage}
+        return {
+            "is_same": self.is_same,
+            "power": POWER,
+            **asdict(self),
+            "usage": self.usage.totals,
+        }
 
 
 async def noise_floor(
@@ -242,7 +246,7 @@ def _step(scores: Sequence[float], span: float) -> float:
 def smallest_loss(
     noise: Sequence[float], rows: int, step: float, *, largest: float = 1.0, level: float = 0.95
 ) -> float | None:
-    """Return the smallest mean loss that the gate reports with a probability of 80 %; None if it
+    """Return the smallest mean loss that the gate reports with a probability of 80%; None if it
     reports none up to the largest one that is possible.
 
     Args:
@@ -324,10 +328,14 @@ async def anchor_drift(
         for (before, group, _), report in zip(samples, now, strict=True)
         if report.score is not None
     ]
+    usage = sum((report.usage for report in now), NO_USAGE)
     if not graded:
-        raise GradingError(f"{recorded.name!r}: no anchor could be graded: {now[0].error}")
+        raise GradingError(
+            f"{recorded.name!r}: no anchor could be graded: {now[0].error}", usage=usage
+        )
     before, after, groups = zip(*graded, strict=True)
-    return judge_drift(before, after, margin=margin, clusters=groups, confidence=level)
+    drift = judge_drift(before, after, margin=margin, clusters=groups, confidence=level)
+    return replace(drift, usage=usage)
 
 
 async def stale_graders(

@@ -410,14 +410,13 @@ class ComparisonReport:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""
-        spent = {name: getattr(self.usage, name) for name in ("calls", "tokens", "cost")}
         gate = () if self.margin is None else ("gate", "gate_rows_needed")
         derived = ("verdict", *gate, "evidence", "interval", "value", "rows_needed")
         difference = {**asdict(self.difference), "verdict": self.difference.verdict}
         return {
             **{name: getattr(self, name) for name in derived},
             **asdict(self),
-            "usage": spent,
+            "usage": self.usage.totals,
             "difference": difference,
         }
 

@@ -1,10 +1,10 @@
 """Tasks that a model writes from a description, for a comparison before there are tasks of people.
 
 They go to a file that one can read and edit, one JSON object a line: its ID, the prompt, and the
-model that wrote it. What is in the file stays, so that an interrupted start goes on, and a second
-one takes no call. Ten tasks are asked for at a time, with some of the earlier ones as what not to
-repeat, chosen with a seed. A task is left out if its words are nearly those of an earlier one
-(Jaccard index of the sets of words).
+model that wrote it. What is in the file stays, also what people change while tasks are written, so
+that an interrupted start goes on, and a second one takes no call. Ten tasks are asked for at a
+time, with some of the earlier ones as what not to repeat, chosen with a seed. A task is left out if
+its words are nearly those of an earlier one (Jaccard index of the sets of words).
 
 Tasks of a model are what it imagines, not what people ask. A comparison on them is about such tasks
 only, however narrow its intervals are, and a model that is compared on its own tasks may have an
@@ -26,7 +26,7 @@ from typing import Any, Unpack
 from ..base import checks
 from ..base.sync import async_to_sync
 from ..base.text import pluralize, strip_control_sequences
-from ..errors import BadResponseError, ConfigError
+from ..errors import BadResponseError, ConfigError, RedraftError
 from ..graders.judging.prompt import data_notice, enclose, fresh_nonce
 from ..graders.judging.structured import (
     ask_for_json,
@@ -90,6 +90,8 @@ async def write_tasks(
         ConfigError: An argument is wrong, the file cannot be read, or there is no model.
         BadResponseError: A reply could not be read twice, or the model has no more tasks that
             differ from those before.
+
+    The `usage` of each error that a call caused or followed is that of all calls.
     """
     await add_tasks(description, file := Path(path), count, model, say=say, **settings)
     return file
@@ -115,10 +117,9 @@ async def add_tasks(
         raise ConfigError(
             f"path: tasks are written as JSON lines, to NAME.jsonl, got {str(file)!r}"
         )
-    rows = _rows_in(file)
-    missing = count - len(rows)
+    missing = count - (present := len(_rows_in(file)))
     if missing <= 0:
-        say(f"{file} has {pluralize(len(rows), 'task')}, and none is written")
+        say(f"{file} has {pluralize(present, 'task')}, and none is written")
         return NO_USAGE
     options = Options.from_settings(settings)
     async with Session(options, Models(options, await resolve_model(model))) as session:
@@ -129,31 +130,52 @@ async def add_tasks(
             f"{client.name} writes {pluralize(missing, 'task')} to {file}, in about "
             f"{pluralize(ceil(missing / BATCH), 'call')}"
         )
-        step, seed, useless = StepClient(client), options.seed or 0, 0
-        chance = random.Random(seed)
-        while len(rows) < count and useless < MAX_USELESS:
-            known = [row["prompt"] for row in rows]
-            shown = chance.sample(known, min(SHOWN, len(known)))
-            request = _request(description, shown, min(BATCH, count - len(rows)), len(rows) + seed)
-            ask = partial(
-                ask_for_json,
-                step,
-                parse=lambda reply: texts_at(read_object(reply.text), "tasks"),
-                subject="the tasks",
-                params="model_params",
-            )
-            texts = await enforce_deadline(ask, options.deadline_at)(request)
-            _add(rows, texts[: count - len(rows)], client.name)
-            useless = 0 if len(rows) > len(known) else useless + 1
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            write_atomic(file, "".join(lines))
-    if len(rows) < count:
-        raise BadResponseError(
-            f"{client.name} repeats itself: {file} has {len(rows)} of {count} tasks; describe "
-            "more, or ask for fewer"
-        )
+        step, seed = StepClient(client), options.seed or 0
+        try:
+            await _fill(file, count, description, step, seed=seed, deadline_at=options.deadline_at)
+        except RedraftError as error:
+            error.usage = step.usage
+            raise
     say(f"{file} has {pluralize(count, 'task')}: read and edit them")
     return step.usage
+
+
+async def _fill(
+    file: Path,
+    count: int,
+    description: str,
+    step: StepClient,
+    *,
+    seed: int,
+    deadline_at: float | None,
+) -> None:
+    """Ask for tasks until the file has enough. It is read again after each reply, because people
+    may have changed it meanwhile. Raises BadResponseError if the model repeats itself.
+    """
+    assert step.client is not None
+    writer, chance, useless = step.client.name, random.Random(seed), 0
+    ask = partial(
+        ask_for_json,
+        step,
+        parse=lambda reply: texts_at(read_object(reply.text), "tasks"),
+        subject="the tasks",
+        params="model_params",
+    )
+    rows = _rows_in(file)
+    while len(rows) < count and useless < MAX_USELESS:
+        shown = chance.sample([row["prompt"] for row in rows], min(SHOWN, len(rows)))
+        request = _request(description, shown, min(BATCH, count - len(rows)), len(rows) + seed)
+        texts = await enforce_deadline(ask, deadline_at)(request)
+        rows = _rows_in(file)
+        before = len(rows)
+        _add(rows, texts[: max(0, count - before)], writer)
+        useless = 0 if len(rows) > before else useless + 1
+        write_atomic(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    if len(rows) < count:
+        raise BadResponseError(
+            f"{writer} repeats itself: {file} has {len(rows)} of {count} tasks; describe more, or "
+            "ask for fewer"
+        )
 
 
 def _rows_in(file: Path) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ NOISE = "noise sigma"  # the name of the measure of the noise of scores
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A value, its 95 % interval, the number of rows, and the value of a grader that guesses. None
+    """A value, its 95% interval, the number of rows, and the value of a grader that guesses. None
     means unknown.
 
     `clusters` is the number of clusters that the rows form, None if each row counts on its own.
@@ -137,7 +137,7 @@ class Card:
 
     @property
     def trusted(self) -> bool:
-        """Whether the grader is better than chance, with 95 % confidence."""
+        """Whether the grader is better than chance, with 95% confidence."""
         return self.headline.beats_chance
 
     @property

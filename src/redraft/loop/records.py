@@ -631,13 +631,13 @@ class Outcome:
         note: The same in words.
         score: Estimated quality of the best candidate, from 0 to 1; None if the graders' score is
             used without an estimate.
-        interval: Its 95 % interval, or None.
+        interval: Its 95% interval, or None.
         estimates: Estimated quality of each candidate, as pairs of ID and score.
         noise_sd: Standard deviation of the noise of one score, as assumed by the plan's priors, or
             None.
         kept: IDs of the candidates that the plan keeps, best first; empty if it keeps only the
             best.
-        forecast: Expected quality of the best candidate and the ends of its 95 % interval, if no
+        forecast: Expected quality of the best candidate and the ends of its 95% interval, if no
             judge has graded it, or None.
         p_target: Probability that the quality of the best candidate reaches the target, or None.
         labels: How many labels of people stand behind the score, the interval, the estimates, the

@@ -32,7 +32,7 @@ MAX_ROW = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class ForecastRange:
-    """A forecast: the expected amount, and the range that contains the actual one in at least 80 %
+    """A forecast: the expected amount, and the range that contains the actual one in at least 80%
     of runs.
     """
 
@@ -59,7 +59,7 @@ class RunForecast:
             range reaches from all calls in flight that the settings allow to no more of them than
             in the pilot.
         uplift: By how much the best answer of a row is expected to score above the first, with its
-            95 % interval; None without two scores.
+            95% interval; None without two scores.
     """
 
     pilot: int
@@ -91,7 +91,7 @@ class RunForecast:
             lines.append(f"  {name} {_range_text(found, form)}")
         lines.append(f"  time {_range_text(self.seconds, format_duration)}")
         if self.uplift:
-            lines.append(f"  uplift {_range_text(self.uplift, '{:+.3f}'.format)} (95 %)")
+            lines.append(f"  uplift {_range_text(self.uplift, '{:+.3f}'.format)} (95%)")
         return lines
 
 
@@ -221,7 +221,7 @@ def _stratum_key(row: BatchRow) -> int:
 
 
 def _t_quantile(probability: float, degrees_of_freedom: int) -> float:
-    """Return the quantile of Student's t by Cornish and Fisher's expansion; exact to 1 % from three
+    """Return the quantile of Student's t by Cornish and Fisher's expansion; exact to 1% from three
     degrees of freedom.
 
     Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.5. The pilot

@@ -327,7 +327,7 @@ class BatchJob:
             schedule.second_looks, schedule.first = rows, OnlinePriors.first_calibrated_refit
             say(
                 f"calibrating: {pluralize(len(rows), 'second look')} among the first "
-                f"{pluralize(rows.stop, 'row')}, about 4 % of their calls"
+                f"{pluralize(rows.stop, 'row')}, about 4% of their calls"
             )
 
     # --- the end

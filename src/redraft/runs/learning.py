@@ -93,7 +93,7 @@ class LearnedValue:
 
     @property
     def sign(self) -> int:
-        """1 or -1 if the value is above or below 0 with 95 % confidence, else 0."""
+        """1 or -1 if the value is above or below 0 with 95% confidence, else 0."""
         return (
             0
             if self.error is None or abs(self.value) <= Z_95 * self.error
@@ -163,7 +163,7 @@ class LearnedPriors:
 
     @property
     def verdict(self) -> str:
-        """Whether refining "helps" or "hurts" with 95 % confidence, or is "unclear"."""
+        """Whether refining "helps" or "hurts" with 95% confidence, or is "unclear"."""
         return ("unclear", "helps", "hurts")[self.lift.sign]
 
     def summary(self) -> list[str]:
@@ -207,14 +207,13 @@ class LearnedPriors:
             name: {"value": e.value, "error": e.error, "shipped": e.shipped, "used": e.used}
             for name, e in values.items()
         }
-        spent = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
         key = self.key.as_data() if self.key else None
         return {
             "priors": self.priors.to_dict(),
             **estimates,
             "refining": self.verdict,
             "tasks": self.tasks,
-            **spent,
+            **self.usage.totals,
             "for": key,
         }
 

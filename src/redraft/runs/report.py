@@ -30,7 +30,7 @@ from .row_result import NOT_STARTED
 
 MAX_REASON, MAX_ID = 300, 80  # characters that are shown
 OWN_ERROR = "ConfigError"  # whose message repeats no endpoint, and says what to change
-Z = 1.959964  # two-sided 95 % of a normal distribution
+Z = 1.959964  # two-sided 95% of a normal distribution
 T = TypeVar("T")
 
 
@@ -133,7 +133,7 @@ class RunScores:
         initial: The mean score of the first answers.
         best: The mean score of the best answers.
         uplift: The mean of best - first score, in [-1, 1].
-        uplift_interval: The 95 % interval of `uplift`.
+        uplift_interval: The 95% interval of `uplift`.
         bases: The number of rows by what stands behind their scores, as in `Result.score_basis`.
         by_iteration: The gain and the cost of each iteration.
     """
@@ -368,7 +368,7 @@ def _score_line(scores: RunScores, rows: RunRows) -> str:
     interval = ""
     if scores.uplift_interval:
         low, high = scores.uplift_interval
-        interval = f" (95 %: {low:+.3f} to {high:+.3f})"
+        interval = f" (95%: {low:+.3f} to {high:+.3f})"
     unsure = f", too few grades to tell {rows.unsure:,}" if rows.unsure else ""
     return (
         f"score {scores.initial:.3f} -> {scores.best:.3f}{_basis_text(scores.bases)}, "
@@ -563,7 +563,7 @@ class RunningMean:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean by the normal approximation, clipped to [-1, 1]; None for
+        """The 95% interval of the mean by the normal approximation, clipped to [-1, 1]; None for
         fewer than two numbers.
         """
         if self.n < 2:

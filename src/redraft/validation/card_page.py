@@ -91,7 +91,7 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
     yield from markdown_table(("", ""), card_facts(card))
     yield "\n## Measures\n"
     yield from markdown_table(
-        ("measure", "value", "95 % interval", "n", "chance", ""), map(measure_cells, card.measures)
+        ("measure", "value", "95% interval", "n", "chance", ""), map(measure_cells, card.measures)
     )
     if card.class_rates:
         yield "\n## Classes\n"
@@ -101,7 +101,7 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
     if card.groups:
         yield "\n## Groups\n"
         yield from markdown_table(
-            ("group", card.headline.name, "95 % interval", "n", "chance", ""),
+            ("group", card.headline.name, "95% interval", "n", "chance", ""),
             map(measure_cells, card.groups),
         )
     if card.attacks:
@@ -112,7 +112,7 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
         if card.attacks["note"]:
             yield escape_cell(card.attacks["note"]) + "\n"
         yield from markdown_table(
-            ("attack", "changed", "95 % interval", "n", "", ""),
+            ("attack", "changed", "95% interval", "n", "", ""),
             (measure_cells(Measure(**x)) for x in card.attacks["measures"]),
         )
     if card.calibration:
@@ -121,7 +121,7 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
             (score, card.calibration.predict(score)) for score in _shown_scores(card.calibration)
         )
         yield from markdown_table(
-            ("score", "expected label", "95 % interval"), starmap(prediction_cells, predictions)
+            ("score", "expected label", "95% interval"), starmap(prediction_cells, predictions)
         )
     if card.parse_errors:
         yield "\n## What could not be read\n"

@@ -259,7 +259,7 @@ def forest_svg(rows: Sequence[Estimate]) -> str:
     drawing = Drawing.create(
         680,
         112 + 26 * len(visible) + note,
-        "By group, with 95 % intervals",
+        "By group, with 95% intervals",
         descriptions or ["no rows"],
     )
     axes = Axes(184, 52, 282, 26 * len(visible) + 4, _value_range(visible))
@@ -409,7 +409,7 @@ def confusion_text(labels: Sequence[str], counts: Counts) -> Table:
 def forest_text(rows: Sequence[Estimate]) -> Table:
     """Return the data of `forest_svg` as a table, a row for each estimate."""
     chance_head = ["| chance"] if _chances(rows) else []
-    table = _text_table("By group, with 95 % intervals", "", "value", "n", *chance_head, "")
+    table = _text_table("By group, with 95% intervals", "", "value", "n", *chance_head, "")
     low, high = _value_range(rows)
     for name, value, start, end, n, chance in islice(rows, MAX_ROWS):
         marks = {

@@ -1,7 +1,7 @@
 """The measures of a grader: its verdicts compared with the labels of people, for each kind of
 label.
 
-Shares have a Wilson interval, most other measures a bootstrap interval over rows (2.5 % to 97.5 %).
+Shares have a Wilson interval, most other measures a bootstrap interval over rows (2.5% to 97.5%).
 Rows of one cluster are not independent: a share then has Wilson's interval for as many rows as
 would be as precise, and the bootstrap draws whole clusters. Unreadable verdicts are counted
 separately and never as right. A value that cannot be computed is None.

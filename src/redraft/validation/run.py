@@ -130,7 +130,7 @@ class ValidationResult:
 
     @property
     def trusted(self) -> bool:
-        """Whether the grader is better than chance, with 95 % confidence."""
+        """Whether the grader is better than chance, with 95% confidence."""
         return self.card.trusted
 
     @property

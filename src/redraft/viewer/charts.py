@@ -66,7 +66,7 @@ def _notes_on_scores(
     """Yield what a description says beside the scores."""
     yield "no best answer" if best is None else f"the best is {best}"
     if interval:
-        yield f"95 % interval of the best: {interval[0]:.2f} to {interval[1]:.2f}"
+        yield f"95% interval of the best: {interval[0]:.2f} to {interval[1]:.2f}"
     if answers > MAX_POINTS:
         yield f"the first {MAX_POINTS} of {answers} answers"
 

@@ -23,7 +23,7 @@ from ..validation.statistics import PairedDifference, paired_difference
 from .index import RowPage, RunIndex
 from .rows import RowQuery
 
-Z = 1.959964  # two-sided 95 % of a normal distribution
+Z = 1.959964  # two-sided 95% of a normal distribution
 GRID = 20  # parts of the range of a score, in the plot of two scores of each row
 MAX_KINDS = 12  # stop reasons, and kinds of errors, that are listed
 MAX_NAMES = 12  # requirements that are listed
@@ -39,7 +39,7 @@ Cells: TypeAlias = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class UpliftFigures:
-    """The mean of best - first score over the rows with both (None: there is none), and its 95 %
+    """The mean of best - first score over the rows with both (None: there is none), and its 95%
     interval.
 
     The interval is that of the normal approximation; None for fewer than two rows.

@@ -15,20 +15,18 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -39,7 +37,6 @@ from ...base.money import format_usd, usd_amount
 from ...base.sync import reset_in_children, run_on_uvloop
 from ...base.text import pluralize, strip_control_sequences
 from ...errors import NOTHING_LEFT, ConfigError, RedraftError
-from ...graders import must
 from ...result import format_score
 from ...runs import BatchPreview, BatchProgress, BatchReport, BatchRun
 from ...runs.config import with_present_names
@@ -49,19 +46,18 @@ from .. import options
 from .. import output as out
 from ..command_classes import GroupedCommand
 from ..config import use_plan
+from ..display import LiveDisplay, make_display, message_writer
 from ..errors import HINTS, error_event
 from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK, handle_sigterm
 from ..options import OptionValues, setting_options
-from ..progress import LINE_INTERVAL, TEXT_INTERVAL
 from ..request import (
     announce_sources,
     answer_of,
     budget_of,
     build_settings,
-    canonical_requirements,
     check_judge_params,
     find_model,
-    graders_of,
+    graders_and_requirements,
     parse_model,
     report_unused_prices,
     values_of,
@@ -175,7 +171,7 @@ def batch(
     *,
     inputs: tuple[str, ...],
     output: str | None,
-    column: tuple[str, ...],
+    column: dict[str, str],
     metrics: int | None,
     dry_run: bool,
     explain: bool,
@@ -210,8 +206,8 @@ def batch(
                     "rows go to stdout and there is no journal, so an interrupted run starts over; "
                     "--journal FILE keeps one"
                 )
-            view = progress_view(as_json=as_json, stdout=not rows_on_stdout)
-            report = run_on_uvloop(_process(run, settings, metrics, view))
+            shown = partial(show_progress, run, as_json=as_json, stdout=not rows_on_stdout)
+            report = run_on_uvloop(_process(run, settings, metrics, shown))
     except (KeyboardInterrupt, asyncio.CancelledError):
         out.error(
             "interrupted" + ("; finished work is saved" if keeps_journal else ""),
@@ -274,37 +270,40 @@ def _check(
 def _make_run(
     inputs: tuple[str, ...],
     output: str | None,
-    column: tuple[str, ...],
+    columns: dict[str, str],
     settings: OptionValues,
 ) -> BatchRun:
     """Return the run without its models and graders. Raises ConfigError."""
-    _make_graders(settings)  # a mistake in them is reported before any row is read
-    columns = dict(text.split("=", 1) for text in column)
+    graders_and_requirements(settings)  # a mistake in them is reported before any row is read
     given: dict[str, Any] = {
         **build_settings(settings),
         **values_of(BatchFields, settings),
         "answer": answer_of(settings),
         "budget": budget_of(settings),
         "limits": EndpointLimits(**values_of(EndpointLimits, settings)),
-        "columns": {role.replace("-", "_"): name for role, name in columns.items()},
+        "columns": columns,
     }
     source = inputs[0] if len(inputs) == 1 else list(inputs)
     return BatchRun.from_arguments(source, output, False, **given)
 
 
 async def _process(
-    run: BatchRun, settings: OptionValues, metrics: int | None, view: ProgressView
+    run: BatchRun,
+    settings: OptionValues,
+    metrics: int | None,
+    shown: Callable[[], AbstractContextManager[None]],
 ) -> BatchReport:
-    """Process the rows."""
+    """Process the rows, and show the progress within the context that `shown` returns."""
 
-    def progress() -> BatchProgress:  # up to date whenever it is called
-        return run.progress
+    def data() -> Mapping[str, Any]:
+        return run.progress.as_data()  # a property that is up to date whenever it is read
 
     with ExitStack() as stack:
         if metrics is not None:
-            address = stack.enter_context(serve_metrics(metrics, lambda: progress().as_data()))
+            address = stack.enter_context(serve_metrics(metrics, data))
             out.notice(f"Prometheus metrics: {address}")
-        run.say = stack.enter_context(view(progress))
+        run.say = out.notice
+        stack.enter_context(shown())
         stack.enter_context(_handle_signals(run, run.say))
         await run.check_rows()
         if not run.is_stopped:
@@ -332,15 +331,9 @@ async def _set_models(run: BatchRun, settings: OptionValues) -> None:
         )
     run.model, run.judge = model or False, parse_model(settings["judge"])
     announce_sources(model, run.judge)
-    run.graders = _make_graders(settings)
+    run.graders = graders_and_requirements(settings)
     check_judge_params(run.graders)
     report_unused_prices(run.config.options.prices, run.model, run.judge)
-
-
-def _make_graders(settings: OptionValues) -> list[Any] | None:
-    """Return the requirements as musts, and the named graders; None if there are none."""
-    musts = [must(spec) for spec in canonical_requirements(settings["require"])]
-    return [*musts, *(graders_of(settings) or [])] or None
 
 
 @contextmanager
@@ -388,7 +381,7 @@ def _show_end(report: BatchReport, errors: str, advice: str) -> None:
     if report.stop:
         reason = report.stop if report.stop == "interrupted" else f"ended early: {report.stop}"
         message = "" if report.stop_note == report.stop else report.stop_note
-        out.error(f"{reason}{f': {message}' if message else ''}", advice)
+        out.error(f"{reason}{f': {out.in_options(message)}' if message else ''}", advice)
     if report.rows.bad:
         list_unreadable(report.rows.bad, errors)
 
@@ -437,33 +430,11 @@ def _exit_code(report: BatchReport) -> int:
     return IMPERFECT if any(incomplete_rows) else OK
 
 
-def number(n: float | None) -> str:
-    return "unknown" if n is None else f"{n:,.0f}"
-
-
 def clock(seconds: float) -> str:
     """Format seconds such as 1:02:03."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02}:{s:02}"
-
-
-WriteMessage = Callable[[str], None]
-GetProgress = Callable[[], BatchProgress]
-ProgressView = Callable[[GetProgress], AbstractContextManager[WriteMessage]]
-
-
-def progress_view(*, as_json: bool, stdout: bool) -> ProgressView:
-    """Return the view that suits the output: JSON lines if asked for, a live view in a terminal,
-    lines of text elsewhere.
-
-    The value of its context is a function that writes a message. `stdout`: whether stdout is free
-    for JSON, not used for rows.
-    """
-    if as_json or out.messages_are_json():
-        return partial(json_lines, stdout=as_json and stdout)
-    free = sys.stderr.isatty() and (stdout or not sys.stdout.isatty())
-    return live_view if free and not console(stderr=True).is_dumb_terminal else text_lines
 
 
 @contextmanager
@@ -499,64 +470,33 @@ def _is_foreground() -> bool:
 
 
 @contextmanager
-def live_view(now: GetProgress) -> Iterator[WriteMessage]:
-    """Show a live view on stderr, and remove it at the end."""
-    display = Live(
-        console=console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
+def show_progress(run: BatchRun, *, as_json: bool, stdout: bool) -> Iterator[None]:
+    """Show the progress of a run. `stdout`: whether stdout is free for JSON, not used for rows.
 
-    def refresh() -> None:
-        display.update(progress_panel(now()), refresh=True)
-
-    with (
-        hidden_keystrokes(),
-        display,
-        out.redirect_messages(lambda text: display.console.print(Text(text))),
-        _poll(refresh),
-    ):
-        yield out.notice
-
-
-@contextmanager
-def json_lines(now: GetProgress, *, stdout: bool) -> Iterator[WriteMessage]:
-    """Write a JSON line every few seconds, and whenever the state changes; before a row has ended,
-    only of endpoints that wait.
+    Nothing is shown before a row has ended, but to programs that endpoints wait.
     """
-    state, last_line = "", -LINE_INTERVAL
+    view = [progress_panel(run.progress)]
 
-    def refresh() -> None:
-        nonlocal state, last_line
-        progress = now()
-        is_news = progress.ended_rows or (
-            progress.ended_at is None and progress.state not in QUIET_STATES
+    def show() -> None:
+        p = run.progress  # up to date whenever it is read
+        view[0] = progress_panel(p)
+        left = [f"{clock(p.eta)} left"] if p.eta else []
+        is_news = p.ended_rows or (p.ended_at is None and p.state not in QUIET_STATES)
+        display.show_progress(
+            " · ".join([_rows(p), _cost(p), *left]) if p.ended_rows else "",
+            "progress" if is_news else "",
+            p.as_data,
+            state=p.state,
         )
-        if is_news and (progress.state != state or monotonic() - last_line >= LINE_INTERVAL):
-            state, last_line = progress.state, monotonic()
-            out.write_event("progress", stdout=stdout, **progress.as_data())
 
-    with _poll(refresh):
-        yield out.notice
-
-
-@contextmanager
-def text_lines(now: GetProgress) -> Iterator[WriteMessage]:
-    """Write a line every half minute; none before the first row has ended."""
-    last_line = monotonic()
-
-    def refresh() -> None:
-        nonlocal last_line
-        progress = now()
-        if progress.ended_rows and monotonic() - last_line >= TEXT_INTERVAL:
-            last_line = monotonic()
-            left = [f"{clock(progress.eta)} left"] if progress.eta else []
-            out.notice(" · ".join([_rows(progress), _cost(progress), *left]))
-
-    with _poll(refresh):
-        yield out.notice
+    display = make_display(
+        lambda: view[0],
+        write=message_writer(as_json=as_json, stdout=stdout),
+        is_free=stdout or not sys.stdout.isatty(),
+    )
+    keys = hidden_keystrokes() if isinstance(display, LiveDisplay) else nullcontext()
+    with keys, display, _poll(show):
+        yield
 
 
 @contextmanager
@@ -641,7 +581,7 @@ def _cost(p: BatchProgress) -> str:
         [
             f"{format_usd(p.usage.cost)} so far",
             *projected,
-            f"{number(p.usage.tokens)} tokens",
+            "unknown tokens" if p.usage.tokens is None else f"{p.usage.tokens:,} tokens",
             *price,
         ]
     )
@@ -668,7 +608,7 @@ def describe_input(preview: BatchPreview, *, explain: bool) -> None:
 def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
     """Show on stdout which requests would be made, and the likely usage."""
     if as_json:
-        click.echo(json.dumps(preview_data(preview), indent=2, default=str))
+        out.print_json({"event": "preview", **asdict(preview)})
         return
     page = console(stderr=False)
     for n, messages in enumerate(preview.samples, 1):
@@ -696,11 +636,6 @@ def _show_messages(page: Console, title: str, messages: Sequence[Mapping[str, An
             + _excerpt(message)
         )
     page.print()
-
-
-def preview_data(preview: BatchPreview) -> dict[str, Any]:
-    """Return a preview as plain data."""
-    return {"event": "preview", **asdict(preview)}
 
 
 def _excerpt(message: Mapping[str, Any]) -> Text:

@@ -35,7 +35,7 @@ from ..errors import warn_if_ungraded
 from ..options import OptionValues
 from ..output import check_output, notice, read_text
 from ..progress import describe_origin, feedback_summary, format_usage, print_event
-from ..refinement import RefinementDisplay, build_request, conclude, make_display, run_request
+from ..refinement import RefinementProgress, build_request, conclude, run_request
 from ..request import find_model, make_task
 from ..terminal import console, text_line
 
@@ -131,18 +131,18 @@ def best(
     if output:
         check_output(output, overwrite=overwrite)
     background = {"system": system, "context": context, "reference": reference, "tests": tests}
-    display = make_display(as_json=as_json, given_records=len(response))
+    progress = RefinementProgress(as_json=as_json, given_records=len(response))
 
     def choose() -> Result:
         task = make_task(prompt or UNKNOWN_PROMPT, settings["require"], **background)
         texts = _read_answers(response)
         plan = _make_plan(settings, texts, n, keep)
-        return run_sync(_choose(task, texts, plan, settings, display))
+        return run_sync(_choose(task, texts, plan, settings, progress))
 
     return conclude(
         choose,
-        display,
-        lambda result: _report(result, response, display),
+        progress,
+        lambda result: _report(result, response, progress),
         output,
         needs_grade=bool(response),  # without a grade, none of the given answers is chosen
     )
@@ -193,7 +193,7 @@ async def _choose(
     texts: Sequence[str],
     plan: BestOfN,
     settings: OptionValues,
-    display: RefinementDisplay,
+    progress: RefinementProgress,
 ) -> Result:
     """Choose the best of the given answers, or of new drafts. With requirements alone, no model is
     called for given ones. Raises GradingError if none of those can be graded.
@@ -206,31 +206,27 @@ async def _choose(
         draft_prompt=None,
         editor=plan.repairs,
         max_iterations=0,
-        on_record=display.record,
-        on_step=display.step,
+        on_record=progress.record,
+        on_step=progress.step,
     )
     if texts:
         graders = graders_for_tasks(request.graders, request.judge, request.options.answer, [task])
         model = (await find_model(settings["model"]) or False) if needs_judge(graders) else False
         request = replace(request, model=model)
-    result = await run_request(request, display)
+    result = await run_request(request, progress)
     if texts and not is_graded(result.trace):
         raise conclusion_error(result)
     return result
 
 
-def _answer_data(row: RankedAnswer, names: Sequence[str]) -> dict[str, Any]:
-    """Return a ranked answer as plain data."""
-    return {
-        **row.to_dict(),
-        "response": names[row.candidate.id] if names else None,
-    }
-
-
-def _report(result: Result, names: Sequence[str], display: RefinementDisplay) -> None:
+def _report(result: Result, names: Sequence[str], progress: RefinementProgress) -> None:
     """Show the ranking and the usage on stderr, or the ranking as JSON on stdout."""
-    if display.as_json:
-        print_event("ranking", answers=[_answer_data(row, names) for row in result.ranking])
+    if progress.as_json:
+        answers = [
+            {**row.to_dict(), "response": names[row.candidate.id] if names else None}
+            for row in result.ranking
+        ]
+        print_event("ranking", answers=answers)
         return
     err, trace = console(stderr=True), result.trace
     err.print(_ranking_table(result.ranking, trace, names))
@@ -242,7 +238,7 @@ def _report(result: Result, names: Sequence[str], display: RefinementDisplay) ->
     if sys.stderr.isatty():
         lines += dict.fromkeys(f"failed: {f.role}: {f.message}" for f in sorted_failures(trace))
     else:
-        lines.append(format_usage(result.usage, display.seconds))
+        lines.append(format_usage(result.usage, progress.seconds))
     for text in lines:
         notice(text)
     for name in result.facts.broken:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import Any, cast
 
 import click
 from click.core import ParameterSource
 from rich.markup import escape
-from rich.status import Status
 from rich.table import Table
 
 from ...base.sync import run_sync
@@ -28,30 +26,29 @@ from ...comparison.report import (
 from ...comparison.task_writer import add_tasks
 from ...comparison.variants import budget_left, variant_settings
 from ...errors import ConfigError
-from ...graders.base import must
 from ...models.model_names import PREFIXES
 from ...runs import BatchProgress
 from ...session.options import Options
 from ...session.panel import needs_judge
-from ...settings import BatchFields, OptionFields, Settings, ValidationSettings, settings_for
+from ...settings import BatchFields, OptionFields, Settings
 from ...usage import NO_USAGE, Usage
 from ...validation.grader_comparison import compare_graders
 from ...validation.labelled import random_cases, read_cases
 from ...validation.statistics import PairedDifference
 from .. import options
 from ..command_classes import ConfiguredCommand
+from ..display import activity_spinner, make_display, message_writer
 from ..exit_codes import OK
 from ..options import OptionValues, setting_options
-from ..output import messages_are_json, notice, print_json, warning, write_event
-from ..progress import FIRST_LINE, LINE_INTERVAL, TEXT_INTERVAL
+from ..output import notice, print_json, warning
 from ..request import (
     announce_sources,
     budget_of,
     build_settings,
-    canonical_requirements,
     find_judge,
     find_model,
-    graders_of,
+    graders_and_requirements,
+    judging_settings,
     parse_model,
     with_declared_parameters,
 )
@@ -59,6 +56,7 @@ from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, figure_table, text_line
 from ..user_code import load_grader
 
+SECONDS_UNTIL_PROGRESS = 1.0
 MAX_LISTED = 5  # unreadable rows that are listed one by one
 STYLES = {
     "better": "bold green",
@@ -358,9 +356,9 @@ def show_progress(
     if not has_calls(ctx, settings):
         yield None
         return
-    err = console(stderr=True)
-    with err.status("comparing ...") if err.is_interactive else nullcontext() as status:
-        yield RunsProgress((*names, "pairs"), status)
+    progress = RunsProgress((*names, "pairs"))
+    with progress.display:
+        yield progress
 
 
 def compare_variants(ctx: click.Context, settings: OptionValues) -> ComparisonReport:
@@ -389,36 +387,31 @@ def warn_of_skipped(reasons: Sequence[str]) -> None:
         warning(f"unreadable: {reason}")
 
 
-@dataclass
 class RunsProgress:
-    """Says how far a comparison is: in a terminal at any time; elsewhere by a line after a second
-    and then every half minute, or in JSON lines every five seconds.
+    """Says how far a comparison is, from the first second on.
 
     It is called with the progress of one batch after the other, whose `names` these are; the last
     one has all that follow.
     """
 
-    names: tuple[str, ...]
-    status: Status | None = None
-    next_line: float = field(default_factory=lambda: monotonic() + FIRST_LINE)
-    _runs: list[BatchProgress] = field(default_factory=list, init=False)
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._runs: list[BatchProgress] = []
+        self._spinner = activity_spinner("comparing ...")
+        self.display = make_display(
+            lambda: self._spinner, write=message_writer(), wait=SECONDS_UNTIL_PROGRESS
+        )
 
     def __call__(self, progress: BatchProgress) -> None:
         if not any(progress is each for each in self._runs):
             self._runs.append(progress)
         if progress.total is None and not progress.ended_rows:
             return
-        name = self.names[min(len(self._runs), len(self.names)) - 1]
+        name = self._names[min(len(self._runs), len(self._names)) - 1]
         total = "" if progress.total is None else f" of {progress.total:,}"
         line = f"{name}: {progress.ended_rows:,}{total} done"
-        if self.status:
-            self.status.update(f"comparing ... {escape(line)}")
-        elif monotonic() >= self.next_line and messages_are_json():
-            self.next_line = monotonic() + LINE_INTERVAL
-            write_event("progress", run=name, **progress.as_data())
-        elif monotonic() >= self.next_line:
-            self.next_line = monotonic() + TEXT_INTERVAL
-            notice(line)
+        self._spinner.update(text=f"comparing ... {escape(line)}")
+        self.display.show_progress(line, "progress", lambda: {"run": name, **progress.as_data()})
 
 
 async def _compare_runs(
@@ -443,7 +436,7 @@ async def arguments_of(
     `progress` those of what is run or graded anew.
     """
     given: dict[str, Any] = {name: settings[name] for name in ARGUMENTS}
-    columns = dict(text.split("=", 1) for text in settings["column"])
+    columns = settings["column"]
     if settings["data"] is None:
         _check_results(*names)
         if wrong := [role for role in columns if role not in RESULT_ROLES]:
@@ -453,7 +446,7 @@ async def arguments_of(
             )
         given["result_columns"] = columns
     else:
-        given["columns"] = {role.replace("-", "_"): name for role, name in columns.items()}
+        given["columns"] = columns
     if progress:
         given |= {
             **build_settings(settings),
@@ -472,10 +465,9 @@ async def models_and_graders(settings: OptionValues, *, has_prompts: bool) -> di
     """Return the models and graders with which something is run or graded; `has_prompts`: whether
     A or B is a file with a prompt.
     """
-    required = map(must, canonical_requirements(settings["require"]))
-    graders = [*required, *(graders_of(settings) or [])]
+    graders = graders_and_requirements(settings)
     judge, model = parse_model(settings["judge"]), settings["model"]
-    found: dict[str, Any] = {"graders": graders or None, "judge": judge}
+    found: dict[str, Any] = {"graders": graders, "judge": judge}
     if settings["data"] is None:
         if judge is None and model and (needs_judge(graders) or not graders):
             found["judge"] = await find_judge(None, model)
@@ -489,7 +481,6 @@ async def _compare_graders(a: str, b: str, settings: OptionValues) -> Comparison
     """Have A and B judge the labelled answers; the report is about how far they agree with
     people.
     """
-    judging = settings_for("validate", build_settings(settings))
     if len(settings["labels"]) != 1:
         raise click.UsageError("--labels: graders are compared on one file of labels")
     labelled = read_cases(settings["labels"][0], settings["label_columns"])
@@ -500,7 +491,7 @@ async def _compare_graders(a: str, b: str, settings: OptionValues) -> Comparison
         await find_judge(settings["judge"], settings["model"]) or False,
         confidence=settings["level"],
         lower_is_better=settings["lower_is_better"],
-        **cast("ValidationSettings", {**judging, "budget": budget_of(settings)}),
+        **judging_settings(settings),
     )
     return ComparisonReport(
         a,

@@ -34,6 +34,7 @@ from ...result import Result, format_score
 from ...session.api import refine
 from ...usage import NO_USAGE
 from .. import options
+from ..config import toml_errors
 from ..consent import find_sensitive_settings, rebase_paths
 from ..progress import format_usage
 from ..terminal import TraceView, console, text_line, without_schema
@@ -305,6 +306,7 @@ def find_cases(named: str | None) -> Path:
     )
 
 
+@toml_errors()
 def _load_case(path: Path) -> DemoCase:
     """Load a case. Raises ConfigError naming file and key."""
     try:

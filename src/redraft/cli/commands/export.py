@@ -20,7 +20,7 @@ from ...tables.export.formats import (
 from ...tables.export.writer import export as export_run
 from .. import options
 from ..output import notice, print_json
-from ..stored_runs import find_run
+from ..stored_runs import RUN, find_run
 from ..terminal import console, figure_table
 
 EPILOG = """\b
@@ -57,7 +57,7 @@ SCORE = options.NumberRange(0, 1)
 
 
 @click.command(short_help="Write the answers of a run as training data.", epilog=EPILOG)
-@click.argument("run", type=options.FILE)
+@click.argument("run", type=RUN)
 @click.option(
     "--output",
     "-o",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -17,14 +17,14 @@ from ...comparison.readers import read_results
 from ...comparison.report import format_interval, format_signed
 from ...comparison.results import RunResults
 from ...errors import BudgetExhaustedError, GradingError
-from ...settings import GradeSettings, settings_for
+from ...usage import NO_USAGE, Usage
 from ...validation.statistics import JudgeDrift
 from .. import options
 from ..command_classes import ConfiguredCommand
 from ..exit_codes import OK, UNDECIDED, WORSE
 from ..options import OptionValues
 from ..output import check_writable, notice, print_json, warning
-from ..request import budget_of, build_settings, parse_model
+from ..request import grading_settings, parse_model
 from ..terminal import console, text_line
 from .compare import (
     OF_TWO,
@@ -60,7 +60,7 @@ Examples:
 B passes if the interval of the difference lies above the margin: the loss is smaller
 than that. It fails if the interval lies below 0. Else it is undecided, and the message
 says how many more rows would decide. With A = B a false alarm has a probability of
-(1 - level) / 2 at most: 2.5 %.
+(1 - level) / 2 at most: 2.5%.
 
 \b
 --aa measures the noise of your set-up before you spend money on B: A and B are two runs
@@ -148,9 +148,10 @@ def gate(
     began = monotonic()
     recorded = _read_anchors(anchors, ctx, settings)
     report = compare_variants(ctx, settings)
-    drift = None
+    drift, used = None, NO_USAGE
     if has_calls(ctx, settings):
-        drift = run_sync(_check_judge(recorded, after(settings, report.usage)))
+        drift, used = run_sync(_check_judge(recorded, after(settings, report.usage)))
+    report = replace(report, usage=report.usage + used)
     passed = gate_passes(report, undecided)
     if junit:
         text = junit_xml(report, undecided, seconds=monotonic() - began)
@@ -159,7 +160,8 @@ def gate(
         with Path(markdown).open("a", encoding="utf-8") as file:
             file.write(markdown_summary(report, undecided))
     if as_json:
-        print_json({"passed": passed, **report.as_data(), "anchors": drift and asdict(drift)})
+        found = drift and {**asdict(drift), "usage": drift.usage.totals}
+        print_json({"passed": passed, **report.as_data(), "anchors": found})
     else:
         show_report(report.gate_line(), report.gate, report)
     if passed:
@@ -197,32 +199,34 @@ def _read_anchors(
         return None
     if not has_calls(ctx, settings):
         raise click.UsageError("--anchors: name the --grader that grades them anew")
-    names = settings["column"] if settings["data"] is None else ()  # else they are of the tasks
-    columns = dict(text.split("=", 1) for text in names)
+    columns = settings["column"] if settings["data"] is None else {}  # else they are of the tasks
     recorded = read_results(anchors, score=settings["score"], columns=columns, name=anchors)
     warn_of_skipped(recorded.skipped)
     return recorded
 
 
-async def _check_judge(anchors: RunResults | None, settings: OptionValues) -> JudgeDrift | None:
+async def _check_judge(
+    anchors: RunResults | None, settings: OptionValues
+) -> tuple[JudgeDrift | None, Usage]:
     """Warn of graders that have changed since they were validated, and of a judge that grades the
-    anchors otherwise than before, or that cannot grade them.
+    anchors otherwise than before, or that cannot grade them. Return how it grades them, and what
+    that took.
     """
     found = await models_and_graders(settings, has_prompts=False)
     graders, judge = found["graders"], found["judge"] or parse_model(settings["model"])
-    given = build_settings(settings)
-    for status in await stale_graders(graders, judge, cards_dir=given.get("cards_dir")):
+    for status in await stale_graders(graders, judge, cards_dir=settings["cards_dir"]):
         warning(f"grader {status.grader!r}: {status.explanation}")
     if anchors is None:
-        return None
-    own = cast("GradeSettings", settings_for("grade", {**given, "budget": budget_of(settings)}))
+        return None, NO_USAGE
     try:
-        drift = await anchor_drift(anchors, graders, judge, level=settings["level"], **own)
+        drift = await anchor_drift(
+            anchors, graders, judge, level=settings["level"], **grading_settings(settings)
+        )
     except (BudgetExhaustedError, GradingError) as error:
         warning(f"it is unknown whether the judge has drifted: {error}")
-        return None
+        return None, error.usage
     shift = f"{format_signed(drift.shift.value)} {format_interval(drift.shift.interval)}"
     say = warning if drift.verdict == "drifted" else notice
     rows = pluralize(drift.shift.rows, "answer")
     say(f"{DRIFTS[drift.verdict]}: scores of {anchors.name} moved by {shift} over {rows}")
-    return drift
+    return drift, drift.usage

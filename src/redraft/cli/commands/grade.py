@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import click
 from rich.table import Table
@@ -24,13 +23,13 @@ from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
 from ...session.panel import default_judge_note, graders_for_tasks, needs_judge
-from ...settings import GradeSettings, settings_for
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response
 from ...tables.readers import is_table
 from ...usage import NO_USAGE
 from .. import options
 from ..command_classes import GroupedCommand
+from ..display import show_activity
 from ..exit_codes import FAILED, IMPERFECT, OK
 from ..options import OptionValues
 from ..output import notice, read_text, warning
@@ -38,12 +37,11 @@ from ..progress import format_usage
 from ..request import (
     announce_sources,
     answer_of,
-    budget_of,
-    build_settings,
     canonical_requirements,
     check_judge_params,
     find_judge,
     graders_of,
+    grading_settings,
     make_task,
     parse_model,
     report_unused_prices,
@@ -113,8 +111,8 @@ def grade(
         )
     else:
         answers, bad = _answers_of_rows(prompt, settings["require"])
-    err, names = console(stderr=True), [each.name for each in answers]
-    with err.status("grading ...") if err.is_interactive else nullcontext():
+    names = [each.name for each in answers]
+    with show_activity("grading ..."):
         reports = run_sync(_grade(answers, settings))
     if as_json:
         click.echo(json.dumps(_as_data(reports, names), indent=2))
@@ -236,8 +234,7 @@ async def _grade(answers: Sequence[_Answer], settings: OptionValues) -> list[Gra
     tasks, locations = [each.task for each in answers], [each.location for each in answers]
     judge, form = parse_model(settings["judge"]), answer_of(settings)
     graders = graders_for_tasks(graders_of(settings), judge, as_answer_form(form), tasks)
-    given = settings_for("grade", build_settings(settings))
-    grading = cast("GradeSettings", {**given, "budget": budget_of(settings)})
+    grading = grading_settings(settings)
     check_judge_params(graders)
     if needs_judge(graders):
         judge = await find_judge(settings["judge"], settings["model"]) or False

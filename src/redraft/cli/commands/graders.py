@@ -54,7 +54,7 @@ TITLES = {
 
 
 @click.command(epilog=EPILOG)
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=options.GRADER)
 @click.option(
     "--cards-dir",
     type=click.Path(file_okay=False),

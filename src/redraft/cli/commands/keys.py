@@ -41,19 +41,7 @@ models whose prices are unknown, and a request that could exceed it at worst.
 Exit codes: 0 done, 1 the keys cannot be read or written, 2 usage.
 """
 
-folder = click.option(
-    "--folder",
-    type=click.Path(file_okay=False),
-    metavar="DIR",
-    help="Folder of the gateway. Default: that of --config, else `gateway` in your data folder.",
-)
-config = click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Configuration of the gateway (TOML).",
-)
-place = options.combine(folder, config)
+place = options.gateway_place()
 
 
 @click.group(cls=DefaultGroup, default="list", epilog=EPILOG)
@@ -105,7 +93,7 @@ def add(
     *,
     profiles: tuple[str, ...],
     expires_in_days: float | None,
-    folder: str | None,
+    folder: Path | None,
     config: str | None,
     as_json: bool,
     **limits: Any,
@@ -135,7 +123,7 @@ def add(
 @place
 @options.as_json
 @options.debug
-def list_(folder: str | None, config: str | None, *, as_json: bool) -> None:
+def list_(folder: Path | None, config: str | None, *, as_json: bool) -> None:
     """List the keys: what each may do, what it spent, and when it was last used. `redraft keys`
     alone does the same.
     """
@@ -160,7 +148,7 @@ def list_(folder: str | None, config: str | None, *, as_json: bool) -> None:
 @place
 @options.as_json
 @options.debug
-def revoke(name: str, folder: str | None, config: str | None, *, as_json: bool) -> None:
+def revoke(name: str, folder: Path | None, config: str | None, *, as_json: bool) -> None:
     """Revoke the key called NAME, or with this ID. A gateway refuses it from then on; requests at
     work are finished.
     """
@@ -172,12 +160,12 @@ def revoke(name: str, folder: str | None, config: str | None, *, as_json: bool) 
     notice(f"key {key.name!r} ({key.id}) revoked")
 
 
-def _folder(folder: str | None, config: str | None) -> Path:
+def _folder(folder: Path | None, config: str | None) -> Path:
     """Return the folder of the gateway. Raises ConfigError."""
     if folder and config:
         raise ConfigError("--folder and --config both say where the keys are: give one of them")
     if folder:
-        return Path(folder)
+        return folder
     return configured_folder(config) if config else default_folder()
 
 

@@ -34,7 +34,7 @@ from ...viewer.label_items import (
 from ...viewer.run_library import RunEntry, RunLibrary, is_sqlite_file
 from .. import options
 from ..output import check_output, notice
-from ..stored_runs import SUFFIX
+from ..stored_runs import RUN, SUFFIX
 from .view import LIBRARIES, names_of_runs, open_library, serve_pages
 
 LABELS = ".labels.jsonl"
@@ -59,8 +59,8 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
 
 
 @click.command(short_help="Judge answers in the browser.", epilog=EPILOG)
-@click.argument("source", type=options.FILE)
-@click.argument("against", required=False, type=options.FILE)
+@click.argument("source", type=RUN)
+@click.argument("against", required=False, type=RUN)
 @options.journal
 @click.option(
     "--kind",

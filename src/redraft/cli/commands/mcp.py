@@ -74,6 +74,7 @@ add) are required if there are any; a public address without keys is refused unl
 )
 @options.option(
     "--allow-grader",
+    type=options.GRADER,
     heading=options.GRADING,
     multiple=True,
     metavar="NAME",

@@ -130,10 +130,19 @@ Examples:
 
 \b
 Each task takes five calls with one judge: a draft, two grades, a refinement
-and its grade. 20 tasks tell the noise of the judge within about 15 %. With --save, runs of the same model
+and its grade. 20 tasks tell the noise of the judge within about 15%. With --save, runs of the same model
 and graders with learned priors start with the result.
 Exit codes: 0 calibrated, 1 failed, 2 usage, 130 interrupted.
 """  # noqa: E501
+
+
+llm_grader = options.setting(
+    "--grader",
+    type=options.GRADER,
+    multiple=True,
+    metavar="NAME",
+    help="The grader (repeatable).",
+)
 
 
 @click.group(cls=DefaultGroup, default="list", epilog=EPILOG)
@@ -207,7 +216,7 @@ def show(model_or_key: str, as_json: bool) -> None:
     metavar="TRACE...",
 )
 @click.option("--run", metavar="NAME", help="Use only this run of a journal.")
-@options.setting("--grader", multiple=True, metavar="NAME", help="The grader (repeatable).")
+@llm_grader
 @options.rubric
 @options.models
 @click.option(
@@ -268,7 +277,7 @@ def learn(
 )
 @click.option("--save", is_flag=True, help="Save the priors for runs with learned priors.")
 @options.columns
-@options.setting("--grader", multiple=True, metavar="NAME", help="The grader (repeatable).")
+@llm_grader
 @options.rubric
 @options.models
 @options.sampling
@@ -276,14 +285,14 @@ def learn(
 @options.as_json
 @options.debug
 def calibrate(
-    *, file: str, calls: int, save: bool, column: tuple[str, ...], as_json: bool, **settings: Any
+    *, file: str, calls: int, save: bool, column: dict[str, str], as_json: bool, **settings: Any
 ) -> int:
     """Learn priors from the tasks in FILE with a stated number of calls: how noisy the judge is,
     how good drafts are, and whether refining helps.
     """
     given = {**values_of(OptionFields, settings), **parameter_settings(settings)}
     graders = load_graders(settings["grader"], settings["rubric"])
-    tasks = _read_tasks(file, dict(text.split("=", 1) for text in column))
+    tasks = _read_tasks(file, column)
     learned = run_sync(
         learning.calibrate(
             tasks,
@@ -568,7 +577,7 @@ def _read_tasks(file: str, columns: Mapping[str, str]) -> list[Task]:
     with tempfile.TemporaryDirectory() as folder:
         dataset = open_dataset(
             open_source(file, spool=Path(folder)),
-            columns_of({role.replace("-", "_"): name for role, name in columns.items()}),
+            columns_of(columns),
             "rename",
             None,
         )

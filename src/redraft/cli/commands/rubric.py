@@ -32,8 +32,14 @@ from ..command_classes import ConfiguredCommand
 from ..exit_codes import FAILED, IMPERFECT, OK
 from ..options import OptionValues
 from ..output import check_output, notice, print_answer, print_json, read_text, warning
-from ..request import announce_sources, find_model, parameter_settings, parse_model
-from .validate import judging_settings, read_labelled
+from ..request import (
+    announce_sources,
+    find_model,
+    judging_settings,
+    parameter_settings,
+    parse_model,
+)
+from .validate import read_labelled
 
 EPILOG = """\b
 Examples:

@@ -25,7 +25,7 @@ from ..errors import warn_if_ungraded
 from ..options import OptionValues
 from ..output import check_output, notice, warning
 from ..progress import describe_comparison, format_usage, summary_line
-from ..refinement import RefinementDisplay, build_request, conclude, make_display, run_request
+from ..refinement import RefinementProgress, build_request, conclude, run_request
 from ..request import make_task, settings_for_trace, settings_from_trace, with_requirements
 
 EPILOG = """\b
@@ -144,7 +144,7 @@ def run(
         _check_new(prompt or response, trace)
     if output:  # a trace that is resumed replaces its own earlier answer
         check_output(output, overwrite=overwrite or bool(resume))
-    display, saved = make_display(as_json=as_json), resume or trace
+    progress, saved = RefinementProgress(as_json=as_json), resume or trace
 
     def refine() -> Result:
         with _open_store(saved, resume=bool(resume)) as store:
@@ -154,13 +154,13 @@ def run(
             else:
                 task = make_task(prompt, given["require"], system=system, **files)
                 begun, used = _new_trace(ctx, task, given, trace), given
-            callbacks = {"on_record": display.record, "on_step": display.step}
+            callbacks = {"on_record": progress.record, "on_step": progress.step}
             request = build_request(used, begun, store=store, **callbacks)
-            return run_sync(run_request(request, display))
+            return run_sync(run_request(request, progress))
 
     advice = _resume_advice(saved)
     return conclude(
-        refine, display, lambda result: _report(result, display, advice), output, advice=advice
+        refine, progress, lambda result: _report(result, progress, advice), output, advice=advice
     )
 
 
@@ -223,13 +223,13 @@ def _new_trace(ctx: click.Context, task: Task, settings: OptionValues, path: str
     return trace
 
 
-def _report(result: Result, display: RefinementDisplay, advice: str) -> None:
+def _report(result: Result, progress: RefinementProgress, advice: str) -> None:
     """Report the result on stderr, unless it is written as JSON."""
-    if display.as_json:
+    if progress.as_json:
         return
     notice(summary_line(result))
     if not sys.stderr.isatty():
-        notice(format_usage(result.usage, display.seconds))
+        notice(format_usage(result.usage, progress.seconds))
     for comparison in [r for r in result.trace.records if isinstance(r, Comparison)][-1:]:
         warning(describe_comparison(comparison))
     if diagnosis := diagnosis_text(result):

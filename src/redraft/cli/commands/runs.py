@@ -28,6 +28,7 @@ from ..command_classes import DefaultGroup
 from ..exit_codes import OK
 from ..output import check_output, format_time, notice, parse_time, print_json, single_line
 from ..stored_runs import (
+    RUN,
     SUFFIX,
     StoredRun,
     describe_runs,
@@ -36,7 +37,7 @@ from ..stored_runs import (
     read_runs,
     say_what_is_not_merged,
 )
-from ..terminal import console, figure_table, show_facts, show_trace, trace_as_json
+from ..terminal import console, figure_table, print_trace, show_facts
 
 EPILOG = """\b
 Examples:
@@ -122,7 +123,7 @@ def list_(journal: str | None, as_json: bool) -> None:
 
 
 @runs.command()
-@click.argument("run", type=options.FILE)
+@click.argument("run", type=RUN)
 @click.argument("row", required=False)
 @options.journal
 @options.as_json
@@ -204,14 +205,11 @@ def _show_row(run: StoredRun, row: str, *, as_json: bool, full: bool) -> None:
         trace = opened.trace(run.info.name, row)
     if trace is None:
         raise ConfigError(f"run {run.info.display_name!r} has no row {row!r}")
-    if as_json:
-        click.echo(trace_as_json(trace))
-    else:
-        show_trace(trace, full=full)
+    print_trace(trace, as_json=as_json, full=full)
 
 
 @runs.command()
-@click.argument("run", type=options.FILE)
+@click.argument("run", type=RUN)
 @click.option(
     "--output",
     "-o",
@@ -266,7 +264,7 @@ def _open_output(path: str) -> Iterator[TextIO]:
 
 
 @runs.command()
-@click.argument("run", required=False, type=options.FILE)
+@click.argument("run", required=False, type=RUN)
 @click.option(
     "--older-than",
     type=options.POSITIVE,

@@ -21,7 +21,7 @@ from ...models.discovery import find_model
 from ...models.openai_chat import Chat
 from ...models.registry import openai_url
 from .. import options
-from ..output import hide_waits, messages_are_json, notice, warning, write_event
+from ..output import RecordHandler, hide_waits, messages_are_json, notice, warning, write_event
 
 if TYPE_CHECKING:
     from ...gateway.app import Gateway
@@ -200,17 +200,13 @@ def _tell(write: Callable[[str], object]) -> Callable[[str], None]:
     return tell
 
 
-class _MessageHandler(logging.Handler):
-    """Shows what the gateway logs as warnings."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        _tell(warning)(record.getMessage())
-
-
 @contextmanager
 def gateway_messages() -> Iterator[None]:
     """Show warnings and errors of the gateway within the context."""
-    logger, handler = logging.getLogger("redraft.gateway"), _MessageHandler(logging.WARNING)
+    logger, handler = (
+        logging.getLogger("redraft.gateway"),
+        RecordHandler(lambda record: warning(record.getMessage())),
+    )
     before = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False

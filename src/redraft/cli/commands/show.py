@@ -14,14 +14,14 @@ from ...errors import ConfigError
 from ...gateway.config import configured_folder, default_folder
 from ...gateway.request_store import StoredRequest, find_stored_request
 from ...gateway.request_table import RequestFacts
-from ...loop.trace import Trace
 from ...storage import read_trace
 from .. import options
 from ..output import format_time
 from ..terminal import (
     console,
-    grid,
+    print_trace,
     show_exchange,
+    show_facts,
     show_trace,
     text_line,
     trace_as_json,
@@ -44,20 +44,7 @@ TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @click.command(short_help="Show a saved trace, or a request of a gateway.", epilog=EPILOG)
 @click.argument("trace", type=options.FILE)
-@click.option(
-    "--folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help=(
-        "The folder of the gateway. Default: that of --config, else `gateway` in your data folder."
-    ),
-)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Configuration of the gateway (TOML).",
-)
+@options.gateway_place(exists=True)
 @options.as_json
 @click.option(
     "--full", is_flag=True, help="Show whole texts instead of excerpts around the changes."
@@ -88,7 +75,7 @@ def show(
     else:
         parameter = next(each for each in context.command.params if each.name == "trace")
         path = click.Path(exists=True, dir_okay=False).convert(trace, parameter, context)
-        _show(read_trace(str(path)), as_json=as_json, full=full)
+        print_trace(read_trace(str(path)), as_json=as_json, full=full)
 
 
 def _show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: bool) -> None:
@@ -112,29 +99,18 @@ def _show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: bo
     if request.trace and request.facts.outcome and request.facts.iterations is None:
         show_exchange(request.trace, full=full)
     elif request.trace:
-        _show(request.trace, as_json=False, full=full)
-
-
-def _show(trace: Trace, *, as_json: bool, full: bool) -> None:
-    if as_json:
-        click.echo(trace_as_json(trace))
-    else:
-        show_trace(trace, full=full)
+        show_trace(request.trace, full=full)
 
 
 def _show_facts(request: StoredRequest) -> None:
-    """Show the facts; those that the trace shows as well only without a trace."""
-    out = console(stderr=False)
-    out.print(text_line(f"request {request.facts.trace_id}", "bold"))
-    table = grid(indent=1)
-    for label, value in _fact_lines(request.facts).items():
-        if value:
-            table.add_row(text_line(label, "dim"), text_line(value))
-    out.print(table)
+    """Show the facts; without a trace, why there is none."""
+    facts = request.facts
+    shown = ((label, value) for label, value in _fact_lines(facts).items() if value)
+    show_facts(f"request {facts.trace_id}", shown)
     if request.trace is None:
-        why = "there is no answer" if request.facts.outcome else "the request is in progress"
-        why = why if request.facts.level == "full" else "its texts were not kept"
-        out.print(text_line(f"no trace: {why}", "dim"))
+        why = "there is no answer" if facts.outcome else "the request is in progress"
+        why = why if facts.level == "full" else "its texts were not kept"
+        console(stderr=False).print(text_line(f"no trace: {why}", "dim"))
 
 
 def _fact_lines(facts: RequestFacts) -> dict[str, str]:

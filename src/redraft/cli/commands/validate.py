@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import click
 from rich.progress import Progress
@@ -20,7 +16,6 @@ from ...base.text import pluralize
 from ...errors import ConfigError
 from ...graders.cards import MIN_CALIBRATION_LABELS, CardStore, Measure
 from ...graders.registry import as_grader
-from ...settings import ValidationSettings, settings_for
 from ...validation import api, plots
 from ...validation import card_page as page
 from ...validation.attacks import read_attacks
@@ -32,15 +27,15 @@ from ...validation.report import ValidationReport
 from ...validation.run import JudgedCase, LabelledData, ValidationResult, validate_recorded
 from .. import options
 from ..command_classes import ConfiguredCommand
+from ..display import make_display, message_writer
 from ..exit_codes import FAILED, IMPERFECT, INTERRUPTED, OK
 from ..options import OptionValues
-from ..output import messages_are_json, notice, warning, write_event
+from ..output import notice, warning
 from ..request import (
     announce_sources,
-    budget_of,
-    build_settings,
     find_judge,
     judge_of,
+    judging_settings,
     load_rubric,
 )
 from ..terminal import console, figure_table, grid, text_line
@@ -52,8 +47,6 @@ CALIBRATION_HINT = (
 )
 RESUME = "run the same command without --restart to resume"
 MAX_LISTED = 20  # skipped rows that are listed one by one
-JSON_INTERVAL = 2.0  # seconds between two JSON lines of progress
-TEXT_INTERVAL = 30.0  # seconds between two lines of text
 WIDE = 120  # columns from which there is room for the meaning of each measure
 
 EPILOG = """\b
@@ -93,6 +86,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @click.argument("data", type=click.Path(exists=True, dir_okay=False))
 @options.setting(
     "--grader",
+    type=options.GRADER,
     metavar="NAME",
     help=(
         "The grader: a name that `redraft graders` lists, a SPEC, or code of yours as "
@@ -278,14 +272,6 @@ def read_labelled(
     return labelled
 
 
-def judging_settings(settings: OptionValues) -> ValidationSettings:
-    """Return the settings of a session that judges, with the budget, the prices and the parameters
-    of the judge.
-    """
-    chosen = settings_for("validate", build_settings(settings))
-    return cast("ValidationSettings", {**chosen, "budget": budget_of(settings)})
-
-
 async def _measure_live(
     labelled: LabelledCases,
     grader: Any,
@@ -298,9 +284,10 @@ async def _measure_live(
     announce_sources(model)
     strings = read_attacks(attacks) if attacks else []
     given: Any = {**how, **judging_settings(settings)}
-    with _show_progress(len(labelled.cases) * how["repeats"] + len(strings)) as report:
+    progress = CasesProgress(len(labelled.cases) * how["repeats"] + len(strings))
+    with progress.display:
         return await api.validate(
-            labelled, grader, model or False, attacks=strings, on_case=report, **given
+            labelled, grader, model or False, attacks=strings, on_case=progress, **given
         )
 
 
@@ -338,47 +325,24 @@ def _read_verdicts(
     return verdicts
 
 
-@contextmanager
-def _show_progress(total: int) -> Iterator[Callable[[JudgedCase], None]]:
-    """Show progress: a bar on a terminal, else a line every half minute, or a JSON line every other
-    second if asked for.
-    """
-    if not sys.stderr.isatty() or messages_are_json():
-        yield _ProgressLines(total)
-        return
-    with Progress(console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task("judging", total=total)
-        left = iter(range(total - 1, -1, -1))
+class CasesProgress:
+    """Shows how many of the cases are judged: in a terminal as a bar."""
 
-        def advance(_: JudgedCase) -> None:
-            bar.update(task, advance=1, description="judging" if next(left, 0) else "measuring")
-
-        yield advance
-
-
-@dataclass
-class _ProgressLines:
-    """Writes the progress line by line."""
-
-    total: int
-    done: int = 0
-    lost: int = 0
-    written: float = field(default_factory=monotonic)
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._lost = total, 0, 0
+        self._bar = Progress(console=console(stderr=True))
+        self._task = self._bar.add_task("judging", total=total)
+        self.display = make_display(self._bar.get_renderable, write=message_writer())
 
     def __call__(self, case: JudgedCase) -> None:
-        self.done += 1
-        self.lost += bool(case.outage)
-        interval = JSON_INTERVAL if messages_are_json() else TEXT_INTERVAL
-        if self.done < self.total and monotonic() - self.written < interval:
-            return
-        self.written = monotonic()
-        if messages_are_json():
-            write_event("judged", done=self.done, of=self.total, lost=self.lost)
-        else:
-            notice(
-                f"{self.done:,} of {self.total:,} judged"
-                + (f", {self.lost:,} lost" if self.lost else "")
-            )
+        self._done += 1
+        self._lost += bool(case.outage)
+        is_last = self._done >= self._total
+        self._bar.update(self._task, advance=1, description="measuring" if is_last else "judging")
+        lost = f", {self._lost:,} lost" if self._lost else ""
+        line = f"{self._done:,} of {self._total:,} judged{lost}"
+        show = self.display.show if is_last else self.display.show_progress
+        show(line, "judged", lambda: {"done": self._done, "of": self._total, "lost": self._lost})
 
 
 def _show_card(result: ValidationResult) -> None:
@@ -434,6 +398,6 @@ def _plots(report: ValidationReport) -> Iterator[Table]:
 
 
 def _measure_table(name: str, measures: Iterable[Measure], *, with_meaning: bool) -> Table:
-    headings = (name, "value", "95 %", "n", "chance", *([""] if with_meaning else []))
+    headings = (name, "value", "95%", "n", "chance", *([""] if with_meaning else []))
     rows = (page.measure_cells(measure)[: len(headings)] for measure in measures)
     return figure_table(headings, rows, headings[1:5])

@@ -16,7 +16,7 @@ from ...storage.secure_files import write_atomic
 from ...viewer.run_library import RunEntry, RunLibrary
 from .. import options
 from ..output import check_output, notice
-from ..stored_runs import SUFFIX, find_run
+from ..stored_runs import RUN, SUFFIX, find_run
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -41,7 +41,7 @@ The page is served on 127.0.0.1, at an address that contains a secret. Ctrl-C en
 
 
 @click.command(short_help="Show runs in the browser.", epilog=EPILOG)
-@click.argument("run", required=False, type=options.FILE, metavar="[RUN]")
+@click.argument("run", required=False, type=RUN, metavar="[RUN]")
 @options.journal
 @click.option(
     "--html",

@@ -2,7 +2,7 @@
 as "Solution:" alone.
 
 Openers such as "Thought process:" or "Solution", and single marks such as ":", were found to be
-judged correct in up to 80-90 % of cases by LLM judges (Zhao et al. 2025, "One Token to Fool
+judged correct in up to 80-90% of cases by LLM judges (Zhao et al. 2025, "One Token to Fool
 LLM-as-a-Judge", arXiv:2507.08794). Any other short text is an answer: "Yes.", "42", "B", "[]",
 "&&", "*", an emoji. So is a text that the task lists as an option or has as its reference. Nothing
 here checks whether an answer is right.

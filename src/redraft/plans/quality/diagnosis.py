@@ -21,7 +21,7 @@ from .likelihood import Z_95
 from .lineage import Observations, comparison_winner, observe
 from .priors import Priors
 
-MIN_RELEVANT_GAIN = 0.1  # a gain that is smaller with 95 % confidence counts as noise
+MIN_RELEVANT_GAIN = 0.1  # a gain that is smaller with 95% confidence counts as noise
 PRIOR_PSEUDO_COUNT = 4  # degrees of freedom of the prior noise
 DEFAULT_NOISE_SD = Priors().noise_sd  # for an outcome that names no noise
 
@@ -54,7 +54,7 @@ def diagnose(trace: Trace) -> Diagnosis | None:
     - regression: refinements lowered the score, on average by more than the graders' noise
       explains, and the best answer is not a refinement.
     - noise: the gain of the best answer over the first (if the first is the best: of the best
-      other answer) is below 0.1 with 95 % confidence, and may be zero. Graders that call no model
+      other answer) is below 0.1 with 95% confidence, and may be zero. Graders that call no model
       have no noise.
     - too few repeats: noise explains the difference, but would also hide a gain of 0.1 or more.
     - ceiling: the latest refinements did not improve on the best answer.
@@ -88,7 +88,7 @@ def diagnose(trace: Trace) -> Diagnosis | None:
 
 
 class Gain(NamedTuple):
-    """The score difference of two answers, and the half-width of its 95 % interval by noise
+    """The score difference of two answers, and the half-width of its 95% interval by noise
     alone.
     """
 
@@ -151,7 +151,7 @@ def gain_over_first(trace: Trace, observations: Observations, noise: float) -> G
 
 @cache
 def bonferroni_z(n_comparisons: int) -> float:
-    """Return the two-sided normal quantile for 95 % with a Bonferroni correction for this many
+    """Return the two-sided normal quantile for 95% with a Bonferroni correction for this many
     comparisons.
     """
     from statistics import NormalDist  # few programs need it
@@ -334,7 +334,7 @@ def inconclusive_message(observations: Observations, gain: Gain | None, noise: f
 
 
 def scores_to_show(difference: float, noise: float) -> int:
-    """Return how many scores of each of two texts show such a difference in quality with 95 %
+    """Return how many scores of each of two texts show such a difference in quality with 95%
     confidence, given their noise.
     """
     return ceil(2 * (Z_95 * noise / difference) ** 2)

@@ -59,7 +59,7 @@ class LabelPosterior:
     drift: float
 
     def prediction(self, candidate: int) -> LabelPrediction:
-        """Return the label that people would give to a text: its expected value, and its 95 %
+        """Return the label that people would give to a text: its expected value, and its 95%
         interval.
         """
         mean, scale = self._mean_and_scale(candidate)

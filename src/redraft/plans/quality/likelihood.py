@@ -28,7 +28,7 @@ MAX_LEVELS = 20  # of the scales that are recognised by their scores
 SCORE_TOLERANCE = 1e-6
 MIN_PRECISION = 1e-6  # of what an interval says
 SQRT_2, SQRT_2PI = sqrt(2), sqrt(2 * pi)
-# a normal variable is within this many standard deviations of its mean with probability 95 %
+# a normal variable is within this many standard deviations of its mean with probability 95%
 Z_95 = 1.96
 
 

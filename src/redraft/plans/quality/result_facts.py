@@ -75,7 +75,7 @@ class ResultFacts:
         truncated: The best answer was cut off.
         initial_score: The score of the first answer; of several given ones, the best score.
         score: The score of the best answer.
-        interval: The 95 % interval of the same.
+        interval: The 95% interval of the same.
         score_basis: What stands behind both, as in `Result.score_basis`.
         judge_score: The graders' score of the best answer.
         forecast: The expected quality of the best answer if no judge graded it.

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket, socketpair
-from typing import Self
+from typing import ClassVar, Self
 
 from ...base.descriptors import is_shortage
 from ...loop.engine import cancel_and_wait
@@ -41,6 +41,8 @@ START = (
 @dataclass
 class ProcessPool:
     """Starts at most `size` workers in processes of this machine."""
+
+    setting: ClassVar[str] = "workers"
 
     size: int
     _ready: deque[tuple[subprocess.Popen[bytes], socket]] = field(default_factory=deque)

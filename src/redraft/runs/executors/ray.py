@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ...base.checks import needs_extra
 from ...errors import ConfigError
@@ -44,6 +44,8 @@ class RayPool:
 
     If the program is already connected to a cluster, that one is used, and stays connected.
     """
+
+    setting: ClassVar[str] = "ray"
 
     address: str = LOCAL
     workers: int | None = None

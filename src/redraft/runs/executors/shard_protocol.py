@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ...errors import BudgetExhaustedError
 from ...loop.trace import Trace
@@ -229,8 +229,10 @@ class Worker(Protocol):
 class WorkerPool(Protocol):
     """Starts workers, as an asynchronous context manager that ends them.
 
-    `size` is the number of workers that it should have.
+    `size` is the number of workers that it should have, `setting` the setting that chooses it.
     """
+
+    setting: ClassVar[str]
 
     @property
     def size(self) -> int: ...

@@ -158,9 +158,7 @@ class ShardedExecutor:
             dict(job.session.models.budget_tracker.spent),
         )
         remote, own = RemoteEndpoints(feed.workers), job.scheduler.endpoints
-        coordinator = Coordinator(
-            job.scheduler, quotas, remote, job.progress, feed, pool.dumps, self.say
-        )
+        coordinator = Coordinator(job.scheduler, quotas, remote, job.progress, feed, pool, self.say)
         job.note_spent()  # what the shards spend is added when they are merged
         job.scheduler.endpoints = remote
         try:
@@ -243,32 +241,32 @@ def check_sendable(pool: WorkerPool, shard: ShardJob) -> None:
         pool.dumps(shard)
     except Exception:  # an object may raise anything when it is pickled
         for name in ("model", "graders", "judge", "config"):
-            _check_value(pool.dumps, name, getattr(shard, name))
+            _check_value(pool, name, getattr(shard, name))
         raise
 
 
-def _dump_rows(dumps: Callable[[object], bytes], rows: Sequence[AssignedRow]) -> bytes:
+def _dump_rows(pool: WorkerPool, rows: Sequence[AssignedRow]) -> bytes:
     """Return rows as bytes. Raises ConfigError for one that cannot be sent to another process."""
     try:
-        return dumps(rows)
+        return pool.dumps(rows)
     except Exception as error:  # an object may raise anything when it is pickled
         for row, _ in rows:
             for name, value in row.entry.task.metadata.items():
-                _check_value(dumps, f"{name} of row {row.id}", value)
+                _check_value(pool, f"{name} of row {row.id}", value)
         raise ConfigError(
-            f"rows cannot be sent to other processes: {error}; leave out workers"
+            f"rows cannot be sent to other processes: {error}; leave out `{pool.setting}`"
         ) from error
 
 
-def _check_value(dumps: Callable[[object], bytes], name: str, value: Any) -> None:
+def _check_value(pool: WorkerPool, name: str, value: Any) -> None:
     try:
-        dumps(value)
+        pool.dumps(value)
     except Exception as error:  # an object may raise anything when it is pickled
         what = type(value[0] if isinstance(value, (list, tuple)) and value else value).__name__
         why = first_line(error)
         raise ConfigError(
             f"{name}: a {what} cannot be sent to other processes ({why}); define it at the top "
-            "level of a file, give it by its name, or leave out workers"
+            f"level of a file, give it by its name, or leave out `{pool.setting}`"
         ) from error
 
 
@@ -354,7 +352,7 @@ class Coordinator:
     remote: RemoteEndpoints
     progress: BatchProgress
     feed: RowFeed
-    dumps: Callable[[object], bytes]
+    pool: WorkerPool
     say: Callable[[str], object]
     _before: BatchProgress = field(init=False)
     # the latest status of each process, by worker and process: its usage counts when it has died
@@ -444,7 +442,7 @@ class Coordinator:
         else:
             rows = await self.feed.take(k, ROW_WAIT)
         try:
-            return _dump_rows(self.dumps, rows) if rows else b"", self.feed.is_empty
+            return _dump_rows(self.pool, rows) if rows else b"", self.feed.is_empty
         except ConfigError as error:
             self.scheduler.end("fatal", str(error), now=True)
             return b"", True

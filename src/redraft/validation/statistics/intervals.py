@@ -119,7 +119,7 @@ def bootstrap_interval(
     (Efron 1979). Equal seeds give equal intervals.
 
     None for fewer than two rows or clusters, or if the statistic is None for the rows or for more
-    than 5 % of the samples.
+    than 5% of the samples.
     """
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, got {samples!r}")

@@ -16,6 +16,7 @@ from typing import Literal
 from ...base import checks
 from ...errors import ConfigError
 from ...plans.quality.calibration import check_confidence
+from ...usage import NO_USAGE, Usage
 from .agreement import pearson
 from .intervals import (
     Interval,
@@ -331,12 +332,14 @@ class JudgeDrift:
         margin: The shift that does not matter.
         verdict: "drifted" if the scores rose or fell, and maybe by more than the margin; "stable"
             if the interval of the shift is within the margin; else "undecided".
+        usage: What it took to grade the anchors; none where the scores were given.
     """
 
     shift: PairedDifference
     error_change: PairedDifference | None
     margin: float
     verdict: Literal["drifted", "stable", "undecided"]
+    usage: Usage = NO_USAGE
 
 
 def judge_drift(

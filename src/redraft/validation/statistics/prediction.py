@@ -87,7 +87,7 @@ def ppi_mean(
 
     With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). The
     weight minimises the variance of independent rows, limited to [-1, 1]; each cluster is one
-    degree of freedom. It is 0 if the interval would be more than 1 % wider than that of the labels
+    degree of freedom. It is 0 if the interval would be more than 1% wider than that of the labels
     alone. The variance is that of a jackknife over clusters, which determines the weight again each
     time: few labels make it uncertain. The interval has Student's t, with the degrees of freedom of
     both means (Satterthwaite). If the labels are 0 and 1, it is Wilson's, for as many rows as would
