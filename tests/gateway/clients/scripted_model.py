@@ -1,0 +1,179 @@
+"""A model in a thread that speaks chat completions, responses and Anthropic's messages, whole and
+as streams, and says in each what one function makes of the conversation.
+
+It refuses what the real servers refuse: fields that they don't have, calls without results, a
+thought that lost its signature. What it refused is in `refused`.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from anthropic.types.beta.message_create_params import MessageCreateParamsBase as BetaMessage
+from anthropic.types.message_create_params import MessageCreateParamsBase as Message
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase as Chat
+from openai.types.responses.response_create_params import ResponseCreateParamsBase as Response
+
+from . import replies
+from .conversations import Refused, Said, read_chat, read_messages, read_responses
+from .scripted_upstream import ScriptedUpstream
+
+VECTOR = [0.1, 0.2, 0.3]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a request of one protocol is read, and what is said is written."""
+
+    read: Callable
+    fields: frozenset
+    reply: Callable
+    events: Callable
+
+
+FIELDS = {
+    "chat": {*Chat.__annotations__, "stream"},
+    "responses": {*Response.__annotations__, "stream", "client_metadata"},
+    "messages": {*Message.__annotations__, "stream"},
+    "beta messages": {*BetaMessage.__annotations__, "output_format", "stream"} - {"betas"},
+}
+CHAT = Protocol(
+    read_chat,
+    frozenset(FIELDS["chat"]),
+    replies.chat_reply,
+    lambda said, body: replies.chat_events(
+        said,
+        body["model"],
+        with_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+    ),
+)
+RESPONSES = Protocol(
+    read_responses,
+    frozenset(FIELDS["responses"]),
+    replies.response_reply,
+    lambda said, body: replies.response_events(said, body["model"]),
+)
+MESSAGES = Protocol(
+    read_messages,
+    frozenset(FIELDS["messages"]),
+    replies.message_reply,
+    lambda said, body: replies.message_events(said, body["model"]),
+)
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it arrived."""
+
+    path: str
+    headers: dict
+    body: dict
+
+
+class ScriptedModel(ScriptedUpstream):
+    """`answer(conversation)` gives what the model says: a `Said`, a text, or an exception to raise
+    (`Refused`: status 400; `web.HTTPException`: its own).
+
+    `received`: the requests so far; `refused`: why some of them were.
+    """
+
+    def __init__(self, answer):
+        self.received, self.refused = [], []
+        super().__init__(answer)
+
+    @property
+    def root(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def reset(self, answer):
+        super().reset(answer)
+        self.received.clear()
+        self.refused.clear()
+
+    def add_routes(self, router):
+        router.add_post("/v1/chat/completions", lambda r: self._answer(r, CHAT))
+        router.add_post("/v1/responses", lambda r: self._answer(r, RESPONSES))
+        router.add_post("/v1/messages", lambda r: self._answer(r, MESSAGES))
+        router.add_post("/v1/messages/count_tokens", self._count)
+        router.add_post("/v1/embeddings", self._embed)
+        router.add_post("/v1/moderations", self._moderate)
+        router.add_get("/v1/models", self._models)
+
+    async def _body(self, request):
+        body = await request.json()
+        self.received.append(Received(request.path, dict(request.headers), body))
+        return body
+
+    async def _answer(self, request, protocol):
+        body = await self._body(request)
+        self.arrived.set()
+        try:
+            said = self._said(request, body, protocol)
+        except Refused as error:
+            self.refused.append(str(error))
+            return web.json_response(_error(protocol, str(error)), status=400)
+        except web.HTTPException as error:
+            return web.json_response(_error(protocol, error.text), status=error.status)
+        try:
+            if body.get("stream"):
+                return await self._send_events(request, protocol.events(said, body))
+            return web.json_response(protocol.reply(said, body["model"]))
+        except (asyncio.CancelledError, ConnectionError):
+            self.left.set()
+            raise
+
+    def _said(self, request, body, protocol):
+        known = protocol.fields
+        if protocol is MESSAGES and request.headers.get("anthropic-beta"):
+            known = FIELDS["beta messages"]
+        if unknown := body.keys() - known:
+            raise Refused(f"unknown fields: {sorted(unknown)}")
+        talk = protocol.read(body)
+        said = self.answer(talk)
+        return said if isinstance(said, Said) else Said(said)
+
+    async def _send_events(self, request, events):
+        reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await reply.prepare(request)
+        is_chat = False
+        for name, data in events:
+            is_chat = name is None
+            line = "" if is_chat else f"event: {name}\n"
+            await reply.write(f"{line}data: {json.dumps(data)}\n\n".encode())
+        if is_chat:
+            await reply.write(b"data: [DONE]\n\n")
+        return reply
+
+    async def _count(self, request):
+        body = await self._body(request)
+        return web.json_response({"input_tokens": len(json.dumps(body)) // 4})
+
+    async def _embed(self, request):
+        body = await self._body(request)
+        texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        data = [
+            {"object": "embedding", "index": n, "embedding": VECTOR} for n, _ in enumerate(texts)
+        ]
+        usage = {"prompt_tokens": 3, "total_tokens": 3}
+        return web.json_response(
+            {"object": "list", "data": data, "model": body["model"], "usage": usage}
+        )
+
+    async def _moderate(self, request):
+        body = await self._body(request)
+        result = {"flagged": False, "categories": {}, "category_scores": {}}
+        model = body.get("model", "moderation")
+        return web.json_response({"id": "modr_1", "model": model, "results": [result]})
+
+    async def _models(self, request):
+        known = {"id": "scripted", "object": "model", "created": 1, "owned_by": "tests"}
+        return web.json_response({"object": "list", "data": [known]})
+
+
+def _error(protocol, message):
+    if protocol is MESSAGES:
+        error = {"type": "invalid_request_error", "message": message}
+        return {"type": "error", "error": error}
+    return {"error": {"message": message, "type": "invalid_request_error", "code": None}}
