@@ -1,35 +1,23 @@
 """A scripted model that works as a coding agent's: it reads a file, edits it, runs a command, then
-does two things at once, then says that it is done.
+does two things at once, then says that it is done: in a draft first, better when it is told so.
 
 It knows the tools of several agents by their names, and finds out from the conversation how far
 the task is.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
 
 from .conversations import Call, Conversation, Refused, Said
-from .instances import instance_of
 
 PROMPT = "Replace old by new in notes.txt, then run the command. Say when it is done."
 FILE, OLD, NEW = "notes.txt", "old", "new"
 COMMAND = "echo ran >> ran.txt && cat notes.txt"
 LOOK = f"cat {FILE}"
+DRAFT = "The file was changed."
 DONE = "The file notes.txt now says new, and the command ran without an error."
-OTHER = "A short answer of the scripted model to a question besides the task."
 THINKING = "First I look at the file, then I change it."
 PATCH = f"*** Begin Patch\n*** Update File: {FILE}\n@@\n-{OLD}\n+{NEW}\n*** End Patch\n"
 SHELL_EDIT = f"sed -i s/{OLD}/{NEW}/ {FILE}"
-
-
-@dataclass(frozen=True)
-class Agent:
-    """The tools of an agent, by what the task needs. `edit`, `run` and `look` make the arguments of
-    the call; a path is absolute where the agent wants that.
-    """
-
-    tools: tuple[str, ...]
-    steps: Callable
 
 
 def claude_code(folder):
@@ -90,51 +78,54 @@ def codex_shell(folder):
     return (run(SHELL_EDIT),), (run(COMMAND),), (run(LOOK), run("cat ran.txt"))
 
 
+def codex_code_mode(folder):
+    def run(command):
+        code = f"const done = await tools.exec_command({json.dumps({'cmd': command})}); text(done);"
+        return (("exec", code),)
+
+    patch = (("exec", f"text(await tools.apply_patch({json.dumps(PATCH)}));"),)
+    return run(LOOK), patch, run(COMMAND), (*run(LOOK), *run("cat ran.txt"))
+
+
 AGENTS = (
-    Agent(("Read", "Edit", "Bash"), claude_code),
-    Agent(("read_file", "edit", "run_shell_command"), qwen_code),
-    Agent(("read", "edit", "bash"), opencode),
-    Agent(("exec_command", "apply_patch"), codex_with_patches),
-    Agent(("exec_command",), codex),
-    Agent(("shell",), codex_shell),
+    (("Read", "Edit", "Bash"), claude_code),
+    (("read_file", "edit", "run_shell_command"), qwen_code),
+    (("read", "edit", "bash"), opencode),
+    (("exec_command", "apply_patch"), codex_with_patches),
+    (("exec_command",), codex),
+    (("exec", "wait"), codex_code_mode),
+    (("shell",), codex_shell),
 )
 
 
-@dataclass(frozen=True)
-class CodingModel:
-    """Works on the task in `folder`; it answers everything else with a text or an instance of the
-    schema that was asked for.
+def coding_turn(talk: Conversation, folder):
+    """Return what the model says next about the task in `folder`, or None where the request is
+    about something else.
     """
-
-    folder: str
-
-    def __call__(self, talk: Conversation):
-        if talk.schema is not None:
-            return Said(instance_of(talk.schema))
-        agent = next((each for each in AGENTS if talk.tools.keys() >= {*each.tools}), None)
-        if agent is None or PROMPT not in talk.prompt:
-            return Said(OTHER)
-        steps = agent.steps(self.folder)
-        done = {call.id.rpartition("_")[0] for call in talk.calls}
-        for number, step in enumerate(steps):
-            if f"call_{number}" in done:
-                continue
+    steps = next((steps for tools, steps in AGENTS if talk.tools.keys() >= {*tools}), None)
+    if steps is None or PROMPT not in talk.prompt:
+        return None
+    made = {call.id for call in talk.calls}
+    for number, step in enumerate(steps(folder)):
+        ids = [f"call_{number}_{place}" for place in range(len(step))]
+        if not made.issuperset(ids):
             calls = tuple(
-                Call(name, _fitting(arguments, talk.tools[name]), f"call_{number}_{place}")
-                for place, (name, arguments) in enumerate(step)
+                Call(name, _fitting(arguments, talk.tools[name]), id)
+                for id, (name, arguments) in zip(ids, step)
             )
             return Said("", calls, THINKING if talk.thinks else "")
-        return Said(DONE)
+    return Said(DONE if DRAFT in talk.answers + talk.prompt else DRAFT)
 
 
 def _fitting(arguments, tool):
-    """Return a text as an object with one text, where the tool takes objects."""
-    if isinstance(arguments, str) and tool.schema is not None:
-        names = list(tool.schema.get("properties") or ())
-        if len(names) != 1:
-            raise Refused(f"the tool {tool.name!r} should take one text, not {names}")
-        return {names[0]: arguments}
-    if isinstance(arguments, dict) and tool.schema is not None:
-        known = tool.schema.get("properties") or {}
-        return {name: value for name, value in arguments.items() if name in known}
-    return arguments
+    """Return arguments in the tool's own form: a text as an object where it takes objects, and
+    nothing that it does not know.
+    """
+    if tool.schema is None:
+        return arguments
+    known = [*(tool.schema.get("properties") or ())]
+    if isinstance(arguments, str):
+        if len(known) != 1:
+            raise Refused(f"the tool {tool.name!r} should take one text, not {known}")
+        return {known[0]: arguments}
+    return {name: value for name, value in arguments.items() if name in known}

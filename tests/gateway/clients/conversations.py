@@ -45,8 +45,8 @@ class Tool:
 class Conversation:
     """A request without its protocol.
 
-    `calls` and `results` (by the calls' ids) are of the whole conversation; `texts` of system and
-    user in `prompt`; `schema`: of the answer; `forced`: the name of the tool that must be called.
+    `calls` and `results` (by the calls' ids) are of the whole conversation; `prompt` has the texts
+    of system and user, `answers` those of the model; `schema`: of the answer; `forced`: the name of the tool that must be called.
     `thinks`: whether the client asked for the model's thoughts.
     """
 
@@ -54,6 +54,7 @@ class Conversation:
     calls: list[Call] = field(default_factory=list)
     results: dict[str, str] = field(default_factory=dict)
     prompt: str = ""
+    answers: str = ""
     schema: dict | None = None
     forced: str | None = None
     thinks: bool = False
@@ -102,6 +103,7 @@ def read_chat(body):
             talk.results[message["tool_call_id"]] = text_of(content)
         elif role == "assistant":
             talk.calls += map(_chat_call, message.get("tool_calls") or ())
+            talk.answers += text_of(content) + "\n"
         else:
             talk.prompt += text_of(content) + "\n"
             talk.images += images_in(content)
@@ -133,19 +135,43 @@ def _forced(choice, talk):
 def read_messages(body):
     """Read a request for Anthropic's messages."""
     talk = Conversation(thinks=(body.get("thinking") or {}).get("type") in ("enabled", "adaptive"))
-    if "max_tokens" not in body:
-        raise Refused("max_tokens: Field required")
+    _check_message_fields(body, talk)
     for tool in body.get("tools") or ():
         talk.tools[tool["name"]] = Tool(tool["name"], tool.get("input_schema") or {})
     talk.prompt = text_of(body.get("system")) + "\n"
     open_calls = set()
     for message in body["messages"]:
         open_calls = _read_message(talk, message, open_calls)
+    if (body.get("thinking") or {}).get("type") == "enabled":
+        _check_last_thought(body["messages"])
     form = (body.get("output_config") or {}).get("format") or body.get("output_format")
     talk.schema = form and form["schema"]
     talk.forced = _forced(body.get("tool_choice"), talk)
     talk.check_results()
     return talk
+
+
+def _check_message_fields(body, talk):
+    if "max_tokens" not in body:
+        raise Refused("max_tokens: Field required")
+    if not talk.thinks:
+        return
+    if (body.get("tool_choice") or {}).get("type") in ("any", "tool"):
+        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
+    if body.get("temperature", 1) != 1:
+        raise Refused("`temperature` may only be set to 1 when thinking is enabled.")
+    if body["thinking"].get("budget_tokens", 0) >= body["max_tokens"]:
+        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`.")
+
+
+def _check_last_thought(messages):
+    """A model that must think wants its thought back before the call whose result it is given."""
+    last, before = messages[-1], messages[-2:-1]
+    has_results = isinstance(last["content"], list) and any(
+        block["type"] == "tool_result" for block in last["content"]
+    )
+    if has_results and before and before[0]["content"][0]["type"] != "thinking":
+        raise Refused("Expected `thinking` or `redacted_thinking`, but found `tool_use`.")
 
 
 def _read_message(talk, message, open_calls):
@@ -161,6 +187,7 @@ def _read_message(talk, message, open_calls):
                 raise Refused("Invalid `signature` in `thinking` block")
         calls = [Call(b["name"], b["input"], b["id"]) for b in content if b["type"] == "tool_use"]
         talk.calls += calls
+        talk.answers += text_of([block for block in content if block["type"] == "text"]) + "\n"
         return {call.id for call in calls}
     results = [block for block in content if block["type"] == "tool_result"]
     if missing := open_calls - {block["tool_use_id"] for block in results}:
@@ -202,7 +229,11 @@ def _flat(tools, namespace=None):
 
 def _read_item(talk, item):
     kind = item.get("type", "message")
-    if kind == "message" and item["role"] != "assistant":
+    if kind == "message" and item["role"] == "assistant":
+        talk.answers += text_of(item["content"]) + "\n"
+    elif kind == "additional_tools":
+        talk.tools |= {tool.name: tool for tool in _flat(item["tools"])}
+    elif kind == "message":
         talk.prompt += text_of(item["content"]) + "\n"
         talk.images += images_in(item["content"])
     elif kind == "function_call":

@@ -1,47 +1,56 @@
 """The smallest JSON that fits a schema, as a scripted model writes it."""
 
 import json
+from dataclasses import dataclass
 
-SENTENCE = "The notes say new, and all is well."
-
-
-def instance_of(schema):
-    """Return an instance of a JSON schema as a text."""
-    return json.dumps(_instance(schema, schema))
+SENTENCE = "It reads well, and it is 68 degrees."
 
 
-def _instance(schema, root):
-    if "$ref" in schema:
-        found = root
-        for name in schema["$ref"].removeprefix("#/").split("/"):
+def instance_of(schema, *, lowest=False):
+    """Return an instance of a JSON schema as a text, with the lowest or highest numbers."""
+    return json.dumps(Maker(schema, lowest).make(schema))
+
+
+@dataclass(frozen=True)
+class Maker:
+    root: dict
+    lowest: bool
+
+    def make(self, schema):
+        if "$ref" in schema:
+            return self.make(self.find(schema["$ref"]))
+        for several in ("anyOf", "oneOf", "allOf"):
+            if several in schema:
+                return self.make(schema[several][0])
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return schema["enum"][0 if self.lowest else -1]
+        kind = schema.get("type", "object")
+        return getattr(self, kind[0] if isinstance(kind, list) else kind)(schema)
+
+    def find(self, reference):
+        found = self.root
+        for name in reference.removeprefix("#/").split("/"):
             found = found[name]
-        return _instance(found, root)
-    for several in ("anyOf", "oneOf", "allOf"):
-        if several in schema:
-            return _instance(schema[several][0], root)
-    if "const" in schema:
-        return schema["const"]
-    if "enum" in schema:
-        return schema["enum"][-1]
-    kind = schema.get("type", "object")
-    return MAKERS[kind[0] if isinstance(kind, list) else kind](schema, root)
+        return found
 
+    def object(self, schema):
+        return {name: self.make(each) for name, each in (schema.get("properties") or {}).items()}
 
-def _object(schema, root):
-    properties = schema.get("properties") or {}
-    return {name: _instance(each, root) for name, each in properties.items()}
+    def array(self, schema):
+        return [self.make(schema.get("items") or {"type": "string"})] * schema.get("minItems", 1)
 
+    def string(self, schema):
+        return SENTENCE[: schema.get("maxLength")]
 
-def _array(schema, root):
-    return [_instance(schema.get("items") or {"type": "string"}, root)] * schema.get("minItems", 1)
+    def integer(self, schema):
+        return schema.get("minimum", 1) if self.lowest else schema.get("maximum", 5)
 
+    number = integer
 
-MAKERS = {
-    "object": _object,
-    "array": _array,
-    "string": lambda schema, root: SENTENCE[: schema.get("maxLength")],
-    "integer": lambda schema, root: schema.get("maximum", 4),
-    "number": lambda schema, root: schema.get("maximum", 4.0),
-    "boolean": lambda schema, root: True,
-    "null": lambda schema, root: None,
-}
+    def boolean(self, schema):
+        return not self.lowest
+
+    def null(self, schema):
+        return None

@@ -9,16 +9,15 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from aiohttp import web
-from anthropic.types.beta.message_create_params import MessageCreateParamsBase as BetaMessage
-from anthropic.types.message_create_params import MessageCreateParamsBase as Message
-from openai.types.chat.completion_create_params import CompletionCreateParamsBase as Chat
-from openai.types.responses.response_create_params import ResponseCreateParamsBase as Response
+
+import vendors
 
 from . import replies
 from .conversations import Refused, Said, read_chat, read_messages, read_responses
-from .scripted_upstream import ScriptedUpstream
+from .scripted_upstream import NEVER, ScriptedUpstream
 
 VECTOR = [0.1, 0.2, 0.3]
 
@@ -28,20 +27,12 @@ class Protocol:
     """How a request of one protocol is read, and what is said is written."""
 
     read: Callable
-    fields: frozenset
     reply: Callable
     events: Callable
 
 
-FIELDS = {
-    "chat": {*Chat.__annotations__, "stream"},
-    "responses": {*Response.__annotations__, "stream", "client_metadata"},
-    "messages": {*Message.__annotations__, "stream"},
-    "beta messages": {*BetaMessage.__annotations__, "output_format", "stream"} - {"betas"},
-}
 CHAT = Protocol(
     read_chat,
-    frozenset(FIELDS["chat"]),
     replies.chat_reply,
     lambda said, body: replies.chat_events(
         said,
@@ -51,16 +42,30 @@ CHAT = Protocol(
 )
 RESPONSES = Protocol(
     read_responses,
-    frozenset(FIELDS["responses"]),
     replies.response_reply,
     lambda said, body: replies.response_events(said, body["model"]),
 )
 MESSAGES = Protocol(
     read_messages,
-    frozenset(FIELDS["messages"]),
     replies.message_reply,
     lambda said, body: replies.message_events(said, body["model"]),
 )
+
+
+@cache
+def known_fields(protocol, *, is_beta):
+    """Return the fields of a request, as the SDK of the vendor declares them."""
+    types, anthropic = vendors.openai.types, vendors.anthropic.types
+    if protocol is CHAT:
+        params = types.chat.completion_create_params.CompletionCreateParamsBase
+        return {*params.__annotations__, "stream"}
+    if protocol is RESPONSES:
+        params = types.responses.response_create_params.ResponseCreateParamsBase
+        return {*params.__annotations__, "stream", "client_metadata"}
+    if is_beta:
+        params = anthropic.beta.message_create_params.MessageCreateParamsBase
+        return {*params.__annotations__, "output_format", "stream"} - {"betas"}
+    return {*anthropic.message_create_params.MessageCreateParamsBase.__annotations__, "stream"}
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,8 @@ class Received:
 
 
 class ScriptedModel(ScriptedUpstream):
-    """`answer(conversation)` gives what the model says: a `Said`, a text, or an exception to raise
-    (`Refused`: status 400; `web.HTTPException`: its own).
+    """`answer(conversation)` gives what the model says: a `Said`, a text, or NEVER; or it raises
+    `Refused` (status 400) or an exception of aiohttp (its status).
 
     `received`: the requests so far; `refused`: why some of them were.
     """
@@ -97,6 +102,7 @@ class ScriptedModel(ScriptedUpstream):
         router.add_post("/v1/responses", lambda r: self._answer(r, RESPONSES))
         router.add_post("/v1/messages", lambda r: self._answer(r, MESSAGES))
         router.add_post("/v1/messages/count_tokens", self._count)
+        router.add_post("/v1/completions", self._complete)
         router.add_post("/v1/embeddings", self._embed)
         router.add_post("/v1/moderations", self._moderate)
         router.add_get("/v1/models", self._models)
@@ -117,6 +123,8 @@ class ScriptedModel(ScriptedUpstream):
         except web.HTTPException as error:
             return web.json_response(_error(protocol, error.text), status=error.status)
         try:
+            if said is NEVER:
+                await self._end.wait()
             if body.get("stream"):
                 return await self._send_events(request, protocol.events(said, body))
             return web.json_response(protocol.reply(said, body["model"]))
@@ -125,14 +133,12 @@ class ScriptedModel(ScriptedUpstream):
             raise
 
     def _said(self, request, body, protocol):
-        known = protocol.fields
-        if protocol is MESSAGES and request.headers.get("anthropic-beta"):
-            known = FIELDS["beta messages"]
+        known = known_fields(protocol, is_beta="anthropic-beta" in request.headers)
         if unknown := body.keys() - known:
             raise Refused(f"unknown fields: {sorted(unknown)}")
         talk = protocol.read(body)
         said = self.answer(talk)
-        return said if isinstance(said, Said) else Said(said)
+        return Said(said) if isinstance(said, str) else said
 
     async def _send_events(self, request, events):
         reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -149,6 +155,12 @@ class ScriptedModel(ScriptedUpstream):
     async def _count(self, request):
         body = await self._body(request)
         return web.json_response({"input_tokens": len(json.dumps(body)) // 4})
+
+    async def _complete(self, request):
+        body = await self._body(request)
+        choice = {"text": "A text.", "index": 0, "finish_reason": "stop", "logprobs": None}
+        base = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": body["model"]}
+        return web.json_response({**base, "choices": [choice], "usage": replies.chat_usage()})
 
     async def _embed(self, request):
         body = await self._body(request)

@@ -1,0 +1,188 @@
+"""Run the clients that nobody here wrote through a gateway, and write what works as a table.
+
+    python clients/run.py [--only TEXT] [--output FILE] [--verbose]
+
+The clients are installed into build/clients. Nothing of this needs a key, or a network once they
+are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests")]
+
+import agents  # noqa: E402
+from agents import AGENTS, Agent  # noqa: E402
+from gateways import DOWN, KINDS, ROUTES, Stand, stand  # noqa: E402
+from gateway.clients.coding_model import DONE, DRAFT  # noqa: E402
+from gateway.clients.library_model import ClientsModel  # noqa: E402
+from gateway.clients.scripted_upstream import NEVER  # noqa: E402
+from installing import install_python, pinned_versions  # noqa: E402
+from matrix import Cell, first_line, summary, table  # noqa: E402
+
+LIBRARIES = ROOT / "clients" / "libraries"
+SCRIPT_SECONDS = 500
+LEAVE_SECONDS = 20
+TASK, JUDGE_DOWN, KILLED = "task", "task, judge down", "killed midway"
+
+
+def agent_cells(place: Stand, agent: Agent) -> Iterator[Cell]:
+    """Run an agent over each route; over those to `refine/` also without a judge, and killed."""
+    for route, model in ROUTES.items():
+        if agent.model and "claude" in model:
+            continue
+        name = model.replace("gpt", agent.model) if agent.model else model
+        done = {TASK: run_agent(place, agent, name)}
+        if name.startswith("refine/"):
+            done[JUDGE_DOWN] = run_agent(place, agent, name + DOWN)
+            done[KILLED] = kill_agent(place, agent, name)
+        for task, error in done.items():
+            yield Cell(agent.name, agent.version, task, route, error)
+
+
+def run_agent(place: Stand, agent: Agent, model: str) -> str | None:
+    """Return the error of an agent's run, or None."""
+    work = Path(tempfile.mkdtemp(prefix="agent-"))
+    try:
+        command, where = agents.prepare(agent, place.gateway.root, model, work)
+        place.model.reset(ClientsModel(str(where.folder)))
+        place.judge.reset(place.judge.answer)
+        process = agents.start(command, where)
+        try:
+            printed, told = process.communicate(timeout=agents.SECONDS)
+        except subprocess.TimeoutExpired:
+            end(process)
+            return f"no end after {agents.SECONDS} s; {first_line(process.communicate()[1])}"
+        refined = model.startswith("refine/") and not model.endswith(DOWN)
+        error = agents.mistake(where, printed, DONE if refined else DRAFT)
+        if error is None and refined and not place.judge.received:
+            return "the judge was not asked"
+        if error and process.returncode:
+            return printed + told + error
+        return error and f"{error}; {refusals(place)}"
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def refusals(place: Stand) -> str:
+    return f"error of the model: {place.model.refused[0]}" if place.model.refused else "no error"
+
+
+def kill_agent(place: Stand, agent: Agent, model: str) -> str | None:
+    """Kill an agent while the model is at work on its second turn; return what is wrong then."""
+    work = Path(tempfile.mkdtemp(prefix="agent-"))
+    try:
+        command, where = agents.prepare(agent, place.gateway.root, model, work)
+        script = ClientsModel(str(where.folder))
+        place.model.reset(lambda talk: NEVER if talk.calls else script(talk))
+        process = agents.start(command, where)
+        started = time.monotonic()
+        while not any(has_calls(each.body) for each in place.model.received):
+            if process.poll() is not None or time.monotonic() - started > agents.SECONDS:
+                end(process)
+                return "".join(process.communicate()) + " error: it made no second request"
+            time.sleep(0.05)
+        end(process)
+        process.communicate()
+        if not place.model.left.wait(LEAVE_SECONDS):
+            return "error: the call of the model goes on after the client left"
+        return unhealthy(place)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def has_calls(body: dict) -> bool:
+    text = json.dumps(body)
+    return (
+        any(
+            f'"type": "{kind}"' in text
+            for kind in ("tool_use", "function_call", "custom_tool_call")
+        )
+        or '"tool_calls"' in text
+    )
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def unhealthy(place: Stand) -> str | None:
+    """Return what is wrong with a gateway that should have no request at work."""
+    until = time.monotonic() + LEAVE_SECONDS
+    while (left := at_work(place.gateway.get("/metrics"))) and time.monotonic() < until:
+        time.sleep(0.1)
+    if left:
+        return f"error: {left} requests are still at work"
+    place.gateway.get("/healthz")
+    return None
+
+
+def at_work(metrics: str) -> float:
+    """Return how many requests are at work or wait."""
+    lines = [line for line in metrics.splitlines() if not line.startswith("#")]
+    known = ("redraft_gateway_in_flight ", "redraft_gateway_queued ")
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(known))
+
+
+def library_cells(place: Stand, script: Path) -> Iterator[Cell]:
+    """Run a script of libraries/ over all routes; it prints a line of JSON for each cell."""
+    place.model.reset(ClientsModel())
+    python = install_python()
+    names = {model: route for route, model in ROUTES.items()}
+    with tempfile.TemporaryDirectory(prefix="library-") as home:
+        environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "HOME": home}
+        done = subprocess.run(
+            [python, script, place.gateway.root, place.model.url, *names],
+            capture_output=True, text=True, cwd=home, env=environment, timeout=SCRIPT_SECONDS, check=False,
+        )  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"cell"')]
+    versions = pinned_versions()
+    for line in lines:
+        yield Cell(line["client"], versions.get(line["client"], line.get("version", "")), line["cell"], names[line["model"]], line["error"])  # fmt: skip
+    if done.returncode or not lines:
+        yield Cell(script.stem, "", "runs", next(iter(ROUTES)), done.stderr[-2000:] or "no output")
+
+
+def cells(only: str) -> Iterator[Cell]:
+    with stand() as place:
+        for agent in AGENTS:
+            if only in f"{agent.name} {agent.package}".lower():
+                yield from agent_cells(place, agent)
+        for script in sorted(LIBRARIES.glob("[a-z]*.py")):
+            if script.stem != "cells" and only in script.stem:
+                yield from library_cells(place, script)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="run clients with this text in their name")
+    parser.add_argument("--output", type=Path, help="write the table to this file")
+    parser.add_argument("--verbose", action="store_true", help="print errors whole")
+    chosen = parser.parse_args()
+    done = []
+    for cell in cells(chosen.only.lower()):
+        done.append(cell)
+        error = cell.error and (cell.error if chosen.verbose else first_line(cell.error))
+        print(f"{cell.client} {cell.version}, {cell.task}, {cell.route}: {error or 'works'}", file=sys.stderr, flush=True)  # fmt: skip
+    text = table(done, ROUTES) + "\n" + summary(done) + "\n"
+    if chosen.output:
+        chosen.output.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
