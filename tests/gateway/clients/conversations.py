@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 
 
 class Refused(Exception):
-    """A request that the real server would answer with a 400."""
+    """A request that the real server would answer with a 400. `details` are for programs."""
+
+    def __init__(self, message, **details):
+        super().__init__(message)
+        self.details = details
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,9 @@ def read_messages(body):
 def _check_message_fields(body, talk):
     if "max_tokens" not in body:
         raise Refused("max_tokens: Field required")
+    if body.get("thread"):  # the SDK sends the request again without it
+        unsupported = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        raise Refused("this server holds no threads", **unsupported)
     if not talk.thinks:
         return
     if (body.get("tool_choice") or {}).get("type") in ("any", "tool"):

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 SENTENCE = "It reads well, and it is 68 degrees."
 
 
-def instance_of(schema, *, lowest=False):
-    """Return an instance of a JSON schema as a text, with the lowest or highest numbers."""
-    return json.dumps(Maker(schema, lowest).make(schema))
+def instance_of(schema, *, low=False):
+    """Return an instance of a JSON schema as a text, with low numbers or the highest."""
+    return json.dumps(Maker(schema, low).make(schema))
 
 
 @dataclass(frozen=True)
 class Maker:
     root: dict
-    lowest: bool
+    low: bool
 
     def make(self, schema):
         if "$ref" in schema:
@@ -25,7 +25,7 @@ class Maker:
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
-            return schema["enum"][0 if self.lowest else -1]
+            return schema["enum"][len(schema["enum"]) // 3 if self.low else -1]
         kind = schema.get("type", "object")
         return getattr(self, kind[0] if isinstance(kind, list) else kind)(schema)
 
@@ -45,12 +45,12 @@ class Maker:
         return SENTENCE[: schema.get("maxLength")]
 
     def integer(self, schema):
-        return schema.get("minimum", 1) if self.lowest else schema.get("maximum", 5)
+        return schema.get("minimum", 1) if self.low else schema.get("maximum", 5)
 
     number = integer
 
     def boolean(self, schema):
-        return not self.lowest
+        return not self.low
 
     def null(self, schema):
         return None

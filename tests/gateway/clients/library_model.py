@@ -6,7 +6,7 @@ import json
 import re
 
 from .agents import DRAFT, FINAL, QUESTION
-from .coding_model import DONE, coding_turn
+from .coding_model import DONE, THINKING, coding_turn
 from .coding_model import DRAFT as CODING_DRAFT
 from .conversations import Call, Conversation, Said
 from .instances import instance_of
@@ -35,12 +35,13 @@ def weather_turn(talk: Conversation):
     made = [call.name for call in talk.calls]
     if "weather" not in talk.tools:
         return None
+    thought = THINKING if talk.thinks else ""
     if "weather" not in made:
         cities = (Call("weather", {"city": city}, f"call_{city}") for city in ("Oslo", "Rome"))
-        return Said("", tuple(cities))
+        return Said("", tuple(cities), thought)
     if "to_fahrenheit" in talk.tools and "to_fahrenheit" not in made:
         degrees = float(re.search(r"\d+", talk.results["call_Oslo"])[0])
-        return Said("", (Call("to_fahrenheit", {"celsius": degrees}, "call_degrees"),))
+        return Said("", (Call("to_fahrenheit", {"celsius": degrees}, "call_degrees"),), thought)
     return None
 
 
@@ -80,11 +81,11 @@ def plain_turn(talk: Conversation):
 
 
 def judge(talk: Conversation):
-    """Give drafts the lowest score that the form allows, everything else the highest."""
+    """Give drafts a low score, everything else the highest that the form allows."""
     is_draft = any(draft in talk.prompt for draft in DRAFTS)
     is_draft = is_draft and not any(final in talk.prompt for final in FINALS)
     schema = talk.schema if talk.schema is not None else talk.tools[talk.forced].schema
-    said = instance_of(schema, lowest=is_draft)
+    said = instance_of(schema, low=is_draft)
     if talk.schema is not None:
         return Said(said)
     return Said("", (Call(talk.forced, json.loads(said), "call_verdict"),))

@@ -119,7 +119,7 @@ class ScriptedModel(ScriptedUpstream):
             said = self._said(request, body, protocol)
         except Refused as error:
             self.refused.append(str(error))
-            return web.json_response(_error(protocol, str(error)), status=400)
+            return web.json_response(_error(protocol, str(error), error.details), status=400)
         except web.HTTPException as error:
             return web.json_response(_error(protocol, error.text), status=error.status)
         try:
@@ -184,8 +184,8 @@ class ScriptedModel(ScriptedUpstream):
         return web.json_response({"object": "list", "data": [known]})
 
 
-def _error(protocol, message):
+def _error(protocol, message, details=None):
     if protocol is MESSAGES:
-        error = {"type": "invalid_request_error", "message": message}
+        error = {"type": "invalid_request_error", "message": message, "details": details}
         return {"type": "error", "error": error}
     return {"error": {"message": message, "type": "invalid_request_error", "code": None}}
