@@ -8,8 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent / "build" / "clients"
-REQUIREMENTS = HERE / "requirements.txt"
-PYTHON = BUILD / "venv" / "bin" / "python"
+REQUIREMENTS = HERE / "requirements"
 NPM = {
     "claude-code": ("@anthropic-ai/claude-code", "2.1.197"),
     "claude-code-newest": ("@anthropic-ai/claude-code", "2.1.332"),
@@ -37,18 +36,25 @@ def install_from_npm(name: str) -> Path:
     return folder / "node_modules"
 
 
-def install_python() -> Path:
-    """Install the Python clients unless they are there; return their interpreter."""
-    done = BUILD / "venv" / ".requirements"
-    if not done.exists() or done.read_text() != REQUIREMENTS.read_text():
-        print("Installing the Python clients ...", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", BUILD / "venv"], check=True)
-        subprocess.run([PYTHON, "-m", "pip", "install", "-q", "-r", REQUIREMENTS], check=True)
-        done.write_text(REQUIREMENTS.read_text())
-    return PYTHON
+def install_python(name: str) -> Path:
+    """Install the Python clients of requirements/NAME.txt unless they are there; return their
+    interpreter.
+    """
+    wanted = (REQUIREMENTS / f"{name}.txt").read_text()
+    folder = BUILD / "python" / name
+    python, done = folder / "bin" / "python", folder / ".requirements"
+    if not done.exists() or done.read_text() != wanted:
+        print(f"Installing the Python clients {' '.join(wanted.split())} ...", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        options = ["-q", "--disable-pip-version-check"]
+        requirements = REQUIREMENTS / f"{name}.txt"
+        subprocess.run([python, "-m", "pip", "install", *options, "-r", requirements], check=True)
+        done.write_text(wanted)
+    return python
 
 
 def pinned_versions() -> dict[str, str]:
     """Return the versions of the Python clients, by their names without extras."""
-    pairs = (line.split("==") for line in REQUIREMENTS.read_text().split())
+    lines = [line for file in REQUIREMENTS.glob("*.txt") for line in file.read_text().split()]
+    pairs = (line.split("==") for line in lines)
     return {name.partition("[")[0]: version for name, version in pairs}

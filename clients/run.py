@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 import agents  # noqa: E402
 from agents import AGENTS, Agent  # noqa: E402
-from gateways import DOWN, KINDS, ROUTES, Stand, stand  # noqa: E402
+from gateway.clients.stand import DOWN, ROUTES, Stand, stand  # noqa: E402
 from gateway.clients.coding_model import DONE, DRAFT  # noqa: E402
 from gateway.clients.library_model import ClientsModel  # noqa: E402
 from gateway.clients.scripted_upstream import NEVER  # noqa: E402
@@ -33,6 +33,7 @@ from installing import install_python, pinned_versions  # noqa: E402
 from matrix import Cell, first_line, summary, table  # noqa: E402
 
 LIBRARIES = ROOT / "clients" / "libraries"
+WITH_LITELLM = ("dspy_programs", "instructor_forms", "litellm_sdk", "litellm_proxy")  # they need older ones
 SCRIPT_SECONDS = 500
 LEAVE_SECONDS = 20
 TASK, JUDGE_DOWN, KILLED = "task", "task, judge down", "killed midway"
@@ -141,7 +142,7 @@ def at_work(metrics: str) -> float:
 def library_cells(place: Stand, script: Path) -> Iterator[Cell]:
     """Run a script of libraries/ over all routes; it prints a line of JSON for each cell."""
     place.model.reset(ClientsModel())
-    python = install_python()
+    python = install_python("litellm" if script.stem in WITH_LITELLM else "plain")
     names = {model: route for route, model in ROUTES.items()}
     with tempfile.TemporaryDirectory(prefix="library-") as home:
         environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "HOME": home}

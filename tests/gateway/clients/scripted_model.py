@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from aiohttp import web
 
@@ -98,9 +98,9 @@ class ScriptedModel(ScriptedUpstream):
         self.refused.clear()
 
     def add_routes(self, router):
-        router.add_post("/v1/chat/completions", lambda r: self._answer(r, CHAT))
-        router.add_post("/v1/responses", lambda r: self._answer(r, RESPONSES))
-        router.add_post("/v1/messages", lambda r: self._answer(r, MESSAGES))
+        router.add_post("/v1/chat/completions", partial(self._answer, protocol=CHAT))
+        router.add_post("/v1/responses", partial(self._answer, protocol=RESPONSES))
+        router.add_post("/v1/messages", partial(self._answer, protocol=MESSAGES))
         router.add_post("/v1/messages/count_tokens", self._count)
         router.add_post("/v1/completions", self._complete)
         router.add_post("/v1/embeddings", self._embed)

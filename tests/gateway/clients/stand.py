@@ -14,9 +14,9 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.clients.gateway_process import GatewayProcess, serving
-from gateway.clients.library_model import ClientsModel, judge
-from gateway.clients.scripted_model import ScriptedModel
+from .gateway_process import GatewayProcess, serving
+from .library_model import ClientsModel, judge
+from .scripted_model import ScriptedModel
 
 KINDS = {"gpt": "openai", "claude": "anthropic", "gpt-5.5": "openai", "gpt-6.2-sol": "openai"}
 ROUTES = {
