@@ -24,7 +24,7 @@ def first_line(error: str) -> str:
     """Return the line of an error that says most, without addresses and escapes."""
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", error)
     plain = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", plain)
-    plain = re.sub(r"/tmp/[\w./-]+", "/tmp/...", plain)  # noqa: S108
+    plain = re.sub(r"/tmp/[\w./-]+", "/tmp/...", plain)
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     told = [line for line in lines if re.search(r"error|fail|\b[45]\d\d\b", line, re.IGNORECASE)]
     return (told or lines or ["no output"])[0][:ERROR_CHARS]

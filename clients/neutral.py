@@ -11,9 +11,15 @@ from typing import Any
 PROMPT_CHARS, TEXT_CHARS, HEADER_CHARS = 100, 40, 200
 NO_TIME = 10**12  # milliseconds; larger numbers are times
 LEFT_OUT = {  # keys, and what the HTTP library says of itself
-    "accept", "accept-encoding", "authorization", "connection", "content-length", "content-type",
-    "host", "x-api-key",
-}  # fmt: skip
+    "accept",
+    "accept-encoding",
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "x-api-key",
+}
 ZERO_UUID = "00000000-0000-4000-8000-000000000000"
 REPLACED = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), ZERO_UUID),
@@ -21,7 +27,10 @@ REPLACED = (
     (re.compile(r"\b(?:ses|prj|usr|req)_[0-9A-Za-z]{10,}"), "ses_0"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:8484"),
     (re.compile(r"\b20\d\d-\d\d-\d\d(?!\d)(?:T[\d:.]+Z?)?"), "2026-01-01"),
-    (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]* [A-Z][a-z]{2} \d\d 20\d\d"), "Thu Jan 01 2026"),
+    (
+        re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]* [A-Z][a-z]{2} \d\d 20\d\d"),
+        "Thu Jan 01 2026",
+    ),
     (
         re.compile(
             r"(?:Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday), "
@@ -31,7 +40,7 @@ REPLACED = (
     ),
     (re.compile(r"PGID: \d+"), "PGID: 1"),
     (re.compile(r"\(Debian [\d.]+; "), "(Linux; "),
-)  # fmt: skip
+)
 DATED = ("anthropic-beta", "anthropic-version")  # headers whose dates are parts of names
 
 
@@ -48,7 +57,7 @@ def neutral_request(
             for name, value in sorted(sent.items())
         },
         "body": neutral_value(body, places, PROMPT_CHARS),
-    }  # fmt: skip
+    }
 
 
 def neutral_value(value: Any, places: dict[str, str], most: int) -> Any:

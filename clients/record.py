@@ -1,24 +1,27 @@
-"""Record requests of the coding agents against a scripted model, without a gateway, for
+"""Record requests of the coding agents and the SDKs against a scripted model, without a gateway, for
 tests/gateway/clients/bodies: python clients/record.py [NAME ...]
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 
-import agents  # noqa: E402
-from agents import AGENTS, Agent  # noqa: E402
-from gateway.clients.library_model import ClientsModel  # noqa: E402
-from gateway.clients.scripted_model import ScriptedModel  # noqa: E402
-from neutral import neutral_request  # noqa: E402
+import coding_agents
+from coding_agents import AGENTS, Agent
+from gateway.clients.library_model import ClientsModel
+from gateway.clients.scripted_model import ScriptedModel
+from installing import install_python, pinned_versions
+from neutral import neutral_request
 
+NO_TALK = ("/embeddings", "/moderations", "/v1/completions")
 BODIES = ROOT / "tests" / "gateway" / "clients" / "bodies"
 
 
@@ -50,9 +53,11 @@ def record(recording: Recording, model: ScriptedModel) -> None:
     """Run the agent once and write the requests that are kept."""
     with tempfile.TemporaryDirectory(prefix="record-") as folder:
         work = Path(folder)
-        command, place = agents.prepare(recording.agent, model.root, recording.model, work)
+        command, place = coding_agents.prepare(recording.agent, model.root, recording.model, work)
         model.reset(ClientsModel(str(place.folder)))
-        printed, told = agents.start(command, place).communicate(timeout=agents.SECONDS)
+        printed, told = coding_agents.start(command, place).communicate(
+            timeout=coding_agents.SECONDS
+        )
         if len(model.received) <= max(recording.kept):
             print(f"{recording.name}: only {len(model.received)} requests\n{printed}{told}")
             return
@@ -62,9 +67,36 @@ def record(recording: Recording, model: ScriptedModel) -> None:
             request = neutral_request(
                 client, got.path, got.headers, got.body, {str(work): "/home/ann"}
             )
-            file = BODIES / f"{recording.name}_{number}.json"
-            file.write_text(json.dumps(request, indent=1, ensure_ascii=False) + "\n")
-            print(f"{file.name}: {file.stat().st_size} bytes; {agents.mistake(place, printed, '')}")
+            write(f"{recording.name}_{number}", request)
+        print(f"{recording.name}: {coding_agents.mistake(place, printed, '') or 'done'}")
+
+
+def record_sdk(name: str, model: ScriptedModel) -> None:
+    """Run the script of an SDK, and write its first request of each form."""
+    model.reset(ClientsModel())
+    version = pinned_versions()[name]
+    script = ROOT / "clients" / "libraries" / f"{name}_sdk.py"
+    command = [install_python("plain"), script, model.root, model.url, "pass/careful"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    seen: set[str] = set()
+    for got in model.received:
+        form = json.dumps([got.path, form_of(got.body)])
+        if form not in seen and not got.path.endswith(NO_TALK):
+            seen.add(form)
+            request = neutral_request(f"{name} {version}", got.path, got.headers, got.body, {})
+            write(f"{name}_sdk_{len(seen):02}", request)
+
+
+def form_of(value: Any) -> Any:
+    """Return a JSON value without its texts and numbers."""
+    if isinstance(value, dict):
+        return {name: form_of(each) for name, each in value.items()}
+    return [form_of(each) for each in value] if isinstance(value, list) else type(value).__name__
+
+
+def write(name: str, request: dict[str, Any]) -> None:
+    text = json.dumps(request, indent=1, ensure_ascii=False) + "\n"
+    (BODIES / f"{name}.json").write_text(text)
 
 
 def main() -> None:
@@ -72,6 +104,9 @@ def main() -> None:
     for recording in RECORDINGS:
         if not sys.argv[1:] or recording.name in sys.argv[1:]:
             record(recording, model)
+    for name in ("openai", "anthropic"):
+        if not sys.argv[1:] or name in sys.argv[1:]:
+            record_sdk(name, model)
     model.close()
 
 

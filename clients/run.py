@@ -18,22 +18,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests")]
 
-import agents  # noqa: E402
-from agents import AGENTS, Agent  # noqa: E402
-from gateway.clients.stand import DOWN, ROUTES, Stand, stand  # noqa: E402
-from gateway.clients.coding_model import DONE, DRAFT  # noqa: E402
-from gateway.clients.library_model import ClientsModel  # noqa: E402
-from gateway.clients.scripted_upstream import NEVER  # noqa: E402
-from installing import install_python, pinned_versions  # noqa: E402
-from matrix import Cell, first_line, summary, table  # noqa: E402
+import coding_agents
+from coding_agents import AGENTS, Agent
+from gateway.clients.coding_model import DONE, DRAFT
+from gateway.clients.library_model import ClientsModel
+from gateway.clients.scripted_model import ScriptedModel
+from gateway.clients.scripted_upstream import NEVER
+from gateway.clients.stand import DOWN, KINDS, ROUTES, Stand, stand
+from installing import NPM, install_from_npm, install_python, pinned_versions
+from matrix import Cell, first_line, summary, table
+from proxies import deployment, proxy
 
 LIBRARIES = ROOT / "clients" / "libraries"
-WITH_LITELLM = ("dspy_programs", "instructor_forms", "litellm_sdk", "litellm_proxy")  # they need older ones
+WITH_LITELLM = (
+    "dspy_programs",
+    "instructor_forms",
+    "litellm_sdk",
+    "litellm_proxy",
+)  # they need older ones
 SCRIPT_SECONDS = 500
 LEAVE_SECONDS = 20
 TASK, JUDGE_DOWN, KILLED = "task", "task, judge down", "killed midway"
@@ -57,17 +65,17 @@ def run_agent(place: Stand, agent: Agent, model: str) -> str | None:
     """Return the error of an agent's run, or None."""
     work = Path(tempfile.mkdtemp(prefix="agent-"))
     try:
-        command, where = agents.prepare(agent, place.gateway.root, model, work)
+        command, where = coding_agents.prepare(agent, place.gateway.root, model, work)
         place.model.reset(ClientsModel(str(where.folder)))
         place.judge.reset(place.judge.answer)
-        process = agents.start(command, where)
+        process = coding_agents.start(command, where)
         try:
-            printed, told = process.communicate(timeout=agents.SECONDS)
+            printed, told = process.communicate(timeout=coding_agents.SECONDS)
         except subprocess.TimeoutExpired:
             end(process)
-            return f"no end after {agents.SECONDS} s; {first_line(process.communicate()[1])}"
+            return f"no end after {coding_agents.SECONDS} s; {first_line(process.communicate()[1])}"
         refined = model.startswith("refine/") and not model.endswith(DOWN)
-        error = agents.mistake(where, printed, DONE if refined else DRAFT)
+        error = coding_agents.mistake(where, printed, DONE if refined else DRAFT)
         if error is None and refined and not place.judge.received:
             return "the judge was not asked"
         if error and process.returncode:
@@ -85,13 +93,13 @@ def kill_agent(place: Stand, agent: Agent, model: str) -> str | None:
     """Kill an agent while the model is at work on its second turn; return what is wrong then."""
     work = Path(tempfile.mkdtemp(prefix="agent-"))
     try:
-        command, where = agents.prepare(agent, place.gateway.root, model, work)
+        command, where = coding_agents.prepare(agent, place.gateway.root, model, work)
         script = ClientsModel(str(where.folder))
         place.model.reset(lambda talk: NEVER if talk.calls else script(talk))
-        process = agents.start(command, where)
+        process = coding_agents.start(command, where)
         started = time.monotonic()
         while not any(has_calls(each.body) for each in place.model.received):
-            if process.poll() is not None or time.monotonic() - started > agents.SECONDS:
+            if process.poll() is not None or time.monotonic() - started > coding_agents.SECONDS:
                 end(process)
                 return "".join(process.communicate()) + " error: it made no second request"
             time.sleep(0.05)
@@ -139,23 +147,63 @@ def at_work(metrics: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(known))
 
 
-def library_cells(place: Stand, script: Path) -> Iterator[Cell]:
-    """Run a script of libraries/ over all routes; it prints a line of JSON for each cell."""
+def library_cells(place: Stand, script: Path, tasks: str = "", behind: str = "") -> Iterator[Cell]:
+    """Run a script of libraries/ over all routes; it prints a line of JSON for each cell. `tasks`:
+    a pattern for the names of the cells' functions; `behind`: ends the cells' names.
+    """
     place.model.reset(ClientsModel())
     python = install_python("litellm" if script.stem in WITH_LITELLM else "plain")
     names = {model: route for route, model in ROUTES.items()}
     with tempfile.TemporaryDirectory(prefix="library-") as home:
-        environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "HOME": home}
+        environment = {"PATH": program_path(script, python), "HOME": home, "CELLS": tasks}
         done = subprocess.run(
             [python, script, place.gateway.root, place.model.url, *names],
-            capture_output=True, text=True, cwd=home, env=environment, timeout=SCRIPT_SECONDS, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            cwd=home,
+            env=environment,
+            timeout=SCRIPT_SECONDS,
+            check=False,
+        )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"cell"')]
-    versions = pinned_versions()
+    versions = {**pinned_versions(), "promptfoo": NPM["promptfoo"][1]}
     for line in lines:
-        yield Cell(line["client"], versions.get(line["client"], line.get("version", "")), line["cell"], names[line["model"]], line["error"])  # fmt: skip
+        yield Cell(
+            line["client"],
+            versions[line["client"]],
+            line["cell"] + behind,
+            names[line["model"]],
+            line["error"],
+        )
     if done.returncode or not lines:
         yield Cell(script.stem, "", "runs", next(iter(ROUTES)), done.stderr[-2000:] or "no output")
+
+
+def program_path(script: Path, python: Path) -> str:
+    """Return where a script finds its programs."""
+    folders = [str(python.parent), os.environ["PATH"]]
+    if script.stem == "promptfoo_command":
+        folders.insert(0, str(install_from_npm("promptfoo") / ".bin"))
+    return ":".join(folders)
+
+
+def cells_behind() -> Iterator[Cell]:
+    """Run the SDKs through a gateway whose models are deployments of litellm's proxy."""
+    program = install_python("litellm").parent / "litellm"
+
+    @contextmanager
+    def before_model(model: ScriptedModel) -> Iterator[str]:
+        names = [
+            (name, f"{kind}/{name}", model.url if kind == "openai" else model.root)
+            for name, kind in KINDS.items()
+        ]
+        with proxy(program, [deployment(*each) for each in names]) as address:
+            yield f"{address}/v1"
+
+    with stand(before_model) as place:
+        behind = f", litellm {pinned_versions()['litellm']} behind us"
+        yield from library_cells(place, LIBRARIES / "openai_sdk.py", "chat.*", behind)
+        yield from library_cells(place, LIBRARIES / "anthropic_sdk.py", "messages.*", behind)
 
 
 def cells(only: str) -> Iterator[Cell]:
@@ -166,6 +214,8 @@ def cells(only: str) -> Iterator[Cell]:
         for script in sorted(LIBRARIES.glob("[a-z]*.py")):
             if script.stem != "cells" and only in script.stem:
                 yield from library_cells(place, script)
+    if only in "litellm_behind":
+        yield from cells_behind()
 
 
 def main() -> None:
@@ -178,7 +228,11 @@ def main() -> None:
     for cell in cells(chosen.only.lower()):
         done.append(cell)
         error = cell.error and (cell.error if chosen.verbose else first_line(cell.error))
-        print(f"{cell.client} {cell.version}, {cell.task}, {cell.route}: {error or 'works'}", file=sys.stderr, flush=True)  # fmt: skip
+        print(
+            f"{cell.client} {cell.version}, {cell.task}, {cell.route}: {error or 'works'}",
+            file=sys.stderr,
+            flush=True,
+        )
     text = table(done, ROUTES) + "\n" + summary(done) + "\n"
     if chosen.output:
         chosen.output.write_text(text)

@@ -145,7 +145,17 @@ def tool_runner(server):
 
 
 main(
-    "anthropic", messages, messages_async, messages_stream, messages_parse, messages_tools, messages_thinking, forced_tool,
-    prefill, picture, count_tokens, tool_runner,
+    "anthropic",
+    messages,
+    messages_async,
+    messages_stream,
+    messages_parse,
+    messages_tools,
+    messages_thinking,
+    forced_tool,
+    prefill,
+    picture,
+    count_tokens,
+    tool_runner,
     only={count_tokens: "pass/"},
-)  # fmt: skip
+)

@@ -8,22 +8,25 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path[:0] = [str(Path(__file__).parents[2] / "tests"), str(Path(__file__).parents[1])]
 
-from gateway.clients.agents import DRAFT, FINAL, QUESTION, to_fahrenheit  # noqa: E402, F401
-from gateway.clients.library_model import BETTER_GREETING, GREETING, HELLO  # noqa: E402, F401
+from gateway.clients.agents import DRAFT, FINAL, QUESTION, to_fahrenheit  # noqa: F401
+from gateway.clients.library_model import BETTER_GREETING, GREETING, HELLO  # noqa: F401
 
 KEY = "none"
 CELL_SECONDS = 90
 PICTURE = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)  # a PNG of one pixel
 SEEN = "I see 1 picture"
 
 
@@ -65,14 +68,23 @@ def expect(found: object, expected: object) -> None:
 
 
 def main(client: str, *cells: Callable, only: dict[Callable, str] | None = None) -> None:
-    """Run each cell for each model; `only`: what the model's name must begin with for some cells."""
+    """Run each cell for each model, or those cells alone whose names the variable CELLS matches;
+    `only`: what the model's name must begin with for some cells.
+    """
     root, upstream, *models = sys.argv[1:]
     for cell in cells:
         for model in models:
+            if not re.fullmatch(os.environ.get("CELLS") or ".*", cell.__name__):
+                continue
             if not model.startswith((only or {}).get(cell, "")):
                 continue
             error = error_of(cell, Server(root, upstream, model))
-            line = {"cell": (cell.__doc__ or cell.__name__).strip(), "client": client, "model": model, "error": error}  # fmt: skip
+            line = {
+                "cell": (cell.__doc__ or cell.__name__).strip(),
+                "client": client,
+                "model": model,
+                "error": error,
+            }
             print("\n" + json.dumps(line), flush=True)
 
 
@@ -83,7 +95,7 @@ def error_of(cell: Callable, server: Server) -> str | None:
             asyncio.run(asyncio.wait_for(cell(server), CELL_SECONDS))
         else:
             cell(server)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         last = " ".join(str(error).split()) or repr(error)
         return f"{type(error).__name__} error: {last}\n{traceback.format_exc()}"
     return None

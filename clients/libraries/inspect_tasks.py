@@ -2,8 +2,9 @@
 
 import tempfile
 
+import cells
+import inspect_ai
 from cells import FINAL, KEY, QUESTION, main
-from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
 from inspect_ai.model import GenerateConfig, ResponseSchema, get_model
 from inspect_ai.scorer import includes
@@ -11,7 +12,6 @@ from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import tool
 from inspect_ai.util import json_schema
 from pydantic import BaseModel
-import cells
 
 
 class Report(BaseModel):
@@ -46,9 +46,13 @@ def to_fahrenheit():
 
 
 def run(model, question, target, *solvers):
-    task = Task([Sample(question, target=target)], solver=[*solvers, generate()], scorer=includes())
+    task = inspect_ai.Task(
+        [Sample(question, target=target)], solver=[*solvers, generate()], scorer=includes()
+    )
     with tempfile.TemporaryDirectory() as folder:
-        log = eval(task, model=model, log_dir=folder, display="none", fail_on_error=True)[0]
+        log = inspect_ai.eval(
+            task, model=model, log_dir=folder, display="none", fail_on_error=True
+        )[0]
     assert log.status == "success", log.error and log.error.message
     sample = log.samples[0]
     assert sample.scores["includes"].value == "C", sample.output.completion
@@ -56,16 +60,23 @@ def run(model, question, target, *solvers):
 
 def openai_model(server, **config):
     return get_model(
-        f"openai/{server.model}", base_url=server.url, api_key=KEY, memoize=False,
-        config=GenerateConfig(max_retries=0, **config), responses_api=False,
-    )  # fmt: skip
+        f"openai/{server.model}",
+        base_url=server.url,
+        api_key=KEY,
+        memoize=False,
+        config=GenerateConfig(max_retries=0, **config),
+        responses_api=False,
+    )
 
 
 def anthropic_model(server):
     return get_model(
-        f"anthropic/{server.model}", base_url=server.root, api_key=KEY, memoize=False,
+        f"anthropic/{server.model}",
+        base_url=server.root,
+        api_key=KEY,
+        memoize=False,
         config=GenerateConfig(max_retries=0),
-    )  # fmt: skip
+    )
 
 
 def chat_tools(server):

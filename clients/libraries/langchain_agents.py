@@ -74,7 +74,7 @@ def messages_tools(server):
 def graph_tools(server):
     """tools, langgraph, stream"""
     graph = create_react_agent(openai_model(server), TOOLS)
-    last = [state for state in graph.stream(ASKED, stream_mode="values")][-1]
+    last = list(graph.stream(ASKED, stream_mode="values"))[-1]
     expect(last["messages"][-1].text, server.answer)
 
 
@@ -96,5 +96,13 @@ def agent_form(server):
 
 
 main(
-    "langchain", chat, chat_tools, responses_tools, messages_tools, graph_tools, chat_form, messages_form, agent_form
-)  # fmt: skip
+    "langchain",
+    chat,
+    chat_tools,
+    responses_tools,
+    messages_tools,
+    graph_tools,
+    chat_form,
+    messages_form,
+    agent_form,
+)

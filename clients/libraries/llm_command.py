@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cells import HELLO, QUESTION, expect, main
 
-TOOLS = '''
+TOOLS = """
 def weather(city: str) -> str:
     "The temperature in a city, in Celsius."
     return {"Oslo": "20", "Rome": "25"}[city]
@@ -16,20 +16,27 @@ def weather(city: str) -> str:
 def to_fahrenheit(celsius: float) -> str:
     "Convert degrees."
     return str(round(celsius * 9 / 5 + 32))
-'''
+"""
 
 
 def llm(server, *arguments):
     with tempfile.TemporaryDirectory() as folder:
         known = {
-            "model_id": "own", "model_name": server.model, "api_base": server.url,
-            "supports_tools": True, "supports_schema": True,
-        }  # fmt: skip
+            "model_id": "own",
+            "model_name": server.model,
+            "api_base": server.url,
+            "supports_tools": True,
+            "supports_schema": True,
+        }
         (Path(folder) / "extra-openai-models.yaml").write_text(json.dumps([known]))
         done = subprocess.run(
-            ["llm", "-m", "own", "--key", "none", *arguments], capture_output=True, text=True,
-            env={**os.environ, "LLM_USER_PATH": folder}, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["llm", "-m", "own", "--key", "none", *arguments],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "LLM_USER_PATH": folder},
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1:]
     return done.stdout.strip()
 
@@ -51,7 +58,10 @@ def tools(server):
 
 def schema(server):
     """structured answer"""
-    assert set(json.loads(llm(server, "--schema", "city, degrees int", "Report."))) == {"city", "degrees"}  # fmt: skip
+    assert set(json.loads(llm(server, "--schema", "city, degrees int", "Report."))) == {
+        "city",
+        "degrees",
+    }
 
 
 main("llm", stream, whole, tools, schema)

@@ -68,5 +68,11 @@ async def responses_form(server):
 
 
 main(
-    "openai-agents", chat_tools, chat_tools_stream, chat_form, responses_tools, responses_tools_stream, responses_form
-)  # fmt: skip
+    "openai-agents",
+    chat_tools,
+    chat_tools_stream,
+    chat_form,
+    responses_tools,
+    responses_tools_stream,
+    responses_form,
+)

@@ -50,10 +50,21 @@ def chat(server):
         expect(reply.choices[0].message.content, server.greeting)
         assert reply.usage.prompt_tokens and reply.usage.completion_tokens
         raw = client.chat.completions.with_raw_response.create(
-            model=server.model, messages=MESSAGES, user="ann", seed=1, temperature=0.5,
-            metadata={"a": "b"}, store=False, reasoning_effort="low", verbosity="low", service_tier="auto",
-            prompt_cache_key="k", safety_identifier="s", parallel_tool_calls=True, tools=TOOLS[1:],
-        )  # fmt: skip
+            model=server.model,
+            messages=MESSAGES,
+            user="ann",
+            seed=1,
+            temperature=0.5,
+            metadata={"a": "b"},
+            store=False,
+            reasoning_effort="low",
+            verbosity="low",
+            service_tier="auto",
+            prompt_cache_key="k",
+            safety_identifier="s",
+            parallel_tool_calls=True,
+            tools=TOOLS[1:],
+        )
         assert raw.parse().choices
 
 
@@ -66,9 +77,12 @@ async def chat_async(server):
 
 def chat_stream(server):
     """chat, stream"""
-    with sdk(server) as client, client.chat.completions.stream(
-        model=server.model, messages=MESSAGES, stream_options={"include_usage": True}
-    ) as stream:
+    with (
+        sdk(server) as client,
+        client.chat.completions.stream(
+            model=server.model, messages=MESSAGES, stream_options={"include_usage": True}
+        ) as stream,
+    ):
         final = stream.get_final_completion()
         expect(final.choices[0].message.content, server.greeting)
         assert final.usage.completion_tokens
@@ -180,9 +194,13 @@ def responses_tools(server):
     with sdk(server) as client:
         for _ in range(5):
             reply = client.responses.create(
-                model=server.model, input=items, tools=FLAT_TOOLS, store=False,
-                include=["reasoning.encrypted_content"], reasoning={"effort": "low", "summary": "auto"},
-            )  # fmt: skip
+                model=server.model,
+                input=items,
+                tools=FLAT_TOOLS,
+                store=False,
+                include=["reasoning.encrypted_content"],
+                reasoning={"effort": "low", "summary": "auto"},
+            )
             items += [item.to_dict() for item in reply.output]
             calls = [item for item in reply.output if item.type == "function_call"]
             for call in calls:
@@ -226,7 +244,23 @@ def moderations(server):
 
 
 main(
-    "openai", chat, chat_async, chat_stream, chat_parse, chat_json, chat_tools, chat_tools_stream, chat_picture,
-    picture_by_url, responses, responses_stream, responses_parse, responses_tools, models, embeddings, completions, moderations,
+    "openai",
+    chat,
+    chat_async,
+    chat_stream,
+    chat_parse,
+    chat_json,
+    chat_tools,
+    chat_tools_stream,
+    chat_picture,
+    picture_by_url,
+    responses,
+    responses_stream,
+    responses_parse,
+    responses_tools,
+    models,
+    embeddings,
+    completions,
+    moderations,
     only={embeddings: "pass/gpt", completions: "pass/gpt", moderations: "pass/gpt"},
-)  # fmt: skip
+)

@@ -69,5 +69,12 @@ async def messages_form(server):
 
 
 main(
-    "pydantic-ai-slim", chat_tools, chat_tools_stream, chat_form, chat_native, responses_tools, messages_tools, messages_form
-)  # fmt: skip
+    "pydantic-ai-slim",
+    chat_tools,
+    chat_tools_stream,
+    chat_form,
+    chat_native,
+    responses_tools,
+    messages_tools,
+    messages_form,
+)

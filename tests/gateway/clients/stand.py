@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,28 +56,32 @@ def refuse(talk: Any) -> Any:
     raise web.HTTPInternalServerError(text="the judge is down")
 
 
+def model_table(name: str, url: str, kind: str) -> str:
+    return MODEL.format(name=name, url=json.dumps(url), kind=kind, model=name)
+
+
 @contextmanager
-def stand() -> Iterator[Stand]:
-    """Run the gateway, the model and the judge for the duration of the block."""
+def stand(
+    before_model: Callable[[ScriptedModel], AbstractContextManager[str]] | None = None,
+) -> Iterator[Stand]:
+    """Run the gateway, the model and the judge for the duration of the block. `before_model` runs
+    a proxy before the model and gives its address.
+    """
     model, working, down = (
         ScriptedModel(ClientsModel()),
         ScriptedModel(judge),
         ScriptedModel(refuse),
     )
     judges = {"judge": working.url, "judge-down": down.url}
-    models = [
-        MODEL.format(name=name, url=json.dumps(model.url), kind=kind, model=name)
-        for name, kind in KINDS.items()
-    ] + [
-        MODEL.format(name=name, url=json.dumps(url), kind="openai", model=name)
-        for name, url in judges.items()
-    ]
     profiles = [
         PROFILE.format(name=name, end=end, judge=judge_name)
         for name in KINDS
         for end, judge_name in (("", "judge"), (DOWN, "judge-down"))
     ]
-    with tempfile.TemporaryDirectory(prefix="clients-") as folder:
+    address = before_model(model) if before_model else nullcontext(model.url)
+    with tempfile.TemporaryDirectory(prefix="clients-") as folder, address as url:
+        models = [model_table(name, url, kind) for name, kind in KINDS.items()]
+        models += [model_table(name, each, "openai") for name, each in judges.items()]
         with serving(Path(folder), "".join(models), "".join(profiles)) as gateway:
             yield Stand(gateway, model, working)
     for server in (model, working, down):

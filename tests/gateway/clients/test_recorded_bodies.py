@@ -63,7 +63,9 @@ def test_a_recorded_request_is_answered(place, name, model):
     protocol = PROTOCOLS[request["path"]]
     status, kind, text = post(place, request, model)
     assert status == 200, text
-    assert kind.startswith("text/event-stream" if request["body"].get("stream") else "application/json")
+    assert kind.startswith(
+        "text/event-stream" if request["body"].get("stream") else "application/json"
+    )
     reply = reply_of(protocol, kind, text)
     said = ClientsModel(FOLDER)(protocol.read(request["body"]))
     assert [(call.name, call.arguments) for call in reply.calls] == [

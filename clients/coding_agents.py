@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.clients.coding_model import NEW, OLD, PROMPT
 from gateway.clients.coding_model import FILE as NOTES
+from gateway.clients.coding_model import NEW, OLD, PROMPT
 from installing import NPM, install_from_npm
 
 SECONDS = 120
