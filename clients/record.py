@@ -1,4 +1,4 @@
-"""Record requests of the coding agents and the SDKs against a scripted model, without a gateway, for
+"""Record requests of the coding agents and the SDKs against a scripted model, no gateway, for
 tests/gateway/clients/bodies: python clients/record.py [NAME ...]
 """
 
@@ -44,6 +44,7 @@ RECORDINGS = (
     Recording("codex_patches", CODEX, "pass/gpt-5.5", (0, 2, 4)),
     Recording("codex_code_mode", CODEX, "pass/gpt-6.2-sol", (0, 2, 4)),
     Recording("opencode", OPENCODE, "refine/careful", (0, 1, 5)),
+    Recording("opencode_claude", OPENCODE, "pass/claude", (1, 5)),
     Recording("opencode_anthropic", OPENCODE_ANTHROPIC, "refine/careful", (0, 1, 5)),
     Recording("qwen_code", QWEN, "refine/careful", (0, 4)),
 )
