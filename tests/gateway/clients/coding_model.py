@@ -54,6 +54,11 @@ def opencode(folder):
     )
 
 
+def opencode_with_patches(folder):
+    read, _, run, both = opencode(folder)
+    return read, (("apply_patch", PATCH),), run, both
+
+
 def codex_with_patches(folder):
     return (
         (("exec_command", {"cmd": LOOK}),),
@@ -91,6 +96,7 @@ AGENTS = (
     (("Read", "Edit", "Bash"), claude_code),
     (("read_file", "edit", "run_shell_command"), qwen_code),
     (("read", "edit", "bash"), opencode),
+    (("read", "apply_patch", "bash"), opencode_with_patches),
     (("exec_command", "apply_patch"), codex_with_patches),
     (("exec_command",), codex),
     (("exec", "wait"), codex_code_mode),

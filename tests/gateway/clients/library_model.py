@@ -69,11 +69,11 @@ def plain_turn(talk: Conversation):
     if ending in ("weather", "to_fahrenheit"):
         ending = next((n for n in talk.tools if n not in ("weather", "to_fahrenheit")), None)
     if ending:
-        made = json.loads(instance_of(talk.tools[ending].schema))
+        made = json.loads(instance_of(talk.tools[ending].schema)) or REPORT
         return Said("", (Call(ending, made, f"call_end_{len(talk.calls)}"),))
     if talk.schema and talk.schema.get("properties"):
         return Said(instance_of(talk.schema))
-    if talk.schema is not None or ("degrees" in talk.prompt and "json" in talk.prompt.lower()):
+    if talk.schema is not None or asks_for_json(talk):
         return Said(json.dumps(REPORT))
     if talk.images:
         return Said(f"I see {talk.images} picture, and nothing else at all.")
@@ -81,6 +81,12 @@ def plain_turn(talk: Conversation):
     if QUESTION in talk.prompt or "weather" in talk.tools:
         return Said(FINAL if DRAFT in said else DRAFT)
     return Said(BETTER_GREETING if GREETING in said else GREETING)
+
+
+def asks_for_json(talk: Conversation):
+    if "json" not in talk.prompt.lower():
+        return False
+    return "degrees" in talk.prompt or not (talk.tools or QUESTION in talk.prompt)
 
 
 def judge(talk: Conversation):

@@ -17,7 +17,13 @@ from .stand import ROUTES, stand
 from .stream_readers import reply_of
 
 FOLDER = "/home/ann/project"
-BODIES = {file.stem: file for file in sorted((Path(__file__).parent / "bodies").glob("*.json"))}
+REQUESTS = {
+    file.stem: json.loads(file.read_text())
+    for file in sorted((Path(__file__).parent / "bodies").glob("*.json"))
+}
+THREADS = [name for name, request in REQUESTS.items() if "thread" in request["body"]]
+COUNTS = [name for name, request in REQUESTS.items() if request["path"].endswith("/count_tokens")]
+TALKS = [name for name in REQUESTS if name not in (*THREADS, *COUNTS)]
 PROTOCOLS = {
     "/v1/chat/completions": CHAT,
     "/v1/responses": RESPONSES,
@@ -52,14 +58,12 @@ def refined(text):
 
 
 @pytest.mark.parametrize("model", ROUTES.values())
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", TALKS)
 def test_a_recorded_request_is_answered(place, name, model):
     """The reply is well-formed, has the calls and the text that the model gave, refined where that
     was asked for; and the model of another vendor sees nothing of the client's metadata.
     """
-    request = json.loads(BODIES[name].read_text())
-    if request["path"] not in PROTOCOLS:
-        pytest.skip("it asks for no answer")
+    request = REQUESTS[name]
     protocol = PROTOCOLS[request["path"]]
     status, kind, text = post(place, request, model)
     assert status == 200, text
@@ -91,12 +95,21 @@ def check_nothing_leaks(request, received):
 
 
 @pytest.mark.parametrize("model", [m for m in ROUTES.values() if m.startswith("pass/")])
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", COUNTS)
 def test_tokens_are_counted(place, name, model):
     """A request to count tokens gets a number."""
-    request = json.loads(BODIES[name].read_text())
-    if not request["path"].endswith("/count_tokens"):
-        pytest.skip("it counts no tokens")
-    status, _, text = post(place, request, model)
+    status, _, text = post(place, REQUESTS[name], model)
     assert status == 200, text
     assert json.loads(text)["input_tokens"] > 0
+
+
+@pytest.mark.parametrize("model", ROUTES.values())
+@pytest.mark.parametrize("name", THREADS)
+def test_a_thread_is_refused_as_the_sdk_expects(place, name, model):
+    """The SDK of Anthropic asks for a thread by itself. It sends everything again, without one, if
+    it is told in this form that there are none.
+    """
+    status, _, text = post(place, REQUESTS[name], model)
+    assert status == 400, text
+    details = json.loads(text)["error"]["details"]
+    assert details["error_code"] == "thread_unsupported_request"
