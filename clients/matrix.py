@@ -19,6 +19,11 @@ class Cell:
     route: str
     error: str | None
 
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """Where the cell is in the table."""
+        return self.client, self.version, self.task, self.route
+
 
 def first_line(error: str) -> str:
     """Return the line of an error that says most, without addresses and escapes."""

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +32,7 @@ from gateway.clients.library_model import ClientsModel
 from gateway.clients.scripted_model import ScriptedModel
 from gateway.clients.scripted_upstream import NEVER
 from gateway.clients.stand import DOWN, KINDS, ROUTES, Stand, stand
-from installing import NPM, install_from_npm, install_python, pinned_versions
+from installing import BUILD, NPM, install_from_npm, install_python, pinned_versions
 from matrix import Cell, first_line, summary, table
 from proxies import deployment, proxy
 
@@ -43,6 +44,7 @@ WITH_LITELLM = (
     "litellm_proxy",
 )  # they need older ones
 SCRIPT_SECONDS = 500
+RESULTS = BUILD / "cells.json"  # of all runs; a run of some clients replaces theirs
 LEAVE_SECONDS = 20
 TASK, JUDGE_DOWN, KILLED = "task", "task, judge down", "killed midway"
 
@@ -218,22 +220,32 @@ def cells(only: str) -> Iterator[Cell]:
         yield from cells_behind()
 
 
+def known_cells() -> dict[tuple[str, ...], Cell]:
+    """Return what earlier runs found, by place."""
+    if not RESULTS.exists():
+        return {}
+    return {cell.place: cell for cell in (Cell(**each) for each in json.loads(RESULTS.read_text()))}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="run clients with this text in their name")
     parser.add_argument("--output", type=Path, help="write the table to this file")
     parser.add_argument("--verbose", action="store_true", help="print errors whole")
     chosen = parser.parse_args()
-    done = []
+    if not chosen.only:
+        RESULTS.unlink(missing_ok=True)
     for cell in cells(chosen.only.lower()):
-        done.append(cell)
+        done = {**known_cells(), cell.place: cell}
+        RESULTS.write_text(json.dumps([asdict(each) for each in done.values()], indent=1))
         error = cell.error and (cell.error if chosen.verbose else first_line(cell.error))
         print(
             f"{cell.client} {cell.version}, {cell.task}, {cell.route}: {error or 'works'}",
             file=sys.stderr,
             flush=True,
         )
-    text = table(done, ROUTES) + "\n" + summary(done) + "\n"
+    found = sorted(known_cells().values(), key=lambda cell: cell.place[:2])
+    text = table(found, ROUTES) + "\n" + summary(found) + "\n"
     if chosen.output:
         chosen.output.write_text(text)
     print(text)
