@@ -74,7 +74,7 @@ def plain_turn(talk: Conversation):
     if talk.schema and talk.schema.get("properties"):
         return Said(instance_of(talk.schema))
     if talk.schema is not None or asks_for_json(talk):
-        return Said(json.dumps(REPORT))
+        return Said(json.dumps(REPORT if "degrees" in talk.prompt else {"said": "hello"}))
     if talk.images:
         return Said(f"I see {talk.images} picture, and nothing else at all.")
     said = talk.prompt + talk.answers
