@@ -53,9 +53,9 @@ def run(model, question, target, *solvers):
         log = inspect_ai.eval(
             task, model=model, log_dir=folder, display="none", fail_on_error=True
         )[0]
-    assert log.status == "success", log.error and log.error.message
-    sample = log.samples[0]
-    assert sample.scores["includes"].value == "C", sample.output.completion
+        assert log.status == "success", log.error and log.error.message
+        sample = log.samples[0]
+        assert sample.scores["includes"].value == "C", sample.output.completion
 
 
 def openai_model(server, **config):
@@ -71,7 +71,7 @@ def openai_model(server, **config):
 
 def anthropic_model(server):
     return get_model(
-        f"anthropic/{server.model}",
+        f"anthropic/any/{server.model}",  # what is before the first / is left out
         base_url=server.root,
         api_key=KEY,
         memoize=False,
