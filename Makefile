@@ -7,7 +7,7 @@ export PYTHON
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
-.PHONY: demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover mutants bench release clean
+.PHONY: clients demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover mutants bench release clean
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
@@ -67,6 +67,10 @@ mutants: $(VENV)/.ready-test ## change the code in N small ways, one at a time, 
 
 PACKAGES ?= middleware=2 runs storage=2 validation=2 comparison
 N ?= 40
+
+clients: $(VENV)/.ready-test ## run coding agents, SDKs and frameworks through a gateway; ONLY=codex: those with that in their name
+	@mkdir -p build/clients
+	@$(BIN)/python clients/run.py --only "$(ONLY)" --output build/clients/matrix.md
 
 bench: $(VENV)/.ready-test  ## measure startup and overhead on this machine; see bench/README.md
 	@$(BIN)/python bench/startup.py

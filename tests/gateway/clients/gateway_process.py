@@ -22,7 +22,7 @@ deadline = 60
 {models}
 {profiles}
 """
-START_SECONDS = 60
+START_SECONDS = 180
 SETTLED_SECONDS = 0.3
 LISTENING = re.compile(r'^\{.*"url": "http://127\.0\.0\.1:(\d+)/v1"', re.MULTILINE)
 

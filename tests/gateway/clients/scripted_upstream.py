@@ -46,7 +46,7 @@ class ScriptedUpstream:
     async def _serve(self):
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         app = web.Application(client_max_size=2**25)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        self.add_routes(app.router)
         runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -55,6 +55,9 @@ class ScriptedUpstream:
         self._started.set()
         await self._end.wait()
         await runner.cleanup()
+
+    def add_routes(self, router):
+        router.add_post("/v1/chat/completions", self._chat)
 
     async def _chat(self, request):
         body = await request.json()
