@@ -1,5 +1,3 @@
-"""Requests with one idempotency key: one run, the same items for all, 422 for another body,
-cancelled with the last reader.
 """
 
 import asyncio
@@ -8,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.gateway.exchange import Answer, GatewayError
-from redraft.gateway.idempotency import RunsInFlight
+from redraft import Task, Trace
+from redraft.gateway.exchange import Answer, GatewayError, Progress
+from redraft.gateway.idempotency import RunsInFlight, item_size
+from redraft.gateway.neutral import Call, Reply, Text
+from redraft.gateway.outcome import outcome_of
+
+OUTCOME = outcome_of(Trace(Task("q")), "t")
 
 
 class Work:
@@ -80,7 +83,7 @@ async def test_a_finished_run_is_replayed_for_a_while():
     now = [0.0]
     runs, work = (
         RunsInFlight(replay_seconds=60, clock=lambda: now[0]),
-        Work(Answer("m", "t", "text")),
+        Work(Answer(Reply("t", "m", (Text("text"),)), OUTCOME)),
     )
     work.gate.set()
     answer = await read(await runs.join("key", "me", "hash", work))
@@ -218,3 +221,10 @@ def item_source(item, endless=False):
             await asyncio.Event().wait()
 
     return items
+
+
+def test_what_an_item_takes_in_memory():
+    """The texts of an answer, and the arguments of its calls, count."""
+    parts = (Text("x" * 10_000), Call("c1", "f", '"' + "y" * 5000 + '"'))
+    assert 15_000 < item_size(Answer(Reply("t", "m", parts), OUTCOME)) < 17_000
+    assert item_size(b"x" * 1000) > 1000 and item_size(Progress("grade", 1, 0.5, "z" * 500)) > 500

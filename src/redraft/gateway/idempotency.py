@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from typing import Any, Generic, Self, TypeVar
 
-from .exchange import GatewayError, invalid_request
+from .exchange import Answer, GatewayError, Progress, invalid_request
 
 T = TypeVar("T")
 MAX_KEY_LENGTH = 255  # characters
@@ -32,15 +32,12 @@ def item_size(item: Any) -> int:
     """Return about how many bytes an item takes in memory."""
     if isinstance(item, bytes | str):
         return len(item) + ITEM_BYTES
-    calls = getattr(item, "tool_calls", ())
-    texts = (
-        getattr(item, "text", ""),
-        getattr(item, "reason", ""),
-        *(call.arguments for call in calls),
-    )
-    return ITEM_BYTES + sum(
-        len(text) if isinstance(text, str) else len(repr(text)) for text in texts
-    )
+    match item:
+        case Answer():
+            return ITEM_BYTES + sum(len(repr(part)) for part in item.reply.parts)
+        case Progress():
+            return ITEM_BYTES + len(item.reason)
+    return ITEM_BYTES
 
 
 class SharedRun(Generic[T]):

@@ -269,10 +269,7 @@ def core_reply(reply: Reply) -> ModelReply:
     which the limit of tokens left nothing.
     """
     usage = Usage(1, reply.tokens.input, reply.tokens.output, cost=None)
-    if reply.finish in REFUSALS:
-        raise ContentFilterError(f"refused: {shorten(reply.text)}".rstrip(": "), usage=usage)
-    if reply.finish == "length" and not (reply.text.strip() or reply.calls):
-        raise truncated_error("used up its tokens before its answer (raise `max_tokens`)", usage)
+    _check_answer(reply, usage)
     thoughts = "\n".join(
         part.text for part in reply.parts if isinstance(part, Thinking) and part.text
     )
@@ -288,6 +285,13 @@ def core_reply(reply: Reply) -> ModelReply:
         cached_tokens=reply.tokens.cached or 0,
         reasoning_tokens=reply.tokens.reasoning or 0,
     )
+
+
+def _check_answer(reply: Reply, usage: Usage) -> None:
+    if reply.finish in REFUSALS:
+        raise ContentFilterError(f"refused: {shorten(reply.text)}".rstrip(": "), usage=usage)
+    if reply.finish == "length" and not (reply.text.strip() or reply.calls):
+        raise truncated_error("used up its tokens before its answer (raise `max_tokens`)", usage)
 
 
 def neutral_reply(reply: ModelReply) -> Reply:

@@ -67,10 +67,14 @@ def _reply_of(prepared: PreparedRequest, trace: Trace, best: Candidate) -> Reply
             parts = (*(part for part in own.parts if isinstance(part, Thinking)), *parts)
     if not (best.tool_calls or _asks_for_thinking(request)):
         parts = tuple(part for part in parts if not isinstance(part, Thinking))
-    finish: FinishReason = (
-        "tool_calls" if best.tool_calls else "length" if best.truncated else "stop"
-    )
-    return Reply(prepared.trace_id, request.model, parts, finish, tokens, stop_sequence)
+    id, finish = prepared.trace_id, _finish_of(best)
+    return Reply(id, request.model, parts, finish, tokens, stop_sequence)
+
+
+def _finish_of(best: Candidate) -> FinishReason:
+    if best.tool_calls:
+        return "tool_calls"
+    return "length" if best.truncated else "stop"
 
 
 def _parts_of(best: Candidate, writer: WriterModel) -> tuple[Part, ...]:
