@@ -480,10 +480,9 @@ def show_progress(run: BatchRun, *, as_json: bool, stdout: bool) -> Iterator[Non
     def show() -> None:
         p = run.progress  # up to date whenever it is read
         view[0] = progress_panel(p)
-        left = [f"{clock(p.eta)} left"] if p.eta else []
         is_news = p.ended_rows or (p.ended_at is None and p.state not in QUIET_STATES)
         display.show_progress(
-            " · ".join([_rows(p), _cost(p), *left]) if p.ended_rows else "",
+            _line(p) if p.ended_rows else "",
             "progress" if is_news else "",
             p.as_data,
             state=p.state,
@@ -514,6 +513,11 @@ def _poll(refresh: Callable[[], None]) -> Iterator[None]:
     finally:
         work.cancel()
         refresh()
+
+
+def _line(p: BatchProgress) -> str:
+    """Return the current progress on one line."""
+    return " · ".join([_rows(p), _cost(p), *([f"{clock(p.eta)} left"] if p.eta else [])])
 
 
 def progress_panel(p: BatchProgress) -> RenderableType:

@@ -222,11 +222,13 @@ async def _choose(
 def _report(result: Result, names: Sequence[str], progress: RefinementProgress) -> None:
     """Show the ranking and the usage on stderr, or the ranking as JSON on stdout."""
     if progress.as_json:
-        answers = [
-            {**row.to_dict(), "response": names[row.candidate.id] if names else None}
-            for row in result.ranking
-        ]
-        print_event("ranking", answers=answers)
+        print_event(
+            "ranking",
+            answers=[
+                {**row.to_dict(), "response": names[row.candidate.id] if names else None}
+                for row in result.ranking
+            ],
+        )
         return
     err, trace = console(stderr=True), result.trace
     err.print(_ranking_table(result.ranking, trace, names))

@@ -105,8 +105,10 @@ def _show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: bo
 def _show_facts(request: StoredRequest) -> None:
     """Show the facts; without a trace, why there is none."""
     facts = request.facts
-    shown = ((label, value) for label, value in _fact_lines(facts).items() if value)
-    show_facts(f"request {facts.trace_id}", shown)
+    show_facts(
+        f"request {facts.trace_id}",
+        ((label, value) for label, value in _fact_lines(facts).items() if value),
+    )
     if request.trace is None:
         why = "there is no answer" if facts.outcome else "the request is in progress"
         why = why if facts.level == "full" else "its texts were not kept"
