@@ -1,3 +1,5 @@
+"""Requests with one idempotency key: one run, the same items for all, 422 for another body,
+cancelled with the last reader.
 """
 
 import asyncio
