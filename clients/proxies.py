@@ -33,7 +33,11 @@ def proxy(program: Path, deployments: list[dict[str, Any]]) -> Iterator[str]:
         port = unused.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="litellm-") as folder:
         config, log = Path(folder) / "config.yaml", Path(folder) / "log"
-        settings = {"model_list": deployments, "litellm_settings": {"num_retries": 0}}
+        settings = {
+            "model_list": deployments,
+            "litellm_settings": {"num_retries": 0},
+            "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},
+        }
         config.write_text(json.dumps(settings))
         command = [program, "--config", config, "--host", "127.0.0.1", "--port", str(port)]
         with log.open("wb") as file:

@@ -52,6 +52,9 @@ MESSAGES = Protocol(
 )
 
 
+UNTYPED = ("stream", "temperature", "top_k", "top_p")  # what older models of Anthropic take
+
+
 @cache
 def known_fields(protocol, *, is_beta):
     """Return the fields of a request, as the SDK of the vendor declares them."""
@@ -64,8 +67,8 @@ def known_fields(protocol, *, is_beta):
         return {*params.__annotations__, "stream", "client_metadata"}
     if is_beta:
         params = anthropic.beta.message_create_params.MessageCreateParamsBase
-        return {*params.__annotations__, "output_format", "stream"} - {"betas"}
-    return {*anthropic.message_create_params.MessageCreateParamsBase.__annotations__, "stream"}
+        return {*params.__annotations__, *UNTYPED, "output_format"} - {"betas"}
+    return {*anthropic.message_create_params.MessageCreateParamsBase.__annotations__, *UNTYPED}
 
 
 @dataclass(frozen=True)
