@@ -5,12 +5,13 @@ SDKs.
 import json
 
 import pytest
-from fault_server import call, chunk, completion, http, send_and_close, sse
+from fault_server import call, chunk, completion, drip, http, send_and_close, sse
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vendors
 from redraft.base.jsontext import dumps
+from redraft.gateway.passing import translated
 from redraft.gateway.protocols.registry import CLIENTS, MODELS
 
 from .pass_app import app_of, http_client, served
@@ -274,3 +275,104 @@ async def test_openai_client_calls_tools_of_an_anthropic_model(faults, is_stream
     assert reply.choices[0].finish_reason == "tool_calls"
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (7, 3)
     assert reply.model == "big"
+
+
+# ---- requests
+
+PLAIN = {
+    "chat": {"model": "pass/m", "messages": [USER]},
+    "messages": {"model": "pass/m", "max_tokens": 9, "messages": [USER]},
+    "responses": {"model": "pass/m", "input": "hi"},
+}
+
+
+def said(*texts):
+    return {"role": "assistant", "content": [{"type": "output_text", "text": t} for t in texts]}
+
+
+@pytest.mark.parametrize("items", [[said("a"), said("b")], [said("a", "b")]])
+def test_messages_of_the_assistant_stay_apart(items):
+    """The words of two messages of responses are not one word for a model of chat completions."""
+    body = PLAIN["responses"] | {"input": [USER, *items, USER]}
+    messages = translated("responses", "chat", body).body["messages"]
+    assert messages == [USER, {"role": "assistant", "content": "a\n\nb"}, USER]
+
+
+def test_an_empty_list_of_stops_is_left_out():
+    """Models of OpenAI's protocol refuse an empty list."""
+    body = PLAIN["messages"] | {"stop_sequences": []}
+    assert "stop" not in translated("messages", "chat", body).body
+
+
+# ---- replies that are no answers
+
+KEY = "sk-0123456789abcdefghij"
+ERROR = {"error": {"message": f"no such key: {KEY}"}}
+NO_ANSWERS = {
+    "openai": [
+        completion() | ERROR,
+        completion(finish=KEY),
+        completion(tool_calls=[{"type": KEY}]),
+        completion(tool_calls=[call("f", KEY)]),
+        {"choices": [{"finish_reason": "error", **ERROR}]},
+    ],
+    "anthropic": [
+        MESSAGE | {"type": "error", "content": [], **ERROR},
+        MESSAGE | {"content": [], "stop_reason": KEY},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("client", "kind"),
+    [("messages", "openai"), ("chat", "anthropic"), ("responses", "anthropic")],
+)
+async def test_an_echoed_key_is_masked_in_errors(faults, client, kind):
+    """A model that echoes the key of the gateway does not show it to the client, whichever part of
+    its reply is wrong.
+    """
+    for reply in NO_ANSWERS[kind]:
+        faults.says(http(reply))
+        status, text = await post(served(faults.url, kind, key_env="KEY"), client, PLAIN[client])
+        assert status == 502, text
+        assert KEY not in text
+
+
+async def post(model, client, body):
+    """Return the status and the text of the reply to a request that is passed on."""
+    path = {"chat": "chat/completions"}.get(client, client)
+    async with http_client(app_of(model, KEY=KEY)) as sender:
+        reply = await sender.post(f"http://gateway/v1/{path}", json=body)
+        return reply.status_code, reply.text
+
+
+BROKEN_OFF = sse(chunk("All but "), chunk("the end."), {"error": {"message": KEY}}, done=False)
+
+
+@pytest.mark.parametrize("send", [send_and_close, lambda stream: drip(stream, 0)])
+async def test_what_came_before_an_error_is_passed_on(faults, send):
+    """A stream that breaks off has each word before the error, also if the error is in the same
+    part; and no key is in the error, also if it came in several parts.
+    """
+    faults.says(send(BROKEN_OFF))
+    model = served(faults.url, key_env="KEY")
+    status, text = await post(model, "messages", PLAIN["messages"] | {"stream": True})
+    assert status == 200
+    words = ("message_start", "All but ", "the end.", "broke off")
+    assert [text.count(word) for word in (*words, KEY)] == [2, 1, 1, 1, 0]
+    assert sorted(words, key=text.index) == list(words)
+
+
+async def test_a_response_that_fails_at_once_has_begun(faults):
+    """The SDK's helper for streams of responses needs the first event to read the last."""
+    faults.says(http(status=404), send_and_close(sse({"error": {"message": "hot"}}, done=False)))
+    client = vendors.AsyncOpenAI(
+        api_key="x",
+        base_url="http://gateway/v1",
+        http_client=http_client(app_of(served(faults.url))),
+        max_retries=0,
+    )
+    with pytest.raises(vendors.openai.APIError, match="hot"):
+        async with client.responses.stream(model="pass/m", input="hi") as stream:
+            async for _ in stream:
+                pass

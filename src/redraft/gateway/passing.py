@@ -253,6 +253,12 @@ class Upstream:
         """
         return cache_surcharge(reported) * self.price.input / 1e6 if self.price else 0.0
 
+    def masked(self, error: GatewayError) -> GatewayError:
+        """Return the error for a reply that cannot be read, without the key, which a server may
+        echo.
+        """
+        return GatewayError(error.status, error.code, self.mask(error.message))
+
     def failure(self, exchange: HttpExchange, error: Exception) -> GatewayError:
         """Return the error for a request without a reply."""
         failure = error if isinstance(error, ModelError) else exchange.to_model_error(error)
@@ -415,6 +421,7 @@ class StreamTranslator:
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self._unsent: list[bytes] = []
 
     def feed(self, part: bytes) -> bytes:
         """Add bytes of the model, and return those for the client. Raises GatewayError for what is
@@ -427,11 +434,17 @@ class StreamTranslator:
         return self._written(self._reader.finish())
 
     def fail(self, error: GatewayError) -> bytes:
-        """Return the error after which the stream ends."""
-        return self._writer.fail(error)
+        """Return what came before the error in the same part, and the error, after which the stream
+        ends.
+        """
+        return b"".join([*self._unsent, self._writer.fail(error)])
 
     def _written(self, events: Iterable[Event]) -> bytes:
-        return b"".join(map(self._writer.write, events))
+        for event in events:
+            self._unsent.append(self._writer.write(event))
+        written = b"".join(self._unsent)
+        self._unsent.clear()
+        return written
 
 
 async def _forward_as(
@@ -462,9 +475,18 @@ async def _forward_whole(
         raise _refusal(upstream, translation, status, reply_headers, content)
     data = _answer(upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
+<<<<<<< HEAD
     content = upstream.without_key(translation.reply(content, data))
     head = headers_of_reply("application/json", reply_headers)
     return ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
+=======
+    try:
+        content = upstream.without_key(translation.reply(content, data))
+    except GatewayError as error:
+        raise upstream.masked(error) from None
+    head = _headers("application/json", reply_headers)
+    return ForwardedReply(_single(content), head, usage, ignored=translation.ignored)
+>>>>>>> rev1
 
 
 async def single_part(content: bytes) -> AsyncGenerator[bytes, None]:
@@ -693,7 +715,7 @@ class StreamReading:
                         part = b""
             part += self._finish()
         except GatewayError as error:
-            failure = error
+            failure = self._upstream.masked(error)
             # an end of the stream would be read as an empty answer
             part = part if self._ends.has_answer else b""
         except (OSError, ModelError) as error:

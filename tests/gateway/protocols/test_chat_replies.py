@@ -277,10 +277,13 @@ def test_calls_without_arguments_are_written_with_none():
         ((Text("no"),), "refusal", "content_filter"),
         ((), "content_filter", "content_filter"),
         ((Text("a"),), "length", "length"),
+        ((Text("a"),), "tool_calls", "stop"),
     ],
 )
 def test_reasons_to_finish(parts, finish, expected):
-    """A refusal in words has a field of its own; one without is what OpenAI calls a filter."""
+    """A refusal in words has a field of its own; one without is what OpenAI calls a filter. No
+    client is told of calls that there are not, as where a model of Anthropic pauses.
+    """
     reply, request = replace(ANSWER, parts=parts, finish=finish), read(stream=True)
     choice = CHAT.write_reply(request, reply, CREATED)["choices"][0]
     assert choice["finish_reason"] == expected
@@ -602,11 +605,11 @@ def test_errors_in_streams_have_many_forms(stream):
 def test_arguments_are_bounded():
     """A model cannot fill the memory with the arguments of calls."""
     reader = CHAT.stream_reader()
-    reader.feed(sse(FIRST, called(part(0, "a", "f", "")), done=False))
+    assert list(reader.feed(sse(FIRST, called(part(0, "a", "f", "")), done=False)))
     more = sse(called(part(0, arguments="x" * 2**20)), done=False)
     with pytest.raises(GatewayError, match="bytes"):
         for _ in range(20):
-            reader.feed(more)
+            list(reader.feed(more))
 
 
 CALL_CHUNKS = [

@@ -274,9 +274,10 @@ def test_what_a_server_sends():
         ("model_context_window_exceeded", "length", "max_tokens"),
         ("pause_turn", "tool_calls", "pause_turn"),
         ("refusal", "refusal", "refusal"),
-        ("a_reason_of_tomorrow", "stop", "end_turn"),
+        ("max_length", "length", "max_tokens"),
+        ("safety", "content_filter", "refusal"),
+        ("tool_use", "stop", "end_turn"),
         (None, "stop", "end_turn"),
-        ([], "stop", "end_turn"),
     ],
 )
 def test_reasons_to_stop(stop_reason, finish, written):
@@ -292,6 +293,17 @@ def test_reasons_to_stop(stop_reason, finish, written):
     assert (end.finish, end.stop_sequence) == (finish, sequence)
     body = MESSAGES.write_reply(PLAIN, whole, CREATED)
     assert (body["stop_reason"], body["stop_sequence"]) == (written, sequence)
+
+
+@pytest.mark.parametrize("reason", ["error", "aborted", "a_reason_of_tomorrow", 5])
+def test_an_answer_that_may_not_be_whole(reason):
+    """What ended because the model failed, or for a reason that nobody knows, is no answer."""
+    ending = {"stop_reason": reason, "stop_sequence": None}
+    block = {"type": "text", "text": "I look. "}
+    with pytest.raises(GatewayError, match="broke off|unknown reason"):
+        MESSAGES.read_reply({**MESSAGE, "content": [block], **ending})
+    with pytest.raises(GatewayError, match="broke off|unknown reason"):
+        read_stream(stream_of(server_events([block], ending)))
 
 
 @each_row(

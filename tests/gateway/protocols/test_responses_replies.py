@@ -253,18 +253,21 @@ def test_the_input_of_a_text_tool(arguments, text):
 
 
 @each_row(
-    ("finish", "status", "reason"),
+    ("finish", "status", "reason", "is_refusal"),
     [
-        ("stop", "completed", None),
-        ("tool_calls", "completed", None),
-        ("refusal", "completed", None),
-        ("length", "incomplete", {"reason": "max_output_tokens"}),
-        ("content_filter", "incomplete", {"reason": "content_filter"}),
+        ("stop", "completed", None, False),
+        ("tool_calls", "completed", None, False),
+        ("refusal", "completed", None, True),
+        ("refusal", "incomplete", {"reason": "content_filter"}, False),
+        ("length", "incomplete", {"reason": "max_output_tokens"}, False),
+        ("content_filter", "incomplete", {"reason": "content_filter"}, False),
     ],
 )
-def test_the_status_of_a_response(finish, status, reason):
-    """A response that was cut off is incomplete, as is the item that was cut."""
-    reply = Reply("t1", "m", (Thinking("hm"), Text("a")), finish)
+def test_the_status_of_a_response(finish, status, reason, is_refusal):
+    """A response that was cut off is incomplete, as is the item that was cut; a refusal is, unless
+    it is in words of its own.
+    """
+    reply = Reply("t1", "m", (Thinking("hm"), Text("a", is_refusal)), finish)
     whole = RESPONSES.write_reply(read(), reply, CREATED)
     assert (whole["status"], whole["incomplete_details"]) == (status, reason)
     assert [item["status"] for item in whole["output"]] == ["completed", status]

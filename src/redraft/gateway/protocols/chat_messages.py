@@ -163,7 +163,7 @@ def _write_message(turn: Turn, request: Request) -> Message:
         return _own_message(turn, turn.raw)
     match turn.role:
         case "assistant":
-            return _assistant_message(turn)
+            return _assistant_message(turn, request)
         case "tool":
             content = _content(turn, request)
             if turn.is_error and not turn.text.lower().startswith("error"):
@@ -184,11 +184,13 @@ def _own_message(turn: Turn, raw: Json) -> Message:
     return message
 
 
-def _assistant_message(turn: Turn) -> Message:
+def _assistant_message(turn: Turn, request: Request) -> Message:
     """Return a turn of the model. Thinking is said only if no other protocol's model signed it, and
     in a loop with tools, where models of this protocol read it.
     """
-    text = "".join(part.text for part in turn.parts if isinstance(part, Text))
+    # several texts of responses are messages; of messages, they are pieces of one
+    joint = "\n\n" if request.protocol == "responses" else ""
+    text = joint.join(part.text for part in turn.parts if isinstance(part, Text))
     if not turn.calls:
         return {"role": "assistant", "content": text}
     thoughts = "".join(

@@ -67,7 +67,9 @@ def write_reply(
         "index": 0,
         "message": message,
         "logprobs": None,
-        "finish_reason": written_finish(reply.finish, is_refused=bool(refusal)),
+        "finish_reason": written_finish(
+            reply.finish, is_refused=bool(refusal), has_calls=bool(reply.calls)
+        ),
     }
     return {
         "id": completion_id(reply.id),
@@ -92,13 +94,13 @@ def call_id(id: str, reply_id: str, n: int) -> str:
     return id or f"call_{reply_id.removeprefix('chatcmpl-')}_{n}"
 
 
-def written_finish(finish: FinishReason, *, is_refused: bool) -> str:
+def written_finish(finish: FinishReason, *, is_refused: bool, has_calls: bool) -> str:
     """Return the reason to finish. A refusal in words is in a field of its own; one without words
-    is what this protocol calls a filter.
+    is what this protocol calls a filter. A turn that pauses without a call has stopped.
     """
     if finish == "refusal":
         return "stop" if is_refused else "content_filter"
-    return finish
+    return "stop" if finish == "tool_calls" and not has_calls else finish
 
 
 def _write_call(request: Request, call: Call, id: str) -> dict[str, Any]:
@@ -250,7 +252,7 @@ def read_tokens(usage: Any) -> Tokens:
     fields = usage if isinstance(usage, dict) else {}
     prompt = object_in(fields, "prompt_tokens_details")
     completion = object_in(fields, "completion_tokens_details")
-    given = read_count(fields.get("prompt_tokens"))
+    given = _first_count((fields, "prompt_tokens"), (fields, "input_tokens"))
     cached = _first_count(
         (prompt, "cached_tokens"),
         (fields, "cached_tokens"),
@@ -265,7 +267,7 @@ def read_tokens(usage: Any) -> Tokens:
     is_sound = given is None or (cached or 0) + (written or 0) <= given
     return Tokens(
         input=given,
-        output=read_count(fields.get("completion_tokens")),
+        output=_first_count((fields, "completion_tokens"), (fields, "output_tokens")),
         cached=cached if is_sound else None,
         cache_written=written if is_sound else None,
         reasoning=read_count(completion.get("reasoning_tokens")),

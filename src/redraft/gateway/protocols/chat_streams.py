@@ -134,7 +134,7 @@ class ChatStreamWriter:
         return self._delta({"tool_calls": [{"index": self._calls, **part}]})
 
     def _end(self, end: End) -> bytes:
-        finish = written_finish(end.finish, is_refused=self._is_refused)
+        finish = written_finish(end.finish, is_refused=self._is_refused, has_calls=self._calls > 0)
         redraft = {} if end.outcome is None else {"redraft": end.outcome}
         last = self._delta({}, finish, **redraft)
         usage = usage_body(end.tokens, end.outcome)

@@ -12,9 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...base.finish_reasons import checked_finish
 from ...base.jsontext import dumps_text, object_in, text_in
 from ...models.chat_replies import json_type_name, read_count
 from ...models.server_errors import ErrorBody, stated_error
+from ...usage import Usage
 from ..exchange import GatewayError
 from ..neutral import (
     Begin,
@@ -29,19 +31,16 @@ from ..neutral import (
     Thinking,
     Tokens,
 )
+from .chat_replies import neutral_finish
 from .messages_requests import ANSWER_TOOL, call_input
-from .streams import MAX_PARTS, bad_reply, event
+from .streams import MAX_PARTS, bad_reply, errors_of_model, event
 
 MAX_ID_CHARS = 256
-FINISH_REASONS: Mapping[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
+OWN_REASONS: Mapping[str, FinishReason] = {
     "pause_turn": "tool_calls",  # the client sends the turn back, so that the model goes on
     "refusal": "refusal",
 }
+"""The reasons to stop that the other protocols do not have."""
 STOP_REASONS: Mapping[FinishReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
@@ -94,14 +93,15 @@ def usage_body(tokens: Tokens, outcome: Json | None = None) -> dict[str, Any]:
     return usage | ({} if outcome is None else {"redraft": outcome})
 
 
-def finish_of(stop_reason: Any, *, has_calls: bool, has_answer_tool: bool) -> FinishReason:
-    """Return the reason to finish; servers that state none, or one of their own, have stopped."""
-    finish = FINISH_REASONS.get(stop_reason) if isinstance(stop_reason, str) else None
-    if finish in {None, "stop"} and has_calls:
-        return "tool_calls"
-    if finish == "tool_calls" and has_answer_tool and not has_calls:
-        return "stop"
-    return finish or "stop"
+def finish_of(stop_reason: Any, *, has_calls: bool) -> FinishReason:
+    """Return the reason to finish; servers that state none have stopped. Raises GatewayError 502
+    for one after which the answer may not be whole.
+    """
+    if isinstance(stop_reason, str) and stop_reason in OWN_REASONS:
+        return OWN_REASONS[stop_reason]
+    with errors_of_model():
+        finish = checked_finish(stop_reason, Usage()) or "stop"
+    return neutral_finish(finish, is_refused=False, has_calls=has_calls)
 
 
 def ending_of(
@@ -137,7 +137,6 @@ def read_reply(data: Json) -> Reply:
         finish=finish_of(
             data.get("stop_reason"),
             has_calls=any(isinstance(part, Call) for part in parts),
-            has_answer_tool=any(block.get("name") == ANSWER_TOOL for block in blocks),
         ),
         tokens=read_tokens(data.get("usage")),
         stop_sequence=stop_sequence_of(data),

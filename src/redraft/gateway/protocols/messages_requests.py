@@ -122,6 +122,8 @@ def read_request(body: Json) -> Request:
 
 def _read_parameters(given: MessagesRequest) -> dict[str, Any]:
     parameters = parameters_of(given)
+    if given.stop_sequences == []:
+        del parameters["stop"]  # servers of other protocols refuse an empty list
     choice = given.tool_choice
     if given.tools and choice and choice.disable_parallel_tool_use is not None:
         parameters["parallel_tool_calls"] = not choice.disable_parallel_tool_use

@@ -63,7 +63,7 @@ class MessagesStreamReader(EventReader):
         self._kept_input: list[str] = []  # of a block that only this protocol has, as JSON
         self._blocks = 0
         self._kept_bytes = 0
-        self._has_calls = self._has_answer_tool = self._has_begun = self._is_whole = False
+        self._has_calls = self._has_begun = self._is_whole = False
         self._ending: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
 
@@ -97,11 +97,7 @@ class MessagesStreamReader(EventReader):
         yield from self._close_block()
         if explanation := explanation_of(self._ending):
             yield TextDelta(explanation.text, is_refusal=True)
-        finish = finish_of(
-            self._ending.get("stop_reason"),
-            has_calls=self._has_calls,
-            has_answer_tool=self._has_answer_tool,
-        )
+        finish = finish_of(self._ending.get("stop_reason"), has_calls=self._has_calls)
         yield End(finish, read_tokens(self._usage), stop_sequence_of(self._ending))
 
     def _add_usage(self, data: Json) -> None:
@@ -126,9 +122,7 @@ class MessagesStreamReader(EventReader):
                     yield given
             case "redacted_thinking":
                 yield ThinkingDelta(redacted=text_of(block, "data"))
-            case "tool_use" if block.get("name") == ANSWER_TOOL:
-                self._has_answer_tool = True
-            case "tool_use":
+            case "tool_use" if block.get("name") != ANSWER_TOOL:
                 self._has_calls = True
                 yield CallBegin(text_of(block, "id"), text_of(block, "name"))
 

@@ -102,6 +102,7 @@ class ResponseStream:
         self._output: list[Fields] = []  # the items that have ended
         self._open: PartsItem | CallItem | None = None
         self._call_ids: set[str] = set()
+        self._is_refused = False
 
     def write(self, event: Event) -> bytes:
         """Return what an event of the neutral form is in the protocol."""
@@ -122,13 +123,14 @@ class ResponseStream:
         return self._numbered("redraft.progress", progress_body(progress))
 
     def fail(self, error: GatewayError) -> bytes:
-        """Return the end of the response and the error. Clients of OpenAI raise an exception for
-        the second event.
+        """Return the end of the response, which has begun by then, and the error. Clients of OpenAI
+        raise an exception for the last event.
         """
+        begun = b"" if self._number else self.write(Begin("", ""))
         failure = {"code": _failure_code(error), "message": error.message}
         body = self._response("failed") | {"error": failure}
         ended = self._numbered("response.failed", {"response": body})
-        return ended + self._numbered("error", _error_fields(error))
+        return begun + ended + self._numbered("error", _error_fields(error))
 
     def events(self, event: Event) -> Iterator[TypedFields]:
         """Yield the events of the protocol for one of the neutral form."""
@@ -158,6 +160,7 @@ class ResponseStream:
             message = {"type": "message", "role": "assistant", "content": []}
             item = PartsItem(self._fields("msg", message), self._next_index, "content")
             yield from self._add(item)
+        self._is_refused |= delta.is_refusal
         yield from item.add(REFUSAL if delta.is_refusal else TEXT, delta.text)
 
     def _thinking(self, delta: ThinkingDelta) -> Iterator[TypedFields]:
@@ -217,7 +220,9 @@ class ResponseStream:
             self._open is None or self._open.fields["type"] == "reasoning"
         ):
             yield from self._text(TextDelta(""))
-        reason = INCOMPLETE.get(end.finish)
+        # a refusal without words is what this protocol calls a filter
+        is_filtered = end.finish == "refusal" and not self._is_refused
+        reason = INCOMPLETE.get("content_filter" if is_filtered else end.finish)
         status = "incomplete" if reason else "completed"
         yield from self._close(status)
         body = self._response(status) | {

@@ -75,13 +75,13 @@ class EventReader:
         self._parser = SSEParser()
         self._is_done = False
 
-    def feed(self, part: bytes) -> list[Event]:
-        """Return the events in the next bytes. Raises GatewayError 502 for what is no such
-        stream.
+    def feed(self, part: bytes) -> Iterator[Event]:
+        """Yield the events in the next bytes. Raises GatewayError 502 for what is no such stream,
+        after the events before it.
         """
         with errors_of_model():
-            events = self._parser.feed(part)
-            return [made for name, data in events for made in self._read_data(name, data)]
+            for name, data in self._parser.feed(part):
+                yield from self._read_data(name, data)
 
     def _read_data(self, name: str, data: bytes) -> Iterator[Event]:
         self._is_done = self._is_done or data.strip() == b"[DONE]"
@@ -102,13 +102,13 @@ class EventReader:
         """Yield what an event says."""
         raise NotImplementedError
 
-    def finish(self) -> list[Event]:
-        """Return what is left, with `End` as the last. Raises GatewayError 502 if the stream broke
+    def finish(self) -> Iterator[Event]:
+        """Yield what is left, with `End` as the last. Raises GatewayError 502 if the stream broke
         off.
         """
-        rest = self.feed(b"\n\n")  # ends an event that no blank line ended
+        yield from self.feed(b"\n\n")  # ends an event that no blank line ended
         with errors_of_model():
-            return [*rest, *self._end()]
+            yield from self._end()
 
     def _end(self) -> Iterator[Event]:
         """Yield what follows the last event."""
