@@ -475,18 +475,12 @@ async def _forward_whole(
         raise _refusal(upstream, translation, status, reply_headers, content)
     data = _answer(upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
-<<<<<<< HEAD
-    content = upstream.without_key(translation.reply(content, data))
-    head = headers_of_reply("application/json", reply_headers)
-    return ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
-=======
     try:
         content = upstream.without_key(translation.reply(content, data))
     except GatewayError as error:
         raise upstream.masked(error) from None
-    head = _headers("application/json", reply_headers)
-    return ForwardedReply(_single(content), head, usage, ignored=translation.ignored)
->>>>>>> rev1
+    head = headers_of_reply("application/json", reply_headers)
+    return ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
 
 
 async def single_part(content: bytes) -> AsyncGenerator[bytes, None]:
