@@ -24,7 +24,8 @@ class GatewayError(Exception):
     for 503), `code` a word for programs, such as "invalid_request" or "budget_exhausted", `param`
     the field of the request at fault. `retry_after`: seconds. `label` is what metrics count it as:
     the code, unless that is a model's own. `should_retry` False tells the client's SDK not to send
-    the request again, because that would run everything again.
+    the request again, because that would run everything again. `detail` is the word by which
+    Anthropic's SDK knows what it may send instead ("thread_unsupported_request").
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class GatewayError(Exception):
         should_retry: bool | None = None,
         headers: Mapping[str, str] = {},
         label: str = "",
+        detail: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -48,6 +50,7 @@ class GatewayError(Exception):
         self.retry_after = retry_after
         self.should_retry = should_retry
         self.headers = dict(headers)
+        self.detail = detail
 
     def copy(self) -> GatewayError:
         """Return the error without its traceback, to be kept, or raised again: a traceback keeps
@@ -62,6 +65,7 @@ class GatewayError(Exception):
             should_retry=self.should_retry,
             headers=self.headers,
             label=self.label,
+            detail=self.detail,
         )
 
     @property
@@ -75,11 +79,11 @@ class GatewayError(Exception):
         return headers
 
 
-def invalid_request(param: str, message: str) -> GatewayError:
+def invalid_request(param: str, message: str, detail: str = "") -> GatewayError:
     """Return the error for a field of a request that is wrong, or that the gateway cannot
     honour.
     """
-    return GatewayError(400, "invalid_request", message, param=param)
+    return GatewayError(400, "invalid_request", message, param=param, detail=detail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def error_from_reply(
             message,
             param=param,
             label=code if code in KNOWN_CODES else _CODES[status],
+            detail=body.detail,
         )
     if status in {401, 403} or fault == "key":
         message = (

@@ -166,6 +166,9 @@ _RETRYABLE: Mapping[int, type[ModelError]] = {
 _CODE_FIELDS = ("code", "type", "error_type", "error_code")
 
 
+_WORD = re.compile(r"[a-z_]{1,64}")
+
+
 class ErrorBody:
     """An error object of a server: its message, its codes, and the parameter that it names."""
 
@@ -187,6 +190,13 @@ class ErrorBody:
     @property
     def codes(self) -> set[str]:
         return {str(self._fields[k]) for k in _CODE_FIELDS if self._fields.get(k)}
+
+    @property
+    def detail(self) -> str:
+        """The word of Anthropic's servers for what the client may send instead; "" without one."""
+        details = self._fields.get("details")
+        word = details.get("error_code") if isinstance(details, Mapping) else None
+        return word if isinstance(word, str) and _WORD.fullmatch(word) else ""
 
     @property
     def words(self) -> str:

@@ -108,7 +108,9 @@ def coding_turn(talk: Conversation, folder):
     """Return what the model says next about the task in `folder`, or None where the request is
     about something else.
     """
-    steps = next((steps for tools, steps in AGENTS if talk.tools.keys() >= {*tools}), None)
+    # where a protocol has no namespaces, their names stand before those of the tools
+    tools = {name.rpartition("__")[2]: tool for name, tool in talk.tools.items()}
+    steps = next((steps for names, steps in AGENTS if tools.keys() >= {*names}), None)
     if steps is None or PROMPT not in talk.prompt:
         return None
     made = {call.id for call in talk.calls}
@@ -116,7 +118,7 @@ def coding_turn(talk: Conversation, folder):
         ids = [f"call_{number}_{place}" for place in range(len(step))]
         if not made.issuperset(ids):
             calls = tuple(
-                Call(name, _fitting(arguments, talk.tools[name]), id)
+                Call(tools[name].name, _fitting(arguments, tools[name]), id)
                 for id, (name, arguments) in zip(ids, step)
             )
             return Said("", calls, THINKING if talk.thinks else "")

@@ -32,7 +32,7 @@ def events_of(text):
     """Return pairs of an event's name (None without one) and its data."""
     events = []
     for block in text.strip().split("\n\n"):
-        lines = [line.partition(": ") for line in block.split("\n") if not line.startswith(":")]
+        lines = [line.partition(": ") for line in block.split("\n") if line and line[0] != ":"]
         fields = {name: value for name, _, value in lines}
         if fields:
             assert fields.keys() <= {"event", "data"}, block

@@ -37,10 +37,12 @@ from redraft.gateway.protocols.messages_requests import (
 )
 
 MESSAGES = MessagesProtocol()
+RECORDED = Path(__file__).parents[1] / "clients" / "bodies"
 BODIES = [
     path
-    for path in sorted((Path(__file__).parents[1] / "clients" / "bodies").glob("*.json"))
-    if "claude_code" in path.name or "anthropic" in path.name
+    for path in sorted(RECORDED.glob("*.json"))
+    if (recorded := json.loads(path.read_text()))["path"] == "/v1/messages"
+    and "thread" not in recorded["body"]
 ]
 USER = {"role": "user", "content": "hi"}
 SCHEMA = {
@@ -291,7 +293,6 @@ HINTS = [
     ("output_config.task_budget", {"type": "tokens", "total": 20_000}),
     ("speed", "fast"),
     ("thinking.block_binding", {}),
-    ("thread", {"type": "create"}),
     ("tools[0].input_examples", [{"n": 1}]),
     ("tools[0].defer_loading", True),
     ("user_profile_id", "u"),
@@ -379,6 +380,7 @@ REFUSED = [
     ("mcp_servers", {"mcp_servers": [{"type": "url", "url": "https://x.example"}]}),
     ("compaction", {"compaction": {"type": "summarize"}}),
     ("thread", {"thread": {"type": "continue", "previous_message_id": "m"}}),
+    ("thread", {"thread": {"type": "create"}}),
     ("inference_geo", {"inference_geo": "us"}),
     ("billing_policy", {"billing_policy": {"type": "billing_policy", "bill_to": "user_profile"}}),
     ("system[0].type", {"system": [PNG]}),
@@ -491,8 +493,7 @@ def test_any_request_is_read_or_refused(given_body):
 @pytest.mark.parametrize("path", BODIES, ids=lambda path: path.stem)
 def test_requests_of_agents_go_on_as_they_are(path):
     """A model of this protocol gets the very JSON that an agent sent."""
-    recorded = json.loads(path.read_text())
-    given_body = recorded.get("body", recorded)
+    given_body = json.loads(path.read_text())["body"]
     request = MESSAGES.read_request(given_body)
     written = MESSAGES.write_request(request, given_body["model"])
     assert written.body == given_body

@@ -43,11 +43,12 @@ class Hint:
 @dataclass(frozen=True, slots=True, eq=False)  # `typing` takes equal marks for one, and False is 0
 class Refused:
     """Marks a field that a refined or converted answer cannot have. `unused`: the values that ask
-    for nothing; `why` follows "NAME is not supported: ".
+    for nothing; `why` follows "NAME is not supported: "; `detail`: that of the error.
     """
 
     why: str
     unused: tuple[Any, ...] = ()
+    detail: str = ""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: SchemaHandler) -> Schema:
         values = {"enum": [None, *self.unused], "description": f"Refused: {self.why}"}
@@ -142,7 +143,7 @@ def read_body(kind: type[M], body: Any) -> M:
         raise _field_error(error, body) from None
     for path, mark, value in marked_fields(model):
         if isinstance(mark, Refused) and is_set(value, mark.unused):
-            raise invalid_request(path, f"{path} is not supported: {mark.why}")
+            raise invalid_request(path, f"{path} is not supported: {mark.why}", mark.detail)
     return model
 
 

@@ -346,7 +346,6 @@ class MessagesRequest(WireModel):
         object,
         Refused(
             f"no conversation is stored here: send all its messages, or {SAME_PROTOCOL}",
-            ({"type": "create"},),
+            detail="thread_unsupported_request",
         ),
-        Hint(),
     ] = None

@@ -274,12 +274,14 @@ def error_status(error: GatewayError) -> int:
 def error_body(error: GatewayError) -> dict[str, Any]:
     """Return the reply that describes an error."""
     other = "api_error" if error.status >= 500 else "invalid_request_error"
-    described = {
+    described: dict[str, Any] = {
         "type": ERROR_TYPES.get(error.status, other),
         "message": error.message,
         "code": error.code,
         "param": error.param,
     }
+    if error.detail:
+        described["details"] = {"error_code": error.detail}
     return {"type": "error", "error": described}
 
 
