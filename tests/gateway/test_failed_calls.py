@@ -139,11 +139,11 @@ async def test_what_is_refused_before_it_is_sent_costs_nothing(faults, tmp_path)
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0, calls_per_day=5))
     async with running(config) as (url, gateway), http_client(url) as client:
         for _ in range(2):
-            body = {"model": "pass/tiny", "messages": PROMPT, "max_tokens": 20, "seed": 1}
+            body = {"model": "pass/tiny", "messages": PROMPT, "max_tokens": 20, "n": 2}
             reply = await client.post(
                 "/chat/completions", json=body, headers={"authorization": f"Bearer {secret}"}
             )
-            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "seed")
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "n")
         await gateway.admission.wait_until_idle()
         assert "upstream_errors_total{" not in gateway.metrics.text()
     with KeyRing(tmp_path) as ring:
@@ -291,7 +291,7 @@ async def test_the_client_is_told_that_the_model_did_not_read_all(faults, closed
                 reply = (await client.post("/chat/completions", json=body)).json()
                 assert (
                     "it read 2,048 tokens of a prompt of 25,002 bytes"
-                    in reply["usage"]["redraft"]["reason"]
+                    in reply["usage"]["redraft"]["note"]
                 )
     assert len(caught) == 1
 

@@ -25,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..base.jsontext import dumps
 from ..base.log import log
+from ..base.threads import run_in_thread_if_large
 from ..errors import ERROR_TYPES, ModelError
 from ..loop.records import Failure
 from ..telemetry import annotate, record_forwarded_call
@@ -238,7 +239,8 @@ class ClientExchange:
         if isinstance(target, ServedModel):
             await self._relay(self._passed_items(target, body, self.routing.retention(target)))
             return
-        request = self.protocol.read_request(body)
+        read = self.protocol.read_request
+        request = await run_in_thread_if_large(len(self.raw), read, body)
         served = check_forwarding(self.routing, request, target.profile)
         if served:
             retention = self.routing.retention(target)
