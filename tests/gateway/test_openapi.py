@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -116,6 +117,19 @@ def test_marks_of_fields(protocol):
                 case Parameter():
                     assert found["x-redraft"] == "honoured"
                     assert found["x-redraft-names"] == PARAMETERS[mark.name]
+
+
+@pytest.mark.parametrize("kind", ["enabled", "adaptive", "disabled", "between_tools"])
+@pytest.mark.parametrize("budget", [{}, {"budget_tokens": None}, {"budget_tokens": 2048}])
+def test_thinking_that_is_enabled_has_a_budget(kind, budget):
+    """The document says so, too."""
+    thinking = {"type": kind, **budget}
+    sent = {"model": "pass/small", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}]}
+    is_right = kind != "enabled" or thinking.get("budget_tokens") is not None
+    check = validator(SCHEMA_NAMES["messages"][0])
+    assert check.is_valid({**sent, "thinking": thinking}) is is_right
+    with nullcontext() if is_right else pytest.raises(GatewayError, match="budget_tokens"):
+        assert CLIENTS["messages"].read_request({**sent, "thinking": thinking})
 
 
 def test_each_model_is_listed():

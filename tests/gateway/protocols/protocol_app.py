@@ -3,6 +3,8 @@ a protocol writes.
 """
 
 import json
+from dataclasses import fields
+from types import SimpleNamespace
 
 import httpx2
 from starlette.applications import Starlette
@@ -11,9 +13,18 @@ from starlette.routing import Route
 
 from redraft.gateway.exchange import GatewayError, Progress
 from redraft.gateway.neutral import Begin, events_of
+from redraft.gateway.protocols.registry import CLIENTS, MODELS
 
 CREATED = 1_700_000_000
 OUTCOME = {"trace_id": "t1", "calls": 3, "score": 0.8, "cost": None, "broken": ["words:9-"]}
+
+
+def both_sides(name):
+    """Return what a protocol offers on the side of clients and on the side of models."""
+    sides = [protocols[name] for protocols in (CLIENTS, MODELS) if name in protocols]
+    return SimpleNamespace(
+        **{field.name: getattr(side, field.name) for side in sides for field in fields(side)}
+    )
 
 
 def stream_of(protocol, request, reply, outcome=None):

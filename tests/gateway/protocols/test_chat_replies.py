@@ -31,12 +31,11 @@ from redraft.gateway.neutral import (
     Tokens,
     events_of,
 )
-from redraft.gateway.protocols.chat import ChatProtocol
 from redraft.gateway.protocols.streams import MAX_PARTS, comment
 
-from .protocol_app import CREATED, OUTCOME, client_of, stream_of
+from .protocol_app import CREATED, OUTCOME, both_sides, client_of, stream_of
 
-CHAT = ChatProtocol()
+CHAT = both_sides("chat")
 USER = {"role": "user", "content": "hi"}
 FUNCTIONS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}

@@ -27,7 +27,6 @@ from redraft.gateway.neutral import (
     Turn,
 )
 from redraft.gateway.protocols import chat_fields
-from redraft.gateway.protocols.chat import ChatProtocol
 from redraft.gateway.protocols.chat_requests import (
     messages_for_model,
     read_messages,
@@ -38,7 +37,9 @@ from redraft.gateway.protocols.chat_requests import (
 )
 from redraft.loop.task import Task
 
-CHAT = ChatProtocol()
+from .protocol_app import both_sides
+
+CHAT = both_sides("chat")
 USER = {"role": "user", "content": "hi"}
 SCHEMA = {
     "type": "object",

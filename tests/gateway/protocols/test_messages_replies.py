@@ -34,10 +34,11 @@ from redraft.gateway.neutral import (
     Tokens,
     events_of,
 )
-from redraft.gateway.protocols.messages import MessagesProtocol
 from redraft.gateway.protocols.messages_requests import ANSWER_TOOL
 
-MESSAGES = MessagesProtocol()
+from .protocol_app import both_sides
+
+MESSAGES = both_sides("messages")
 USER = {"role": "user", "content": "hi"}
 CREATED = 1_700_000_000
 OUTCOME = {"trace_id": "t1", "score": 0.8}

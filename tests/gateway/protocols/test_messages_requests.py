@@ -29,14 +29,15 @@ from redraft.gateway.neutral import (
     ToolChoice,
     Turn,
 )
-from redraft.gateway.protocols.messages import MessagesProtocol
 from redraft.gateway.protocols.messages_requests import (
     ANSWER_TOOL,
     DEFAULT_MAX_TOKENS,
     with_forced_tool,
 )
 
-MESSAGES = MessagesProtocol()
+from .protocol_app import both_sides
+
+MESSAGES = both_sides("messages")
 RECORDED = Path(__file__).parents[1] / "clients" / "bodies"
 BODIES = [
     path

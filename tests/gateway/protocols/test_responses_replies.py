@@ -27,11 +27,10 @@ from redraft.gateway.neutral import (
     Tokens,
     events_of,
 )
-from redraft.gateway.protocols.responses_replies import ResponsesProtocol
 
-from .protocol_app import CREATED, OUTCOME, client_of
+from .protocol_app import CREATED, OUTCOME, both_sides, client_of
 
-RESPONSES = ResponsesProtocol()
+RESPONSES = both_sides("responses")
 PATH = "/v1/responses"
 TOKENS = Tokens(20, 9, cached=5, cache_written=2, reasoning=4)
 SCHEMA = {

@@ -21,7 +21,7 @@ from redraft.gateway.neutral import (
     Turn,
 )
 from redraft.gateway.protocols.responses_requests import (
-    TEXT_INPUT,
+    TEXT_TOOL_SCHEMA,
     ResponsesRequest,
     read_request,
 )
@@ -251,7 +251,7 @@ def test_tools_of_all_types():
     assert tools[1].description == (
         "Change files.\n\nThe input must follow this lark grammar:\nstart: /a+/"
     )
-    assert tools[1].schema == TEXT_INPUT
+    assert tools[1].schema == TEXT_TOOL_SCHEMA
     assert (tools[3].group, tools[3].name) == ("agents", "patch")
     assert tools[3].description == "Other agents.\n\nChange files."
     assert tools[4].raw == SEARCH

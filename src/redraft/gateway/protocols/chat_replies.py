@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...base.jsontext import dumps, list_in, object_in, strict_loads, text_in
+from ...base.jsontext import dumps, list_in, object_in, text_in
 from ...models.chat_replies import (
     read_count,
     read_finish,
@@ -39,6 +39,7 @@ from .streams import (
     errors_of_model,
     event,
 )
+from .text_tools import text_of_input
 
 MAX_ID_CHARS = 256  # of a reply, and of the name of its model
 
@@ -117,18 +118,6 @@ def is_custom_tool(request: Request, name: str) -> bool:
     return tool is not None and tool.kind == "text"
 
 
-def text_of_input(arguments: str) -> str:
-    """Return the input of a tool of the kind "text" from the arguments of its function. What the
-    model wrote instead of them is the input itself.
-    """
-    try:
-        value = strict_loads(arguments)
-    except ValueError:
-        return arguments
-    given = value.get("input") if isinstance(value, dict) else None
-    return given if isinstance(given, str) else arguments
-
-
 def usage_body(tokens: Tokens, outcome: Json | None) -> dict[str, Any] | None:
     """Return the tokens of the reply; None if those of the prompt or the answer are unknown."""
     if tokens.input is None or tokens.output is None:
@@ -152,6 +141,11 @@ def usage_body(tokens: Tokens, outcome: Json | None) -> dict[str, Any] | None:
 
 
 # ---- errors, written
+
+
+def error_status(error: GatewayError) -> int:
+    """Return the HTTP status of an error."""
+    return error.status
 
 
 def error_event(error: GatewayError) -> bytes:

@@ -51,6 +51,7 @@ from .chat_messages import (
 )
 from .fields import PARAMETERS, hints_of, parameters_of, read_body, unsaid_parameters
 from .options import read_options
+from .text_tools import TEXT_TOOL_SCHEMA
 
 __all__ = [
     "messages_for_model",
@@ -63,13 +64,6 @@ __all__ = [
     "write_tools",
 ]
 
-TEXT_TOOL_SCHEMA: Json = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
-"""The arguments of the function that a tool of the kind "text" is."""
 OF_CORE = frozenset(("temperature", "seed"))  # parameters for which the core has fields
 NOT_SENT = frozenset(("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"))
 """Parameters of other protocols that go to no model: who the user is, and hints to the caches of

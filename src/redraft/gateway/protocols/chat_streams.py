@@ -33,7 +33,6 @@ from .chat_replies import (
     is_custom_tool,
     neutral_finish,
     read_tokens,
-    text_of_input,
     usage_body,
     written_finish,
 )
@@ -46,6 +45,7 @@ from .streams import (
     progress_body,
     progress_comment,
 )
+from .text_tools import text_of_input
 
 # ---- written
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
+    ConfigDict,
     Discriminator,
     Field,
     ModelWrapValidatorHandler,
@@ -245,6 +246,16 @@ class ThinkingConfig(WireModel):
     """Whether the model is to think. `between_tools`: it does not, and says what it does between
     its calls of tools.
     """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"type": {"const": "enabled"}}},
+            "then": {
+                "properties": {"budget_tokens": {"type": "integer"}},
+                "required": ["budget_tokens"],
+            },
+        }
+    )
 
     type: Literal["enabled", "adaptive", "disabled", "between_tools"]
     budget_tokens: TokenLimit | None = None

@@ -70,6 +70,7 @@ from .messages_fields import (
 )
 from .messages_schemas import output_schema, schema_in_words
 from .options import read_options
+from .text_tools import TEXT_TOOL_SCHEMA
 
 DEFAULT_MAX_TOKENS = 16_384
 """The limit of tokens of a request that states none; the protocol requires one."""
@@ -79,13 +80,6 @@ ANSWER_TOOL = "redraft_answer"
 UNSAID = "a model that speaks Anthropic's messages cannot be told it"
 EFFORTS: Mapping[str, str] = {"minimal": "low"}  # by the neutral form's; others are the same
 TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
-TEXT_INPUT: Json = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
-"""The schema of a tool whose input is one text."""
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.ASCII | re.DOTALL)
 _OUTSIDE_ID = re.compile(r"[^\w-]", re.ASCII)
 
@@ -459,7 +453,7 @@ class _RequestWriter:
         if tool.kind == "provider":
             self._leave_out(n, tool)
             return None
-        schema = TEXT_INPUT if tool.kind == "text" else tool.schema
+        schema = TEXT_TOOL_SCHEMA if tool.kind == "text" else tool.schema
         written: dict[str, Any] = {
             "name": tool.flat_name,
             "input_schema": {"type": "object", **schema},

@@ -2,49 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..exchange import GatewayError, Progress
 from ..neutral import Event, Json, ProtocolName, Reply, Request, WrittenRequest
-
-
-class ClientProtocol(Protocol):
-    """A protocol that clients speak."""
-
-    name: ProtocolName
-
-    def read_request(self, body: Json) -> Request:
-        """Read a request.
-
-        Raises GatewayError 400 that names the field: for a value that is wrong, and for one that
-        changes the answer and cannot be honoured in a conversion.
-        """
-        ...
-
-    def write_reply(
-        self, request: Request, reply: Reply, created: int, outcome: Json | None = None
-    ) -> dict[str, Any]:
-        """Return a whole reply. `created`: Unix time in seconds. `outcome`: what a refinement adds
-        (`usage.redraft` and `redraft`); None for a reply that is passed on.
-        """
-        ...
-
-    def stream_writer(self, request: Request, created: int) -> StreamWriter:
-        """Return what writes the stream of a reply."""
-        ...
-
-    def error_status(self, error: GatewayError) -> int:
-        """Return the HTTP status of an error."""
-        ...
-
-    def error_body(self, error: GatewayError) -> dict[str, Any]:
-        """Return the reply that describes an error."""
-        ...
-
-    def error_event(self, error: GatewayError) -> bytes:
-        """Return the event that ends a stream of which nothing but bytes is known."""
-        ...
 
 
 class StreamWriter(Protocol):
@@ -69,28 +32,6 @@ class StreamWriter(Protocol):
         ...
 
 
-class ModelProtocol(Protocol):
-    """A protocol that models speak."""
-
-    name: ProtocolName
-
-    def write_request(self, request: Request, model: str) -> WrittenRequest:
-        """Return a request for the model of this name.
-
-        Raises GatewayError 400 that names the field for what changes the answer and cannot be
-        said.
-        """
-        ...
-
-    def read_reply(self, data: Json) -> Reply:
-        """Read a whole reply. Raises GatewayError 502 if it is no answer."""
-        ...
-
-    def stream_reader(self) -> StreamReader:
-        """Return what reads the stream of a reply."""
-        ...
-
-
 class StreamReader(Protocol):
     """Reads one stream of server-sent events."""
 
@@ -105,3 +46,53 @@ class StreamReader(Protocol):
         off.
         """
         ...
+
+
+class ReplyWriter(Protocol):
+    """Writes a whole reply."""
+
+    def __call__(
+        self, request: Request, reply: Reply, created: int, outcome: Json | None = None
+    ) -> dict[str, Any]:
+        """Return a whole reply. `created`: Unix time in seconds. `outcome`: what a refinement adds
+        (`usage.redraft` and `redraft`); None for a reply that is passed on.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClientProtocol:
+    """A protocol that clients speak.
+
+    - `read_request` reads the body of a request. It raises GatewayError 400 that names the field:
+      for a value that is wrong, and for one that changes the answer and cannot be honoured in a
+      conversion.
+    - `write_reply` writes a whole reply, `stream_writer` a stream that was begun at a Unix time in
+      seconds.
+    - `error_status` is the HTTP status of an error, `error_body` the reply that describes it, and
+      `error_event` ends a stream of which nothing but bytes is known.
+    """
+
+    name: ProtocolName
+    read_request: Callable[[Json], Request]
+    write_reply: ReplyWriter
+    stream_writer: Callable[[Request, int], StreamWriter]
+    error_status: Callable[[GatewayError], int]
+    error_body: Callable[[GatewayError], dict[str, Any]]
+    error_event: Callable[[GatewayError], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProtocol:
+    """A protocol that models speak.
+
+    - `write_request` writes a request for the model of a name. It raises GatewayError 400 that
+      names the field for what changes the answer and cannot be said.
+    - `read_reply` reads a whole reply, and raises GatewayError 502 if it is no answer;
+      `stream_reader` reads a stream.
+    """
+
+    name: ProtocolName
+    write_request: Callable[[Request, str], WrittenRequest]
+    read_reply: Callable[[Json], Reply]
+    stream_reader: Callable[[], StreamReader]

@@ -23,7 +23,6 @@ from ..neutral import (
     FinishReason,
     Json,
     Ping,
-    ProtocolName,
     Reply,
     Request,
     TextDelta,
@@ -34,9 +33,9 @@ from ..neutral import (
     pieces,
 )
 from .chat_replies import error_object
-from .protocol import StreamWriter
-from .responses_requests import REDACTED, SIGNATURE, read_request
+from .responses_requests import REDACTED, SIGNATURE
 from .streams import comment, event, progress_body, progress_comment
+from .text_tools import text_of_input
 
 INCOMPLETE: Mapping[FinishReason, str] = {
     "length": "max_output_tokens",
@@ -55,41 +54,16 @@ TypedFields: TypeAlias = tuple[str, Fields]
 """The type of an event and its other fields, but for its number."""
 
 
-class ResponsesProtocol:
-    """The protocol of `POST /v1/responses`."""
-
-    name: ProtocolName = "responses"
-
-    def read_request(self, body: Json) -> Request:
-        """Read a request. Raises GatewayError 400 that names the field."""
-        return read_request(body)
-
-    def write_reply(
-        self, request: Request, reply: Reply, created: int, outcome: Json | None = None
-    ) -> Fields:
-        """Return a whole reply. `created`: Unix time in seconds."""
-        stream = ResponseStream(request, created)
-        response: Fields = {}
-        for neutral in (Begin(reply.id, reply.model), *events_of(reply, outcome)):
-            for _, fields in stream.events(neutral):
-                response = fields.get("response", response)
-        return response
-
-    def stream_writer(self, request: Request, created: int) -> StreamWriter:
-        """Return what writes the stream of a reply."""
-        return ResponseStream(request, created)
-
-    def error_status(self, error: GatewayError) -> int:
-        """Return the HTTP status of an error."""
-        return error.status
-
-    def error_body(self, error: GatewayError) -> Fields:
-        """Return the reply that describes an error."""
-        return {"error": error_object(error)}
-
-    def error_event(self, error: GatewayError) -> bytes:
-        """Return the event that ends a stream of which nothing but bytes is known."""
-        return event({"type": "error", "sequence_number": 0, **_error_fields(error)}, "error")
+def write_reply(
+    request: Request, reply: Reply, created: int, outcome: Json | None = None
+) -> Fields:
+    """Return a whole reply. `created`: Unix time in seconds."""
+    stream = ResponseStream(request, created)
+    response: Fields = {}
+    for neutral in (Begin(reply.id, reply.model), *events_of(reply, outcome)):
+        for _, fields in stream.events(neutral):
+            response = fields.get("response", response)
+    return response
 
 
 class ResponseStream:
@@ -342,7 +316,7 @@ class CallItem:
             case "tool_search_call":
                 self.fields["arguments"] = _arguments(arguments)
             case "custom_tool_call":
-                text = self.fields["input"] = _text_input(arguments)
+                text = self.fields["input"] = text_of_input(arguments)
                 for piece in pieces(text):
                     yield self._event("custom_tool_call_input.delta", delta=piece)
                 yield self._event("custom_tool_call_input.done", input=text)
@@ -374,12 +348,6 @@ def _arguments(text: str) -> Fields:
     except ValueError:
         return {}
     return arguments if isinstance(arguments, dict) else {}
-
-
-def _text_input(arguments: str) -> str:
-    """Return the text in the arguments of a call; the arguments if they hold none."""
-    text = _arguments(arguments).get("input")
-    return text if isinstance(text, str) else arguments
 
 
 # ---- responses
@@ -437,6 +405,11 @@ def usage_body(tokens: Tokens, outcome: Json | None) -> Fields | None:
 
 
 # ---- errors
+
+
+def error_event(error: GatewayError) -> bytes:
+    """Return the event that ends a stream of which nothing but bytes is known."""
+    return event({"type": "error", "sequence_number": 0, **_error_fields(error)}, "error")
 
 
 def _error_fields(error: GatewayError) -> Fields:

@@ -43,6 +43,7 @@ from .fields import (
     read_body,
 )
 from .options import RedraftField, read_options
+from .text_tools import TEXT_TOOL_SCHEMA
 
 SAME_PROTOCOL = "pass/NAME to a model that speaks OpenAI's responses takes it"
 NOT_STORED = (
@@ -53,13 +54,6 @@ SIGNATURE, REDACTED = "signature", "redacted"
 """What the gateway writes into `encrypted_content`, before a colon and a model's own text."""
 ALLOWED, TOOL_SEARCH = "allowed_tools", "tool_search"
 MAX_TOOLS = 512
-TEXT_INPUT: Json = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
-"""The schema of a tool whose input is a text, where tools have arguments."""
 REFUSED_ITEMS: Mapping[str, str] = {
     "item_reference": NOT_STORED,
     **dict.fromkeys(
@@ -557,7 +551,7 @@ def _tool(tool: ToolInGroup | SearchTool, group: str = "") -> Tool:
             schema = tool.parameters or {}
             return Tool("function", tool.name, tool.description, schema, tool.strict, group)
         case CustomTool():
-            return Tool("text", tool.name, _text_description(tool), TEXT_INPUT, group=group)
+            return Tool("text", tool.name, _text_description(tool), TEXT_TOOL_SCHEMA, group=group)
         case SearchTool(execution="client"):
             raw = {"type": TOOL_SEARCH}
             return Tool("function", TOOL_SEARCH, tool.description, tool.parameters or {}, raw=raw)
