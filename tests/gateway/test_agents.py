@@ -10,8 +10,8 @@ from chat_server import verdict
 from fault_server import call, completion, good, http
 
 from redraft import Feedback, Judge
-from redraft.gateway.config import GatewayConfig, Profile, ServedModel
-from redraft.gateway.ignored_fields import MAX_LOGGED, IgnoredFields, ignored_header
+from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
+from redraft.gateway.ignored_fields import MAX_LOGGED, MAX_NAMES, IgnoredFields, ignored_header
 from redraft.gateway.keys import KeyRing
 
 from .running import http_client, running
@@ -347,6 +347,29 @@ def test_what_is_remembered_of_logged_fields_is_bounded(caplog):
         fields.log("app", "refine/fast", [f"f{MAX_LOGGED}"])
         fields.log("other", "refine/fast", [f"f{MAX_LOGGED}"])
     assert len(caplog.records) == MAX_LOGGED + 11 and len(fields._logged) == MAX_LOGGED
+
+
+def test_a_request_logs_few_fields(caplog):
+    """However many it has: as many as its header shows."""
+    fields = IgnoredFields()
+    with caplog.at_level(logging.INFO, "redraft.gateway"):
+        for n in range(3):
+            fields.log("app", "refine/fast", [f"f{m}" for m in range(100_000 * n)])
+    assert len(caplog.records) == MAX_NAMES + 1
+
+
+@pytest.mark.parametrize("protocol", PATHS)
+async def test_nothing_is_stored_that_a_client_asks_not_to_store(faults, tmp_path, protocol):
+    """`store: false` is a field of two protocols, and means the same in all, however it is sent."""
+    faults.says(good("a secret answer"))
+    async with (
+        running(config_of(tmp_path, faults.url, retention=Retention("full"))) as (url, _),
+        http_client(url) as client,
+    ):
+        reply = await client.post(PATHS[protocol], json=body_of(protocol, store=False))
+        assert "a secret answer" in reply.text
+    written = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    assert b"secret" not in written and PROMPT.encode() not in written
 
 
 # ---- details of usage

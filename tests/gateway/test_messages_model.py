@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from chat_server import verdict
-from fault_server import http
+from fault_server import http, silence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -349,6 +349,94 @@ async def test_errors_of_the_model(faults, tmp_path, answer, status, code):
     assert str(faults.port) not in reply.text and "127.0.0.1" not in reply.text
 
 
+PAUSED = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+PLACES = [  # what the model answers where a message might say where it is
+    message(""),
+    message(PAUSED, stop="pause_turn"),
+    http(b"", 302, Location="http://inside.example:99/v2"),
+    refusal_of_server(404, "no such model"),
+    b"not HTTP\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("answer", PLACES)
+@pytest.mark.parametrize("is_judge", [False, True])
+async def test_no_message_says_where_a_model_is(faults, tmp_path, answer, is_judge):
+    """Neither an error nor the reason for a missing score, in the body and in the headers."""
+
+    def answered(request):
+        return message("one two") if is_judge and "output_config" not in request.body else answer
+
+    faults.says(answered)
+    config = config_of(tmp_path, faults, graders=["judge"])
+    reply = await ask(config, {"messages": [USER]})
+    assert reply.status_code == 200 if is_judge else reply.status_code >= 400
+    told = f"{reply.text} {reply.headers.get('x-redraft-reason')}"
+    assert not [place for place in ("127.0.0.1", str(faults.port), "inside") if place in told]
+
+
+async def test_a_deadline_does_not_say_where_the_judge_is(faults, tmp_path):
+    """The draft is returned with the reason, which names the judge alone."""
+    faults.says(message("one two"), silence)
+    config = config_of(tmp_path, faults, graders=["judge"], settings={"deadline": 1.0})
+    reply = await ask(config, {"messages": [USER]})
+    told = reply.json()["usage"]["redraft"]["reason"]
+    assert "no answer from claude before the deadline" in told and "127.0.0.1" not in reply.text
+
+
+@pytest.mark.parametrize(
+    ("calls", "message_part"),
+    [
+        ([{**CALLS[0], "id": f"toolu_{n}"} for n in range(129)], "129 tool calls"),
+        ([{**CALLS[0], "name": "n" * 257}], "without the name"),
+        ([{**CALLS[0], "name": " "}], "without the name"),
+        (
+            [{**CALLS[0], "input": json.loads('{"a":' * 101 + "1" + "}" * 101)}],
+            "more than 100 deep",
+        ),
+    ],
+)
+async def test_calls_beyond_the_limits_are_an_error(faults, tmp_path, calls, message_part):
+    """They are those of models of every protocol; the tokens of the answer are paid."""
+    faults.says(message(*calls, stop="tool_use"))
+    reply = await ask(config_of(tmp_path, faults), {"messages": [USER], "tools": [TOOL]})
+    assert reply.status_code == 502 and message_part in reply.json()["error"]["message"]
+    with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+        assert database.execute("SELECT output_tokens FROM requests").fetchall() == [(5,)]
+
+
+async def test_each_call_has_an_id_of_its_own(faults, tmp_path):
+    """Results refer to them, so that missing, repeated and endless ones are replaced."""
+    given = ["toolu_1", "toolu_1", "", "i" * 257]
+    faults.says(message(*({**CALLS[0], "id": id} for id in given), stop="tool_use"))
+    reply = await ask(config_of(tmp_path, faults), {"messages": [USER], "tools": [TOOL]})
+    ids = [block["id"] for block in reply.json()["content"]]
+    assert ids[0] == "toolu_1" and len(set(ids)) == 4 and all(0 < len(id) <= 256 for id in ids)
+
+
+LONG = "e" * 2000
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": LONG},
+        {"type": "thinking", "thinking": "", "signature": LONG},
+        {"type": "redacted_thinking", "data": LONG},
+        {**CALLS[0], "input": {"q": LONG}},
+        {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [LONG]},
+    ],
+    ids=lambda block: block["type"],
+)
+async def test_all_parts_of_answers_count_as_memory(faults, tmp_path, block):
+    """Where two answers do not fit, the second is refused, whatever is so long in it."""
+    faults.says(message(block, "one two three four five six"))
+    config = config_of(tmp_path, faults, settings={"drafts": 2, "max_iterations": 0}, candidates=2)
+    config = replace(config, limits=replace(config.limits, max_answers=3000))
+    reply = await ask(config, {"messages": [USER], "tools": [TOOL]})
+    assert reply.status_code == 529 and "no memory" in reply.text
+
+
 async def test_the_key_is_in_no_answer_and_no_error(faults, tmp_path):
     """A server that echoes it, as it is or escaped, is masked."""
     escaped = "".join(f"\\u{ord(c):04x}" for c in SECRET)
@@ -367,23 +455,45 @@ async def test_the_key_is_in_no_answer_and_no_error(faults, tmp_path):
 
 
 async def test_what_is_written_into_the_cache_is_charged(faults, tmp_path):
-    """Its surcharge is part of the cost that the key pays, the reply says and the store has."""
-    faults.says(message("one two"))
+    """Its surcharge is part of the cost that the key pays, the reply says and the store has, also
+    where the judge's prompt is written.
+    """
+    faults.says(lambda asked: message(verdict(5) if "output_config" in asked.body else "one two"))
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
-    config = config_of(tmp_path, faults)
+    config = config_of(tmp_path, faults, graders=["judge"], settings={"max_iterations": 0})
     body = {
         "messages": [
             {**USER, "content": [{"type": "text", "text": "Say.", "cache_control": CACHED}]}
         ]
     }
     reply = await ask(config, body, headers={"authorization": f"Bearer {secret}"})
-    cost = (1110 * 1.0 + 5 * 2.0 + 0.25 * 1000 * 1.0) / 1e6
-    assert reply.json()["usage"]["redraft"]["usage"]["cost"] == pytest.approx(cost)
+    cost = 2 * (1110 * 1.0 + 5 * 2.0 + 0.25 * 1000 * 1.0) / 1e6
+    outcome = reply.json()["usage"]["redraft"]
+    assert outcome["usage"]["cost"] == outcome["cost"] == pytest.approx(cost)
     with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
         assert database.execute("SELECT cost FROM requests").fetchall() == [(pytest.approx(cost),)]
     with KeyRing(tmp_path) as ring:
         assert ring.spending_today(key).spent == pytest.approx(cost * 1e9)
+
+
+async def test_an_answer_without_a_limit_is_reserved_as_it_is_asked_for(faults, tmp_path):
+    """The protocol needs a limit, so that the gateway states one: the model may use all of it."""
+    reserved = []
+
+    def answer(request):
+        with KeyRing(tmp_path) as ring:
+            reserved.append(ring.spending_today(key).reserved / 1e9)
+        return message("one two")
+
+    faults.says(answer)
+    with KeyRing(tmp_path) as ring:
+        key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
+    config = config_of(tmp_path, faults, settings={"max_iterations": 0})
+    asked = {"messages": [USER], "max_tokens": None}
+    await ask(config, asked, "/chat/completions", headers={"authorization": f"Bearer {secret}"})
+    (body,) = sent(faults)
+    assert reserved[0] >= body["max_tokens"] * 2.0 / 1e6
 
 
 # ---- every conversation

@@ -7,6 +7,7 @@ The names are a client's, so that they are bounded, and in plain ASCII.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from ..base.log import log
 
@@ -18,9 +19,15 @@ gateway_log = log.getChild("gateway")
 
 def ignored_header(names: Iterable[str]) -> dict[str, str]:
     """Return the header that lists fields, such as "metadata, reasoning.summary"; none for none."""
-    shown = list(dict.fromkeys(map(_plain, names)))
-    more = ["..."] if len(shown) > MAX_NAMES else []
-    return {IGNORED_HEADER: ", ".join([*shown[:MAX_NAMES], *more])} if shown else {}
+    shown = _shown(names)
+    return {IGNORED_HEADER: ", ".join(shown)} if shown else {}
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    """Return the first names, each once; "..." for more."""
+    plain = dict.fromkeys(map(_plain, names))
+    more = ["..."] if len(plain) > MAX_NAMES else []
+    return [*islice(plain, MAX_NAMES), *more]
 
 
 def _plain(name: str) -> str:
@@ -36,7 +43,7 @@ class IgnoredFields:
 
     def log(self, key_name: str, model: str, names: Iterable[str]) -> None:
         """Log the fields of a request to a model that have not been logged for this key."""
-        for name in dict.fromkeys(map(_plain, names)):
+        for name in _shown(names):
             if (key_name, name) in self._logged:
                 continue
             self._logged[key_name, name] = None

@@ -9,6 +9,7 @@ only this protocol can say, such as signed thinking and marks for the cache, rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,11 +17,18 @@ from ..base.jsontext import dumps
 from ..base.masking import answer_mask, without_cause
 from ..base.parameters import merge_parameters
 from ..base.text import shorten
-from ..errors import ContentFilterError, ModelError
+from ..errors import BadResponseError, ContentFilterError, ModelError
 from ..loop.records import ToolCall
 from ..loop.task import Message
 from ..middleware.messages import merge_adjacent
-from ..models.chat_replies import json_type_name, parse_body, truncated_error
+from ..models.chat_replies import (
+    MAX_NAME_CHARS,
+    bad_response,
+    json_type_name,
+    parse_body,
+    read_tool_calls,
+    truncated_error,
+)
 from ..models.endpoint_url import path_hint, redirect_error
 from ..models.http_client import RequestTarget, fetch, malformed_response
 from ..models.openai_chat import dump_request
@@ -54,6 +62,7 @@ from .protocols.chat_messages import read_messages
 from .protocols.fields import PARAMETERS
 from .protocols.messages_requests import with_forced_tool
 from .protocols.registry import MODELS
+from .stream_usage import cache_surcharge
 
 NEUTRAL_NAMES = {names["chat"]: name for name, names in PARAMETERS.items() if "chat" in names}
 REFUSALS = frozenset({"refusal", "content_filter"})  # reasons to finish without an answer
@@ -75,12 +84,12 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class PricedReply:
-    """A reply, and what its call cost in USD because parts of the prompt were written into a cache,
-    besides the price of their tokens.
+    """A reply, and the usage of its call: with its cost if parts of the prompt were written into a
+    cache, which the price of their tokens does not cover.
     """
 
     reply: Reply
-    cache_cost: float
+    usage: Usage
 
 
 class MessagesModel:
@@ -103,7 +112,7 @@ class MessagesModel:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Send a request of the core and return the reply. Raises ModelError."""
-        return core_reply((await self.answer(request)).reply)
+        return self.core_reply(await self.answer(request))
 
     async def answer(self, asked: ModelRequest, client: ClientRequest | None = None) -> PricedReply:
         """Send a request of the core, which may be for a client, and return the reply, which may be
@@ -111,11 +120,27 @@ class MessagesModel:
         """
         target = self._upstream.target(PATHS["messages"], client.headers if client else {})
         target = replace(target, mask=answer_mask(self._upstream.secrets))
-        try:
+        with self._named_errors():
             body = dump_request(self.request_body(asked, client))
             response = await fetch(target, "POST", body, entry=current_entry())
             data = _read(target, *response)
-            return PricedReply(_neutral_reply(data), self._upstream.cache_cost(data.get("usage")))
+            usage = self._upstream.usage(data.get("usage"))
+            if not cache_surcharge(data.get("usage")):
+                usage = usage.with_cost(None)  # which the core knows
+            return PricedReply(_neutral_reply(data, usage), usage)
+
+    def core_reply(self, answered: PricedReply) -> ModelReply:
+        """Return a reply as the core reads it. Raises ModelError for a refusal, and for a reply of
+        which the limit of tokens left nothing.
+        """
+        with self._named_errors():
+            return _core_reply(answered.reply, answered.usage)
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Say in errors of the block which model failed."""
+        try:
+            yield
         except ModelError as error:
             error.args = (self._upstream.mask(f"{self.name} at {self.host}: {error}"),)
             raise without_cause(error) from None
@@ -152,11 +177,27 @@ def _read(
     return data
 
 
-def _neutral_reply(data: Mapping[str, Any]) -> Reply:
+def _neutral_reply(data: Mapping[str, Any], usage: Usage) -> Reply:
     try:
-        return PROTOCOL.read_reply(data)
+        reply = PROTOCOL.read_reply(data)
     except GatewayError as error:
-        raise malformed_response(error.message.removeprefix("the model ")) from None
+        raise bad_response(error.message.removeprefix("the model "), usage=usage) from None
+    return _with_checked_calls(reply, usage)
+
+
+def _with_checked_calls(reply: Reply, usage: Usage) -> Reply:
+    """Return a reply whose calls of tools are within the limits of the core, each with an ID of its
+    own. Raises BadResponseError.
+    """
+    calls = [
+        {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+        for call in reply.calls
+    ]
+    ids = iter([call.id for call in read_tool_calls({"tool_calls": calls}, reply.finish, usage)])
+    parts = (
+        replace(part, id=next(ids)) if isinstance(part, Call) else part for part in reply.parts
+    )
+    return replace(reply, parts=tuple(parts))
 
 
 def _status_error(
@@ -264,11 +305,7 @@ def _without_raw(turn: Turn) -> Turn:
 # ---- replies
 
 
-def core_reply(reply: Reply) -> ModelReply:
-    """Return a reply as the core reads it. Raises ModelError for a refusal, and for a reply of
-    which the limit of tokens left nothing.
-    """
-    usage = Usage(1, reply.tokens.input, reply.tokens.output, cost=None)
+def _core_reply(reply: Reply, usage: Usage) -> ModelReply:
     _check_answer(reply, usage)
     thoughts = "\n".join(
         part.text for part in reply.parts if isinstance(part, Thinking) and part.text
@@ -280,8 +317,8 @@ def core_reply(reply: Reply) -> ModelReply:
         thoughts or None,
         tool_calls=tuple(ToolCall(call.name, call.arguments, call.id) for call in reply.calls),
         reasoning_form="separate" if thoughts else None,
-        response_id=reply.id,
-        response_model=reply.model,
+        response_id=reply.id[:MAX_NAME_CHARS],
+        response_model=reply.model[:MAX_NAME_CHARS],
         cached_tokens=reply.tokens.cached or 0,
         reasoning_tokens=reply.tokens.reasoning or 0,
     )
@@ -292,6 +329,10 @@ def _check_answer(reply: Reply, usage: Usage) -> None:
         raise ContentFilterError(f"refused: {shorten(reply.text)}".rstrip(": "), usage=usage)
     if reply.finish == "length" and not (reply.text.strip() or reply.calls):
         raise truncated_error("used up its tokens before its answer (raise `max_tokens`)", usage)
+    is_cut = reply.finish == "tool_calls" and not reply.calls
+    if is_cut and any(isinstance(part, Other) for part in reply.parts):
+        message = "paused while its provider runs a tool: only pass/NAME lets a client go on"
+        raise BadResponseError(message, usage=usage)
 
 
 def neutral_reply(reply: ModelReply) -> Reply:

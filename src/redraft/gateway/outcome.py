@@ -19,8 +19,13 @@ from ..base.text import shorten
 from ..loop.trace import Trace
 from ..plans.quality.result_facts import result_facts
 
-# an address as errors of Python's sockets show it, such as ('127.0.0.1', 80)
-ADDRESS = re.compile(r" ?\('[0-9A-Fa-f.:%]{2,64}', \d{1,5}(?:, \d+, \d+)?\)")
+# an address as errors of Python's sockets show it, such as ('127.0.0.1', 80), a proxy, and where a
+# server redirects to
+PLACES = re.compile(
+    r" ?\('[0-9A-Fa-f.:%]{2,64}', \d{1,5}(?:, \d+, \d+)?\)"
+    r"| through the proxy \S+?(?=:?(?:\s|$))"
+    r"|(?<= redirects) to \S+(?=:\s)"
+)
 Score = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -99,9 +104,11 @@ def outcome_headers(outcome: Mapping[str, Any]) -> dict[str, str]:
 
 def without_hosts(text: str, hosts: Collection[str]) -> str:
     """Return a message for clients without the hosts of models, which it may have as `HOST:PORT`,
-    as `HOST` or as the address that was tried.
+    as `HOST`, in a URL or as the address that was tried, and without other places in the network.
     """
     names = {name for host in hosts for name in (host, host.rpartition(":")[0]) if name}
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(f" at {name}", "").replace(f"host {name}", "its host")
-    return ADDRESS.sub("", text)
+        url = rf"https?://{re.escape(name)}[^\s]*(?: \(model ([^)]*)\))?"
+        text = re.sub(url, lambda found: found[1] or "its server", text)
+    return PLACES.sub("", text)

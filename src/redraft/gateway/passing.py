@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -245,13 +245,9 @@ class Upstream:
         usage = Usage(1, *token_counts(reported), cost=None)
         self.longest_answer = max(self.longest_answer, usage.output_tokens or 0)
         cost = self.price.cost(usage) if self.price else None
-        return replace(usage, cost=None if cost is None else cost + self.cache_cost(reported))
-
-    def cache_cost(self, reported: Any) -> float:
-        """Return what a call cost in USD because parts of its prompt were written into a cache,
-        besides the price of their tokens.
-        """
-        return cache_surcharge(reported) * self.price.input / 1e6 if self.price else 0.0
+        if cost is not None and self.price:
+            cost += cache_surcharge(reported) * self.price.input / 1e6
+        return usage.with_cost(cost)
 
     def masked(self, error: GatewayError) -> GatewayError:
         """Return the error for a reply that cannot be read, without the key, which a server may

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..base.jsontext import dumps
 from ..base.text import utf8_size
+from ..loop.records import Candidate
 from ..loop.trace import Trace
 from ..protocols import Store
 from ..session.perform import ModelClient
@@ -14,7 +16,7 @@ from ..session.refinement import Refinement
 from ..session.reservations import grader_calls
 from ..usage import NO_USAGE, Usage
 from .config import Profile
-from .neutral import Request
+from .neutral import Other, Reply, Request, Thinking
 from .profile_models import WriterModel
 
 
@@ -22,12 +24,13 @@ class TraceLog:
     """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known
     even if it is cancelled.
 
-    `hold` is called with the size of each new text in bytes; it raises GatewayError if there is no
-    memory for it.
+    `hold` is called with the bytes of new answers; it raises GatewayError if there is no memory for
+    them. `replies`: as models gave them, by the IDs of their candidates (see `WriterModel`).
     """
 
     def __init__(self) -> None:
         self.trace: Trace | None = None
+        self.replies: Mapping[int, Reply] = {}
         self.store: Store | None = None
         self.hold: Callable[[int], None] | None = None
         self._candidates = 0
@@ -39,17 +42,28 @@ class TraceLog:
             self.store.append(trace)
         new, self._candidates = trace.candidates[self._candidates :], len(trace.candidates)
         if new and self.hold:
-            self.hold(
-                sum(
-                    utf8_size(candidate.text) + utf8_size(candidate.reasoning or "")
-                    for candidate in new
-                )
-            )
+            self.hold(sum(_size(candidate, self.replies.get(candidate.id)) for candidate in new))
 
     @property
     def usage(self) -> Usage:
         """The usage of all calls so far."""
         return self.trace.usage if self.trace else NO_USAGE
+
+
+def _size(candidate: Candidate, reply: Reply | None) -> int:
+    """Return the bytes of an answer, with what only its reply has: signatures, and parts of the
+    protocol of its model.
+    """
+    texts = [candidate.text, candidate.reasoning or ""]
+    texts += [call.arguments for call in candidate.tool_calls]
+    others = 0
+    for part in reply.parts if reply else ():
+        match part:
+            case Thinking():
+                texts += [part.signature, part.redacted]
+            case Other():
+                others += len(dumps(part.raw))
+    return sum(map(utf8_size, texts)) + others
 
 
 @dataclass(frozen=True)
@@ -70,8 +84,7 @@ class PreparedRequest:
     @property
     def usage(self) -> Usage:
         """The usage of all calls so far."""
-        usage, extra = self.log.usage, self.writer.cache_cost
-        return usage if usage.cost is None else usage.with_cost(usage.cost + extra)
+        return self.log.usage
 
     @property
     def max_calls(self) -> int:

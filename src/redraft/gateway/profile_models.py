@@ -35,13 +35,13 @@ from .messages_model import (
     REFUSALS,
     ClientRequest,
     MessagesModel,
-    core_reply,
     neutral_reply,
 )
 from .neutral import Media, Other, Part, Reply, Request, Text, Tokens, Tool, Turn
 from .passing import Upstream
 from .protocols.chat_messages import messages_for_model, write_messages
 from .protocols.chat_requests import write_parameters, write_tool_choice, write_tools
+from .protocols.messages_requests import DEFAULT_MAX_TOKENS
 from .protocols.registry import MODELS
 from .request_fields import errors_of_field
 
@@ -144,8 +144,7 @@ class WriterModel:
     - `parameters`: those of the request in the form of chat completions. `ignored`: its fields that
       the model does not get.
     - `replies`: the replies as the model gave them, by the IDs of their candidates; `refusal`: the
-      last one in which it refused to answer. `cache_cost`: what the calls cost in USD besides the
-      price of their tokens.
+      last one in which it refused to answer.
 
     Raises GatewayError 400 for what changes the answer and the model cannot be told.
     """
@@ -156,7 +155,6 @@ class WriterModel:
         self.identity, self.name = model.identity, model.name
         self.replies: dict[int, Reply] = {}
         self.refusal: Reply | None = None
-        self.cache_cost = 0.0
         self._model, self._drafts, self._request = model, drafts, request
         self._begun = request.turns[-1:] if begins_answer(request) else ()
         self.prefill = self._begun[0].text if self._begun else ""
@@ -175,6 +173,11 @@ class WriterModel:
     @property
     def _is_same_protocol(self) -> bool:
         return self._request.protocol == "messages" and isinstance(self._model, MessagesModel)
+
+    @property
+    def default_max_tokens(self) -> int:
+        """The limit of tokens that an answer gets if nothing states one; 0 for none."""
+        return DEFAULT_MAX_TOKENS if isinstance(self._model, MessagesModel) else 0
 
     @property
     def core_tools(self) -> tuple[Mapping[str, Any], ...]:
@@ -236,9 +239,8 @@ class WriterModel:
         """Return the reply of the model, and keep it as it is."""
         if isinstance(self._model, MessagesModel):
             answered = await self._model.answer(asked, self._client)
-            self.cache_cost += answered.cache_cost
             self._keep(asked, answered.reply)
-            return core_reply(answered.reply)
+            return self._model.core_reply(answered)
         params = merge_parameters(asked.params or {}, self.parameters)
         messages = (*asked.messages, *write_messages(replace(self._request, turns=self._begun)))
         try:

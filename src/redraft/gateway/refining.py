@@ -99,6 +99,7 @@ class ProfileRefiner:
         drafts = max(options.drafts, options.width or 1)
         connected, judge = self.models.model(self.profile.model), self.profile.judge
         writer = WriterModel(connected, request, drafts, headers)
+        log.replies = writer.replies
         try:
             named, requirements = (
                 request_graders(request.options, self.profile),

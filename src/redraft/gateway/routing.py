@@ -204,9 +204,8 @@ class Routing:
         if budget is not None and not (metered and (metered.images or metered.unbounded)):
             return budget + added
         options = prepared.refinement.session.options
-        written = _output_tokens(
-            prepared.writer.parameters, (), options.max_tokens or ASSUMED_OUTPUT_TOKENS
-        )
+        unlimited = max(ASSUMED_OUTPUT_TOKENS, prepared.writer.default_max_tokens)
+        written = _output_tokens(prepared.writer.parameters, (), options.max_tokens or unlimited)
         only_images = budget is not None and metered and not metered.unbounded
         if only_images:
             size = written = 0

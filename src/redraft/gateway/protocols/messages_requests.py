@@ -110,6 +110,7 @@ def read_request(body: Json) -> Request:
         hints=(*hints_of(given), *_tool_hints(given)),
         is_stream=given.stream is True,
         include_usage=True,
+        is_stored=body.get("store") is not False,  # a field of other protocols
         options=read_options(given.redraft),
     )
 
