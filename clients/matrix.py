@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ERROR_CHARS = 220
+# Errors that are not the gateway's, by a pattern.
+WHOSE = ((r"litellm\.UnsupportedParamsError", "litellm's, without `drop_params`"),)
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,15 @@ def table(cells: Iterable[Cell], routes: Iterable[str]) -> str:
     for key, row in rows.items():
         lines.append("| " + " | ".join([*key, *(row.get(name, "") for name in names)]) + " |")
     lines.append("")
-    lines += [f"{number}. `{error.replace('`', chr(39))}`" for error, number in numbers.items()]
+    lines += [f"{number}. {described(error)}" for error, number in numbers.items()]
     return "\n".join(lines) + "\n"
+
+
+def described(error: str) -> str:
+    """Return an error as Markdown, with whose it is if it is not the gateway's."""
+    whose = next((told for pattern, told in WHOSE if re.search(pattern, error)), "")
+    plain = error.replace("`", "'")
+    return f"`{plain}`" + (f" ({whose})" if whose else "")
 
 
 def summary(cells: list[Cell]) -> str:

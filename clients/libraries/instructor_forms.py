@@ -6,7 +6,7 @@ import openai
 from cells import KEY, main
 from pydantic import BaseModel
 
-TALK = [{"role": "user", "content": "Report."}]
+TALK = [{"role": "user", "content": "Report as JSON."}]
 
 
 class Report(BaseModel):

@@ -49,6 +49,11 @@ def chat(server):
         reply = client.chat.completions.create(model=server.model, messages=MESSAGES)
         expect(reply.choices[0].message.content, server.greeting)
         assert reply.usage.prompt_tokens and reply.usage.completion_tokens
+
+
+def hints(server):
+    """chat, hints"""
+    with sdk(server) as client:
         raw = client.chat.completions.with_raw_response.create(
             model=server.model,
             messages=MESSAGES,
@@ -246,6 +251,7 @@ def moderations(server):
 main(
     "openai",
     chat,
+    hints,
     chat_async,
     chat_stream,
     chat_parse,

@@ -15,6 +15,7 @@ HELLO = "Say hello."
 GREETING, BETTER_GREETING = "Hello.", "Hello to you, and welcome to these tests."
 DRAFTS = (DRAFT, GREETING, CODING_DRAFT)
 FINALS = (FINAL, BETTER_GREETING, DONE)
+REPORT_AS_JSON = "Report as JSON."
 REPORT = {"city": "Oslo", "degrees": 68}
 FIELD = re.compile(r"\[\[ ## (\w+) ## \]\]")
 FINISH = ("submit", "finish")
@@ -74,7 +75,8 @@ def plain_turn(talk: Conversation):
     if talk.schema and talk.schema.get("properties"):
         return Said(instance_of(talk.schema))
     if talk.schema is not None or asks_for_json(talk):
-        return Said(json.dumps(REPORT if "degrees" in talk.prompt else {"said": "hello"}))
+        is_report = any(asked in talk.prompt for asked in (QUESTION, REPORT_AS_JSON))
+        return Said(json.dumps(REPORT if is_report else {"said": "hello"}))
     if talk.images:
         return Said(f"I see {talk.images} picture, and nothing else at all.")
     said = talk.prompt + talk.answers
