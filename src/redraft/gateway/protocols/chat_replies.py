@@ -38,6 +38,7 @@ from .streams import (
     bad_reply,
     errors_of_model,
     event,
+    neutral_finish,
 )
 from .text_tools import text_of_input
 
@@ -227,18 +228,6 @@ def _as_function_call(item: Any) -> Any:
     arguments = dumps({"input": text_in(custom, "input")}).decode()
     function = {"name": custom.get("name"), "arguments": arguments}
     return {"id": item.get("id"), "type": "function", "function": function}
-
-
-def neutral_finish(finish: str, *, is_refused: bool, has_calls: bool) -> FinishReason:
-    """Return the reason to finish. Some servers write "stop" after calls of tools."""
-    if is_refused:
-        return "refusal"
-    match finish:
-        case "length" | "content_filter":
-            return finish
-        case "tool_calls" | "stop":
-            return "tool_calls" if has_calls else "stop"
-    return "stop"
 
 
 def read_tokens(usage: Any) -> Tokens:

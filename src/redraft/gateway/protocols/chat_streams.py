@@ -31,7 +31,6 @@ from .chat_replies import (
     completion_id,
     error_event,
     is_custom_tool,
-    neutral_finish,
     read_tokens,
     usage_body,
     written_finish,
@@ -42,6 +41,7 @@ from .streams import (
     bad_reply,
     comment,
     event,
+    neutral_finish,
     progress_body,
     progress_comment,
 )

@@ -31,9 +31,8 @@ from ..neutral import (
     Thinking,
     Tokens,
 )
-from .chat_replies import neutral_finish
 from .messages_requests import ANSWER_TOOL, call_input
-from .streams import MAX_PARTS, bad_reply, errors_of_model, event
+from .streams import MAX_PARTS, bad_reply, errors_of_model, event, neutral_finish
 
 MAX_ID_CHARS = 256
 OWN_REASONS: Mapping[str, FinishReason] = {

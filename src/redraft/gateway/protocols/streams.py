@@ -16,7 +16,7 @@ from ...models.chat_replies import json_type_name
 from ...models.server_errors import ErrorBody, stated_error
 from ...models.sse import SSEParser
 from ..exchange import GatewayError, Progress
-from ..neutral import Event
+from ..neutral import Event, FinishReason
 
 MAX_PARTS = 4096  # of one reply
 
@@ -57,6 +57,18 @@ def progress_body(progress: Progress) -> dict[str, Any]:
 def bad_reply(message: str) -> GatewayError:
     """Return the error for a reply that is no answer."""
     return GatewayError(502, "upstream_error", f"the model {message}")
+
+
+def neutral_finish(finish: str, *, is_refused: bool, has_calls: bool) -> FinishReason:
+    """Return the reason to finish. Some servers write "stop" after calls of tools."""
+    if is_refused:
+        return "refusal"
+    match finish:
+        case "length" | "content_filter":
+            return finish
+        case "tool_calls" | "stop":
+            return "tool_calls" if has_calls else "stop"
+    return "stop"
 
 
 @contextmanager
