@@ -490,10 +490,12 @@ async def test_an_answer_without_a_limit_is_reserved_as_it_is_asked_for(faults, 
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
     config = config_of(tmp_path, faults, settings={"max_iterations": 0})
-    asked = {"messages": [USER], "max_tokens": None}
-    await ask(config, asked, "/chat/completions", headers={"authorization": f"Bearer {secret}"})
-    (body,) = sent(faults)
-    assert reserved[0] >= body["max_tokens"] * 2.0 / 1e6
+    headers = {"authorization": f"Bearer {secret}"}
+    for model in ("refine/fast", "pass/big"):
+        asked = {"model": model, "messages": [USER], "max_tokens": None}
+        await ask(config, asked, "/chat/completions", headers=headers)
+        assert reserved[-1] >= sent(faults)[-1]["max_tokens"] * 2.0 / 1e6
+    assert len(reserved) == 2
 
 
 # ---- every conversation

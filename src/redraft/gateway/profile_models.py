@@ -41,7 +41,6 @@ from .neutral import Media, Other, Part, Reply, Request, Text, Tokens, Tool, Tur
 from .passing import Upstream
 from .protocols.chat_messages import messages_for_model, write_messages
 from .protocols.chat_requests import write_parameters, write_tool_choice, write_tools
-from .protocols.messages_requests import DEFAULT_MAX_TOKENS
 from .protocols.registry import MODELS
 from .request_fields import errors_of_field
 
@@ -173,11 +172,6 @@ class WriterModel:
     @property
     def _is_same_protocol(self) -> bool:
         return self._request.protocol == "messages" and isinstance(self._model, MessagesModel)
-
-    @property
-    def default_max_tokens(self) -> int:
-        """The limit of tokens that an answer gets if nothing states one; 0 for none."""
-        return DEFAULT_MAX_TOKENS if isinstance(self._model, MessagesModel) else 0
 
     @property
     def core_tools(self) -> tuple[Mapping[str, Any], ...]:

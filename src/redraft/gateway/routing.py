@@ -24,6 +24,7 @@ from .neutral import ProtocolName, Request
 from .passing import PassThrough
 from .prepared_requests import PreparedRequest
 from .profile_models import ConnectedModels
+from .protocols.messages_requests import DEFAULT_MAX_TOKENS
 from .refining import ProfileRefiner
 from .request_costs import MeteredRequest, meter_request, unbounded_error
 
@@ -173,6 +174,7 @@ class Routing:
         *,
         prompts: int = 1,
     ) -> float | None:
+<<<<<<< HEAD
         """Return what a request that is passed on may cost in USD; None without known prices.
 
         `endpoint`: a protocol, or another endpoint; one without OUTPUT_LIMITS writes no text.
@@ -182,6 +184,12 @@ class Routing:
         limits = OUTPUT_LIMITS.get(endpoint)
         tokens = 0.0 if limits is None else _output_tokens(body, limits, unlimited)
         answers = prompts * max(
+=======
+        """Return what a request that is passed on may cost in USD; None without known prices."""
+        unlimited = max(_unlimited_tokens(model), self.passing.upstream(model).longest_answer)
+        tokens = _output_tokens(body, OUTPUT_LIMITS[wire], unlimited)
+        answers = max(
+>>>>>>> rev2
             (body[name] for name in ANSWER_COUNTS if _is_count(body.get(name))), default=1
         )
         cost = _cost(
@@ -204,7 +212,7 @@ class Routing:
         if budget is not None and not (metered and (metered.images or metered.unbounded)):
             return budget + added
         options = prepared.refinement.session.options
-        unlimited = max(ASSUMED_OUTPUT_TOKENS, prepared.writer.default_max_tokens)
+        unlimited = _unlimited_tokens(self.model_of(prepared.profile))
         written = _output_tokens(prepared.writer.parameters, (), options.max_tokens or unlimited)
         only_images = budget is not None and metered and not metered.unbounded
         if only_images:
@@ -268,6 +276,14 @@ def _output_tokens(body: Mapping[str, Any], limits: tuple[str, ...], unlimited: 
     given = [name for name in OUTPUT_FIELDS if body.get(name) is not None]
     tokens = [body[name] if _is_count(body[name]) else unlimited for name in given]
     return max(tokens if any(name in limits for name in given) else [unlimited, *tokens])
+
+
+def _unlimited_tokens(model: ServedModel | None) -> int:
+    """Return the most tokens of an answer for which a client states no limit, as far as is known:
+    Anthropic's protocol needs one, so that the gateway states it.
+    """
+    is_limited = model is not None and model.kind == "anthropic"
+    return DEFAULT_MAX_TOKENS if is_limited else ASSUMED_OUTPUT_TOKENS
 
 
 def _price(model: ServedModel) -> Price | None:
