@@ -174,22 +174,15 @@ class Routing:
         *,
         prompts: int = 1,
     ) -> float | None:
-<<<<<<< HEAD
         """Return what a request that is passed on may cost in USD; None without known prices.
 
         `endpoint`: a protocol, or another endpoint; one without OUTPUT_LIMITS writes no text.
         `prompts`: how many texts of the request are answered, each on its own.
         """
-        unlimited = max(ASSUMED_OUTPUT_TOKENS, self.passing.upstream(model).longest_answer)
+        unlimited = max(_unlimited_tokens(model), self.passing.upstream(model).longest_answer)
         limits = OUTPUT_LIMITS.get(endpoint)
         tokens = 0.0 if limits is None else _output_tokens(body, limits, unlimited)
         answers = prompts * max(
-=======
-        """Return what a request that is passed on may cost in USD; None without known prices."""
-        unlimited = max(_unlimited_tokens(model), self.passing.upstream(model).longest_answer)
-        tokens = _output_tokens(body, OUTPUT_LIMITS[wire], unlimited)
-        answers = max(
->>>>>>> rev2
             (body[name] for name in ANSWER_COUNTS if _is_count(body.get(name))), default=1
         )
         cost = _cost(
