@@ -62,6 +62,23 @@ def table(cells: Iterable[Cell], routes: Iterable[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary_table(cells: Iterable[Cell], routes: Iterable[str]) -> str:
+    """Return a Markdown table with a row for each client, for docs/gateway.md: how many of its tasks
+    work over each route.
+    """
+    names = [*routes]
+    rows: dict[tuple[str, str], dict[str, list[bool]]] = {}
+    for cell in cells:
+        found = rows.setdefault((cell.client, cell.version), {})
+        found.setdefault(cell.route, []).append(cell.error is None)
+    lines = ["| client | version | " + " | ".join(names) + " |", "|---" * (2 + len(names)) + "|"]
+    for key, found in sorted(rows.items(), key=lambda row: row[0][0].lower()):
+        counts = [found.get(name, []) for name in names]
+        told = [f"{sum(done)} of {len(done)}" if done else "" for done in counts]
+        lines.append("| " + " | ".join([*key, *told]) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def described(error: str) -> str:
     """Return an error as Markdown, with whose it is if it is not the gateway's."""
     whose = next((told for pattern, told in WHOSE if re.search(pattern, error)), "")

@@ -33,7 +33,7 @@ from gateway.clients.scripted_model import ScriptedModel
 from gateway.clients.scripted_upstream import NEVER
 from gateway.clients.stand import DOWN, KINDS, ROUTES, Stand, stand
 from installing import BUILD, NPM, install_from_npm, install_python, pinned_versions
-from matrix import Cell, first_line, summary, table
+from matrix import Cell, first_line, summary, summary_table, table
 from proxies import deployment, proxy
 
 LIBRARIES = ROOT / "clients" / "libraries"
@@ -44,6 +44,8 @@ WITH_LITELLM = (
     "litellm_proxy",
 )  # they need older ones
 SCRIPT_SECONDS = 500
+PAGE = ROOT / "docs" / "gateway.md"
+MARKS = "<!-- gateway clients -->\n", "<!-- end of clients -->"
 RESULTS = BUILD / "cells.json"  # of all runs; a run of some clients replaces theirs
 LEAVE_SECONDS = 20
 TASK, JUDGE_DOWN, KILLED = "task", "task, judge down", "killed midway"
@@ -231,6 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="run clients with this text in their name")
     parser.add_argument("--output", type=Path, help="write the table to this file")
+    parser.add_argument("--docs", action="store_true", help="put the summary into docs/gateway.md")
     parser.add_argument("--verbose", action="store_true", help="print errors whole")
     chosen = parser.parse_args()
     if not chosen.only:
@@ -248,6 +251,11 @@ def main() -> None:
     text = table(found, ROUTES) + "\n" + summary(found) + "\n"
     if chosen.output:
         chosen.output.write_text(text)
+    if chosen.docs:
+        begin, end = MARKS
+        before, _, rest = PAGE.read_text().partition(begin)
+        after = rest.partition(end)[2]
+        PAGE.write_text(f"{before}{begin}\n{summary_table(found, ROUTES)}{end}{after}")
     print(text)
 
 
