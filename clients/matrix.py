@@ -63,8 +63,8 @@ def table(cells: Iterable[Cell], routes: Iterable[str]) -> str:
 
 
 def summary_table(cells: Iterable[Cell], routes: Iterable[str]) -> str:
-    """Return a Markdown table with a row for each client, for docs/gateway.md: how many of its tasks
-    work over each route.
+    """Return a Markdown table with a row for each client, for docs/gateway.md: how many of its
+    tasks work over each route.
     """
     names = [*routes]
     rows: dict[tuple[str, str], dict[str, list[bool]]] = {}

@@ -14,7 +14,7 @@ from redraft.gateway.exchange import GatewayError
 from redraft.gateway.neutral import ProtocolName
 from redraft.gateway.openapi import REQUESTS
 from redraft.gateway.protocols.chat_requests import NOT_SENT
-from redraft.gateway.protocols.fields import PARAMETERS, Hint, Parameter, Refused, WireModel
+from redraft.gateway.protocols.fields import PARAMETERS, Hint, Parameter, RefusedField, WireModel
 from redraft.gateway.protocols.registry import CLIENTS, MODELS
 
 TITLES: Mapping[ProtocolName, str] = {
@@ -61,7 +61,7 @@ def _has_marks(kind: object) -> bool:
         isinstance(kind, type)
         and issubclass(kind, WireModel)
         and any(
-            isinstance(mark, Hint | Refused | Parameter)
+            isinstance(mark, Hint | RefusedField | Parameter)
             for field in kind.model_fields.values()
             for mark in field.metadata
         )
@@ -69,14 +69,14 @@ def _has_marks(kind: object) -> bool:
 
 
 def _unused(field: FieldInfo) -> list[str]:
-    marks = [mark for mark in field.metadata if isinstance(mark, Refused)]
+    marks = [mark for mark in field.metadata if isinstance(mark, RefusedField)]
     return [f"`{json.dumps(value)}`" for mark in marks for value in mark.unused]
 
 
 def _treatment(path: str, field: FieldInfo, protocol: ProtocolName) -> tuple[str, ...]:
     for mark in field.metadata:
         match mark:
-            case Refused():
+            case RefusedField():
                 return (f"400: {mark.why}", "the same")
             case Hint():
                 return tuple("sent" if each == protocol else "left out" for each in KINDS.values())

@@ -28,6 +28,7 @@ MUTATORS = {
     *("update", "__setitem__"),
 }
 SAFE = {
+    "cli/output.py _waits_until": "single operations; a wait that is shown twice is one too many",
     "workers/pool.py _executor": "under a lock",
     "workers/pool.py _idle": "single operations; a worker that another thread took is looked for again",
     "workers/pool.py _workers": "under a lock",

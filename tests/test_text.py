@@ -187,9 +187,9 @@ def facts_of_a_run(usd):
 
 
 def usage_of_a_tool(usd):
-    from redraft.mcp_server.results import CallUsage
+    from redraft.mcp_server.results import _calls_text
 
-    return str(CallUsage.from_usage(Usage(1, 2, 3, cost=usd)))
+    return _calls_text({"calls": 1, "cost": usd})
 
 
 def page_of_a_card(usd):

@@ -7,12 +7,12 @@ import os
 from contextlib import aclosing
 
 import pytest
-from redraft.gateway.chat_wire import ChatWire
 
 from redraft.cli.commands.serve import read_config
 from redraft.errors import ConfigError
 from redraft.gateway.config import parse_config
 from redraft.gateway.profile_models import ConnectedModels
+from redraft.gateway.protocols.chat_requests import read_request
 from redraft.gateway.refining import ProfileRefiner, answer_request
 
 from .chat_server import is_judging, writer_and_judge
@@ -280,7 +280,7 @@ async def test_a_profile_of_the_gateway_has_them(server, way, tmp_path):
         )
     refiner = ProfileRefiner(config.profiles["default"], ConnectedModels(config.models, {}))
     for fields, top_p, most in (({}, 0.5, 50), ({"top_p": 0.9, "max_tokens": 20}, 0.9, 20)):
-        request = ChatWire().parse(
+        request = read_request(
             {"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], **fields}
         )
         async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:
@@ -323,7 +323,7 @@ async def test_a_model_of_the_gateway_has_what_it_needs(server, tmp_path):
     tables = {"models": {"m": table}, "profiles": {"default": {"judge-param": {"top_p": 0.7}}}}
     config = parse_config(tables, tmp_path, {})
     refiner = ProfileRefiner(config.profiles["default"], ConnectedModels(config.models, {}))
-    request = ChatWire().parse(
+    request = read_request(
         {"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], "top_p": 0.9}
     )
     async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:

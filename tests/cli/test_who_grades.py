@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import pytest
-from redraft.gateway.chat_wire import ChatWire
 
 import redraft
 from redraft.errors import ConfigError
 from redraft.gateway.config import Profile
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.profile_models import ConnectedModels
+from redraft.gateway.protocols.chat_requests import read_request
 from redraft.gateway.refining import ProfileRefiner, answer_request
 from redraft.grading import grade_many
 from redraft.loop.task import Task
@@ -308,7 +308,7 @@ def with_gateway(named, endpoint, folder, redraft_):
         "response_format": form if named.form else {"type": "text"},
     }
     options = {"max_iterations": 0, "requirements": named.requirements}
-    request = ChatWire().parse({"model": "refine/fast", **body, "redraft": options})
+    request = read_request({"model": "refine/fast", **body, "redraft": options})
 
     async def answer():
         prepared = ProfileRefiner(profile, ConnectedModels({}, {})).prepare(request, "t1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import vendors
 from redraft.base.jsontext import dumps
-from redraft.gateway.passing import translated
+from redraft.gateway.passing import translation_of
 from redraft.gateway.protocols.registry import CLIENTS, MODELS
 
 from .pass_app import app_of, http_client, served
@@ -294,14 +294,14 @@ def said(*texts):
 def test_messages_of_the_assistant_stay_apart(items):
     """The words of two messages of responses are not one word for a model of chat completions."""
     body = PLAIN["responses"] | {"input": [USER, *items, USER]}
-    messages = translated("responses", "chat", body).body["messages"]
+    messages = translation_of("responses", "chat", body).body["messages"]
     assert messages == [USER, {"role": "assistant", "content": "a\n\nb"}, USER]
 
 
 def test_an_empty_list_of_stops_is_left_out():
     """Models of OpenAI's protocol refuse an empty list."""
     body = PLAIN["messages"] | {"stop_sequences": []}
-    assert "stop" not in translated("messages", "chat", body).body
+    assert "stop" not in translation_of("messages", "chat", body).body
 
 
 # ---- replies that are no answers

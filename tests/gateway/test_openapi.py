@@ -16,7 +16,7 @@ from redraft.gateway.guardrail import GUARDRAIL_PATH
 from redraft.gateway.neutral import Call, Reply, Text, Tokens
 from redraft.gateway.openapi import REQUESTS, SCHEMA_NAMES, openapi_document
 from redraft.gateway.outcome import outcome_of
-from redraft.gateway.protocols.fields import PARAMETERS, Hint, Parameter, Refused
+from redraft.gateway.protocols.fields import PARAMETERS, Hint, Parameter, RefusedField
 from redraft.gateway.protocols.registry import CLIENTS
 from redraft.gateway.stored_endpoints import STORED_PATHS, find_stored_path
 from redraft.loop.records import Candidate
@@ -103,7 +103,7 @@ def test_marks_of_fields(protocol):
             continue
         for mark in field.metadata:
             match mark:
-                case Refused():
+                case RefusedField():
                     assert found["x-redraft"] == "refused" and mark.why in found["description"]
                     assert not check.is_valid({**sent, name: "?"})
                     with pytest.raises(GatewayError) as refusal:
@@ -112,7 +112,7 @@ def test_marks_of_fields(protocol):
                     for value in mark.unused:
                         assert check.is_valid({**sent, name: value}), (name, value)
                         assert reader.read_request({**sent, name: value})
-                case Hint() if not any(isinstance(each, Refused) for each in field.metadata):
+                case Hint() if not any(isinstance(each, RefusedField) for each in field.metadata):
                     assert found["x-redraft"] == "hint"
                 case Parameter():
                     assert found["x-redraft"] == "honoured"

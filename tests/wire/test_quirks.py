@@ -259,6 +259,8 @@ async def ask_gateway(stage, quirk, face):
     used = whole["usage"] or {}
     usage = {"input": used.get("prompt_tokens"), "output": used.get("completion_tokens")}
     (choice,) = whole["choices"]
+    if refusal := choice["message"]["refusal"]:
+        return Outcome(failed=True, words=f"the model refused: {refusal}")
     return Outcome(choice["message"]["content"], finish=choice["finish_reason"], usage=usage)
 
 
@@ -291,7 +293,7 @@ def mistakes(right, face, outcome, play, log):
         yield from (
             f"the error does not say {words!r}: {outcome.words}"
             for words in right.says
-            if words not in outcome.words
+            if (words in outcome.words) is (face.through == "gateway" and "://" in words)
         )
     elif face.role == "writer":
         if outcome.answer != right.answer:

@@ -53,7 +53,7 @@ JUDGE_ERRORS = frozenset(
 gateway_log = log.getChild("gateway")
 
 
-class Settings(BaseModel):
+class GuardrailSettings(BaseModel):
     """What the operator of LiteLLM chooses (`additional_provider_specific_params`).
 
     - `profile`: the profile that grades; None: the only one, or the one that is called "default".
@@ -80,11 +80,11 @@ class GuardrailRequest(BaseModel):
     texts: Annotated[list[str], Field(max_length=MAX_TEXTS)] | None = None
     structured_messages: list[Any] | None = None
     litellm_call_id: str | None = None
-    additional_provider_specific_params: Settings | None = None
+    additional_provider_specific_params: GuardrailSettings | None = None
 
     @property
-    def settings(self) -> Settings:
-        return self.additional_provider_specific_params or Settings()
+    def settings(self) -> GuardrailSettings:
+        return self.additional_provider_specific_params or GuardrailSettings()
 
 
 class GuardrailReply(BaseModel):
@@ -96,7 +96,7 @@ class GuardrailReply(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TextVerdict:
     """What becomes of a text: `text`, or `blocked`: why it may not be shown."""
 
     text: str
@@ -166,12 +166,12 @@ class GuardrailExchange(ClientExchange):
     async def _verdict(
         self,
         target: ProfileRefiner,
-        settings: Settings,
+        settings: GuardrailSettings,
         text: str,
         messages: tuple[Message, ...],
         *,
         is_refined: bool = True,
-    ) -> Verdict:
+    ) -> TextVerdict:
         """Grade a text, refine it if it needs that, and record this as a request of its own."""
         if self._facts:
             self.trace_id = new_trace_id()
@@ -196,12 +196,12 @@ class GuardrailExchange(ClientExchange):
         if answer is None or answer.outcome["score"] is None:
             problem = problem or (answer.outcome["reason"] if answer else "") or "there is no grade"
             gateway_log.warning("request %s: a text was not graded: %s", self.trace_id, problem)
-            return Verdict(
+            return TextVerdict(
                 text, "the answer could not be checked" if settings.error == "block" else ""
             )
         if (broken := answer.outcome["broken"]) and settings.broken == "block":
-            return Verdict(text, f"the text does not meet: {', '.join(broken)}")
-        return Verdict(answer.reply.text)
+            return TextVerdict(text, f"the text does not meet: {', '.join(broken)}")
+        return TextVerdict(answer.reply.text)
 
     def _prepare(
         self, target: ProfileRefiner, text: str, messages: Sequence[Message]

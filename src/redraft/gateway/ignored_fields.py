@@ -19,11 +19,11 @@ gateway_log = log.getChild("gateway")
 
 def ignored_header(names: Iterable[str]) -> dict[str, str]:
     """Return the header that lists fields, such as "metadata, reasoning.summary"; none for none."""
-    shown = _shown(names)
+    shown = _plain_names(names)
     return {IGNORED_HEADER: ", ".join(shown)} if shown else {}
 
 
-def _shown(names: Iterable[str]) -> list[str]:
+def _plain_names(names: Iterable[str]) -> list[str]:
     """Return the first names, each once; "..." for more."""
     plain = dict.fromkeys(map(_plain, names))
     more = ["..."] if len(plain) > MAX_NAMES else []
@@ -43,7 +43,7 @@ class IgnoredFields:
 
     def log(self, key_name: str, model: str, names: Iterable[str]) -> None:
         """Log the fields of a request to a model that have not been logged for this key."""
-        for name in _shown(names):
+        for name in _plain_names(names):
             if (key_name, name) in self._logged:
                 continue
             self._logged[key_name, name] = None

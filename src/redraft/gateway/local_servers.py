@@ -20,7 +20,7 @@ KEY_VARIABLE = "REDRAFT_LOCAL_KEY"
 
 
 @dataclass(frozen=True, slots=True)
-class LocalServer:
+class ModelFileServer:
     """A server and the key that it asks for."""
 
     server: Any
@@ -35,7 +35,7 @@ class LocalServers:
     """The servers of one gateway. They end with it: `close`."""
 
     def __init__(self) -> None:
-        self._servers: dict[tuple[str, int | None], LocalServer] = {}
+        self._servers: dict[tuple[str, int | None], ModelFileServer] = {}
 
     def start(
         self, config: GatewayConfig, env: Mapping[str, str]
@@ -55,7 +55,7 @@ class LocalServers:
                 models[name] = replace(model, url=found.url, key_env=variable)
         return (replace(config, models=models), {**env, **keys}) if keys else (config, env)
 
-    def _server(self, model: ServedModel) -> LocalServer:
+    def _server(self, model: ServedModel) -> ModelFileServer:
         path = model.url.removeprefix(LOCAL)
         place = path, model.context_window
         if place not in self._servers:
@@ -64,7 +64,7 @@ class LocalServers:
                 server = start_server(Path(path), model.context_window or 0, key=key)
             except ModelError as error:
                 raise ConfigError(f"models.{model.name}: {error}") from None
-            self._servers[place] = LocalServer(server, key)
+            self._servers[place] = ModelFileServer(server, key)
         return self._servers[place]
 
     def close(self) -> None:

@@ -290,7 +290,7 @@ def _schemas(models: Sequence[str]) -> dict[str, Schema]:
     why = DENIED_PARAMETERS["base_url"]
     return {
         **schemas,
-        "RoutingField": {"type": "null", "description": f"Refused, by `pass/NAME` too: {why}"},
+        "RoutingField": {"type": "null", "description": f"RefusedField, by `pass/NAME` too: {why}"},
         "TokenCountRequest": {**counted, "required": ["model", "messages"]},
         "PassedRequest": _object({"model": _model_name(models)}, "model"),
     }

@@ -249,7 +249,7 @@ class Upstream:
             cost += cache_surcharge(reported) * self.price.input / 1e6
         return usage.with_cost(cost)
 
-    def masked(self, error: GatewayError) -> GatewayError:
+    def without_secrets(self, error: GatewayError) -> GatewayError:
         """Return the error for a reply that cannot be read, without the key, which a server may
         echo.
         """
@@ -334,12 +334,12 @@ class PassThrough:
         *first, last = upstream.protocols(client)
         for each in first:
             try:
-                return await _forward_as(upstream, translated(client, each, body), headers)
+                return await _forward_as(upstream, translation_of(client, each, body), headers)
             except GatewayError as error:
                 if error.code != UNKNOWN_PATH_CODE:
                     raise
                 upstream.unknown_paths.add(PATHS[each])
-        return await _forward_as(upstream, translated(client, last, body), headers)
+        return await _forward_as(upstream, translation_of(client, last, body), headers)
 
     async def count_tokens(
         self, model: ServedModel, body: Mapping[str, Any], *, headers: Mapping[str, str] = {}
@@ -399,7 +399,7 @@ class Translation:
         return StreamTranslator(MODELS[self.upstream].stream_reader(), writer)
 
 
-def translated(
+def translation_of(
     client: ProtocolName, upstream: ProtocolName, body: Mapping[str, Any]
 ) -> Translation:
     """Return a request for a model. Raises GatewayError 400 naming the field that changes the
@@ -423,11 +423,11 @@ class StreamTranslator:
         """Add bytes of the model, and return those for the client. Raises GatewayError for what is
         no such stream.
         """
-        return self._written(self._reader.feed(part))
+        return self._write_events(self._reader.feed(part))
 
     def finish(self) -> bytes:
         """Return the end. Raises GatewayError if the stream broke off."""
-        return self._written(self._reader.finish())
+        return self._write_events(self._reader.finish())
 
     def fail(self, error: GatewayError) -> bytes:
         """Return what came before the error in the same part, and the error, after which the stream
@@ -435,7 +435,7 @@ class StreamTranslator:
         """
         return b"".join([*self._unsent, self._writer.fail(error)])
 
-    def _written(self, events: Iterable[Event]) -> bytes:
+    def _write_events(self, events: Iterable[Event]) -> bytes:
         for event in events:
             self._unsent.append(self._writer.write(event))
         written = b"".join(self._unsent)
@@ -474,7 +474,7 @@ async def _forward_whole(
     try:
         content = upstream.without_key(translation.reply(content, data))
     except GatewayError as error:
-        raise upstream.masked(error) from None
+        raise upstream.without_secrets(error) from None
     head = headers_of_reply("application/json", reply_headers)
     return ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
 
@@ -705,7 +705,7 @@ class StreamReading:
                         part = b""
             part += self._finish()
         except GatewayError as error:
-            failure = self._upstream.masked(error)
+            failure = self._upstream.without_secrets(error)
             # an end of the stream would be read as an empty answer
             part = part if self._ends.has_answer else b""
         except (OSError, ModelError) as error:
@@ -714,12 +714,12 @@ class StreamReading:
             self._release()
         if failure is not None:
             self.reply.failure = failure
-            part += self._failed(failure)
+            part += self._failure_event(failure)
             del failure  # which keeps this frame
         if part:
             yield part
 
-    def _failed(self, error: GatewayError) -> bytes:
+    def _failure_event(self, error: GatewayError) -> bytes:
         """Return the error with which the stream of the client ends."""
         if isinstance(self._converter, StreamTranslator):
             return self._converter.fail(error)

@@ -26,7 +26,7 @@ from .passing import (
     headers_of_reply,
     read_all,
     single_part,
-    translated,
+    translation_of,
 )
 from .stream_usage import StreamEnds
 from .upstream_errors import error_from_reply, unreadable_reply
@@ -69,7 +69,7 @@ async def forward_plain(
         "model": upstream.model.model,
     }
     if answers.has_text and sent.get("stream"):
-        same = translated(answers.protocol, answers.protocol, sent)
+        same = translation_of(answers.protocol, answers.protocol, sent)
         return await forward_stream(upstream, same, sent, headers, path)
     exchange = upstream.exchange(path, headers)
     exchange.cap = MAX_ANSWER_BYTES

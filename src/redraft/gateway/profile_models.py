@@ -159,11 +159,11 @@ class WriterModel:
         self.prefill = self._begun[0].text if self._begun else ""
         asked = replace(request, turns=request.turns[:-1]) if self._begun else request
         with errors_of_field("messages"):
-            self.messages = tuple(as_messages(self._written(asked)))
+            self.messages = tuple(as_messages(self._messages_of(asked)))
         self.parameters, self.ignored = _parameters_of(request, model)
         self._client = ClientRequest(asked, self.messages, self._begun, headers)
 
-    def _written(self, request: Request) -> tuple[Message, ...]:
+    def _messages_of(self, request: Request) -> tuple[Message, ...]:
         """Return the messages for the core."""
         if isinstance(self._model, MessagesModel):
             return tuple(_sayable_message(turn, request) for turn in request.turns)

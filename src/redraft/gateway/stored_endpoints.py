@@ -86,7 +86,7 @@ class StoredExchange(ClientExchange):
     """One request of a client to what its own model's provider stores, and the reply."""
 
     @cached_property
-    def stored(self) -> StoredPath:
+    def stored_path(self) -> StoredPath:
         """The endpoint that is asked."""
         stored = find_stored_path(self.scope["path"])
         assert stored
@@ -94,14 +94,14 @@ class StoredExchange(ClientExchange):
 
     @property
     def label(self) -> str:
-        return self.stored.name
+        return self.stored_path.name
 
     async def answer_raw(self) -> None:
         """Answer the request. Raises GatewayError as long as nothing is sent."""
         caller, gateway = self.caller, self.gateway
         assert caller
         headers = Headers(scope=self.scope)
-        kind = kind_of_client(self.stored, headers)
+        kind = kind_of_client(self.stored_path, headers)
         path, query = self.scope["path"], self.scope["query_string"].decode("latin-1")
         if len(query) > MAX_QUERY_CHARS:
             raise invalid_request("query", f"the query has more than {MAX_QUERY_CHARS} characters")
@@ -114,7 +114,7 @@ class StoredExchange(ClientExchange):
             self.raw or None,
             headers.get("content-type", "application/json"),
         )
-        starts_batch = self.stored.name == "batches" and request.method == "POST"
+        starts_batch = self.stored_path.name == "batches" and request.method == "POST"
         usage = unknown_usage() if starts_batch and not path.endswith("/cancel") else NO_USAGE
         async with gateway.admission.slot(caller.id):
             reservation = gateway.keys.reserve(caller, cost=None, calls=1)

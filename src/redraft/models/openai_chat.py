@@ -28,7 +28,7 @@ from ..base.masking import (
     without_secret_fields,
 )
 from ..base.parameters import merge_parameters
-from ..errors import ConfigError, ModelError
+from ..errors import ConfigError, ContentFilterError, ModelError
 from ..loop.records import ToolCall
 from ..protocols import FORMATS, Reply, Request
 from ..usage import NO_USAGE, current_entry
@@ -330,6 +330,8 @@ class Chat(ExtraBodyTools):
         variable = "" if is_connected or self.target.proxy else unused_proxy(self.target.url)
         hint = f" (the proxy in {variable} is used only with REDRAFT_PROXY=env)" if variable else ""
         error.args = (self._mask(f"{error}{hint}"),)
+        if isinstance(error, ContentFilterError):
+            error.refusal = self._mask(error.refusal)
         return without_cause(error)
 
 

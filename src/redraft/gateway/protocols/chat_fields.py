@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, Refused, TokenLimit, Whole, WireModel
+from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel
 from .options import RedraftField
 
 MAX_STOPS = 16
@@ -359,9 +359,9 @@ class StreamOptions(WireModel):
 # ---- the request
 
 
-def refused(why: str, *unused: object) -> Refused:
+def refusal(why: str, *unused: object) -> RefusedField:
     """Return the mark of a field that a model of this protocol takes all the same."""
-    return Refused(f"{why}; {PASS_HINT}", unused)
+    return RefusedField(f"{why}; {PASS_HINT}", unused)
 
 
 class ChatBody(ChatMessages):
@@ -405,14 +405,14 @@ class ChatBody(ChatMessages):
     safety_identifier: Annotated[str | None, Parameter("safety_identifier")] = None
     metadata: Annotated[object, Hint()] = None
     # what only the answers of one model can have
-    n: Annotated[object, refused("one answer is chosen and returned", 1)] = None
-    logprobs: Annotated[object, refused("the answer is chosen among several", False)] = None
-    top_logprobs: Annotated[object, refused("the answer is chosen among several", 0)] = None
-    audio: Annotated[object, refused("answers are text")] = None
-    modalities: Annotated[object, refused("answers are text", ["text"])] = None
-    moderation: Annotated[object, refused("its results would be lost")] = None
-    web_search_options: Annotated[object, refused("its citations would be lost")] = None
-    functions: Annotated[object, Refused("use tools", ([],))] = None
-    function_call: Annotated[object, Refused("use tool_choice", ("none", "auto"))] = None
+    n: Annotated[object, refusal("one answer is chosen and returned", 1)] = None
+    logprobs: Annotated[object, refusal("the answer is chosen among several", False)] = None
+    top_logprobs: Annotated[object, refusal("the answer is chosen among several", 0)] = None
+    audio: Annotated[object, refusal("answers are text")] = None
+    modalities: Annotated[object, refusal("answers are text", ["text"])] = None
+    moderation: Annotated[object, refusal("its results would be lost")] = None
+    web_search_options: Annotated[object, refusal("its citations would be lost")] = None
+    functions: Annotated[object, RefusedField("use tools", ([],))] = None
+    function_call: Annotated[object, RefusedField("use tool_choice", ("none", "auto"))] = None
 
     redraft: RedraftField | None = None

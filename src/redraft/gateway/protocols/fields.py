@@ -9,8 +9,8 @@ A field of a request is one of these:
 - *refused*: it changes what the client gets, and a refined or converted answer cannot have it. A
   400 names it and says which path takes it.
 
-The wire models of the protocols (pydantic) mark their fields with `Hint` and `Refused`, and name
-the parameters that several protocols have with `Parameter`.
+The wire models of the protocols (pydantic) mark their fields with `Hint` and `RefusedField`, and
+name the parameters that several protocols have with `Parameter`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # `typing` takes equal marks for one, and False is 0
-class Refused:
+class RefusedField:
     """Marks a field that a refined or converted answer cannot have. `unused`: the values that ask
     for nothing; `why` follows "NAME is not supported: "; `detail`: that of the error.
     """
@@ -142,7 +142,7 @@ def read_body(kind: type[M], body: Any) -> M:
     except ValidationError as error:
         raise _field_error(error, body) from None
     for path, mark, value in marked_fields(model):
-        if isinstance(mark, Refused) and is_set(value, mark.unused):
+        if isinstance(mark, RefusedField) and is_set(value, mark.unused):
             raise invalid_request(path, f"{path} is not supported: {mark.why}", mark.detail)
     return model
 
@@ -161,7 +161,7 @@ def marked_fields(model: WireModel, prefix: str = "") -> Iterator[tuple[str, Any
             yield path, Hint(), value
             continue
         for mark in field.metadata:
-            if isinstance(mark, Hint | Refused | Parameter):
+            if isinstance(mark, Hint | RefusedField | Parameter):
                 yield path, mark, value
         if isinstance(value, WireModel):
             yield from marked_fields(value, f"{path}.")

@@ -17,7 +17,7 @@ from pydantic import (
 
 from ..neutral import Json
 from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, Refused, TokenLimit, Whole, WireModel
+from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel
 from .options import RedraftField
 
 MAX_MESSAGES = 100_000
@@ -331,31 +331,31 @@ class MessagesRequest(WireModel):
 
     billing_policy: Annotated[
         object,
-        Refused(
+        RefusedField(
             "it bills another organization than the one whose key the model has",
             ({"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"}),
         ),
     ] = None
     compaction: Annotated[
-        object, Refused(f"the reply would be a summary and no answer; {SAME_PROTOCOL}")
+        object, RefusedField(f"the reply would be a summary and no answer; {SAME_PROTOCOL}")
     ] = None
     container: Annotated[
-        object, Refused(f"containers are stored at the provider; {SAME_PROTOCOL}", ("", {}))
+        object, RefusedField(f"containers are stored at the provider; {SAME_PROTOCOL}", ("", {}))
     ] = None
     inference_geo: Annotated[
         object,
-        Refused(
+        RefusedField(
             f"the gateway cannot promise where a request is processed; {SAME_PROTOCOL}",
             ("global",),
         ),
     ] = None
     mcp_servers: Annotated[
         object,
-        Refused(f"each draft would run tools of these servers again; {SAME_PROTOCOL}", ([],)),
+        RefusedField(f"each draft would run tools of these servers again; {SAME_PROTOCOL}", ([],)),
     ] = None
     thread: Annotated[
         object,
-        Refused(
+        RefusedField(
             f"no conversation is stored here: send all its messages, or {SAME_PROTOCOL}",
             detail="thread_unsupported_request",
         ),

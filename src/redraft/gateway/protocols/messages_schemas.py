@@ -36,10 +36,10 @@ def output_schema(schema: Json) -> dict[str, Any] | None:
     that must all hold.
     """
     try:
-        written = _written(schema)
+        written = _write_schema(schema)
         for name in _DEFINITIONS:
             if name in schema:
-                written[name] = {key: _written(each) for key, each in schema[name].items()}
+                written[name] = {key: _write_schema(each) for key, each in schema[name].items()}
         _check_references(written)
     except (_UnsaidError, AttributeError, TypeError, RecursionError):  # (or no schema at all)
         return None
@@ -56,7 +56,7 @@ def schema_in_words(schema: Json) -> str:
     )
 
 
-def _written(schema: Any) -> dict[str, Any]:
+def _write_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, Mapping) or not schema:
         raise _UnsaidError
     rest = {
@@ -85,7 +85,7 @@ def _demand(schema: Json) -> dict[str, Any]:
     if kind == "object":
         return _written_object(schema)
     if alternatives := schema.get("anyOf") or schema.get("oneOf") or _single(schema.get("allOf")):
-        return {"anyOf": [_written(each) for each in alternatives]}
+        return {"anyOf": [_write_schema(each) for each in alternatives]}
     if isinstance(kind, list):
         kinds = [{**schema, "type": each} for each in dict.fromkeys(kind)]
         return {"anyOf": [_demand(each) for each in kinds]}
@@ -109,7 +109,7 @@ def _written_object(schema: Json) -> dict[str, Any]:
         raise _UnsaidError
     written: dict[str, Any] = {
         "type": "object",
-        "properties": {name: _written(each) for name, each in properties.items()},
+        "properties": {name: _write_schema(each) for name, each in properties.items()},
         "additionalProperties": False,
     }
     return written | ({"required": list(required)} if "required" in schema else {})
@@ -118,7 +118,7 @@ def _written_object(schema: Json) -> dict[str, Any]:
 def _written_array(schema: Json) -> dict[str, Any]:
     written: dict[str, Any] = {"type": "array"}
     if isinstance(items := schema.get("items"), Mapping):
-        written["items"] = _written(items)
+        written["items"] = _write_schema(items)
     if schema.get("minItems") in (0, 1):
         written["minItems"] = schema["minItems"]
     return written

@@ -82,7 +82,7 @@ class ResponseStream:
         """Return what an event of the neutral form is in the protocol."""
         if isinstance(event, Ping):
             return self.keep_alive()
-        return b"".join(self._numbered(kind, fields) for kind, fields in self.events(event))
+        return b"".join(self._event(kind, fields) for kind, fields in self.events(event))
 
     def keep_alive(self) -> bytes:
         """Return a comment."""
@@ -94,7 +94,7 @@ class ResponseStream:
         """
         if not self._request.options.events:
             return progress_comment(progress)
-        return self._numbered("redraft.progress", progress_body(progress))
+        return self._event("redraft.progress", progress_body(progress))
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the end of the response, which has begun by then, and the error. Clients of OpenAI
@@ -103,8 +103,8 @@ class ResponseStream:
         begun = b"" if self._number else self.write(Begin("", ""))
         failure = {"code": _failure_code(error), "message": error.message}
         body = self._response("failed") | {"error": failure}
-        ended = self._numbered("response.failed", {"response": body})
-        return begun + ended + self._numbered("error", _error_fields(error))
+        ended = self._event("response.failed", {"response": body})
+        return begun + ended + self._event("error", _error_fields(error))
 
     def events(self, event: Event) -> Iterator[TypedFields]:
         """Yield the events of the protocol for one of the neutral form."""
@@ -221,7 +221,7 @@ class ResponseStream:
         head = {"id": f"resp_{self._id}", "created_at": self._created, "model": self._model}
         return head | response_body(self._request, status)
 
-    def _numbered(self, kind: str, fields: Fields) -> bytes:
+    def _event(self, kind: str, fields: Fields) -> bytes:
         number, self._number = self._number, self._number + 1
         return event({"type": kind, "sequence_number": number, **fields}, kind)
 

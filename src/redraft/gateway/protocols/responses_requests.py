@@ -35,7 +35,7 @@ from ..request_fields import MAX_NAME_CHARS, checked_schema
 from .fields import (
     Hint,
     Parameter,
-    Refused,
+    RefusedField,
     TokenLimit,
     WireModel,
     hints_of,
@@ -432,27 +432,30 @@ class ResponsesRequest(WireModel):
     metadata: HintValue = None
     prompt_cache_options: HintValue = None
 
-    background: Annotated[object, Refused(NOT_STORED, (False,))] = None
-    background_options: Annotated[object, Refused(NOT_STORED)] = None
-    conversation: Annotated[object, Refused(NOT_STORED, ("",))] = None
-    previous_response_id: Annotated[object, Refused(NOT_STORED, ("",))] = None
-    prompt: Annotated[object, Refused(f"prompts are stored at the provider; {SAME_PROTOCOL}")] = (
+    background: Annotated[object, RefusedField(NOT_STORED, (False,))] = None
+    background_options: Annotated[object, RefusedField(NOT_STORED)] = None
+    conversation: Annotated[object, RefusedField(NOT_STORED, ("",))] = None
+    previous_response_id: Annotated[object, RefusedField(NOT_STORED, ("",))] = None
+    prompt: Annotated[
+        object, RefusedField(f"prompts are stored at the provider; {SAME_PROTOCOL}")
+    ] = None
+    moderation: Annotated[object, RefusedField(f"its results would be lost; {SAME_PROTOCOL}")] = (
         None
     )
-    moderation: Annotated[object, Refused(f"its results would be lost; {SAME_PROTOCOL}")] = None
     generate: Annotated[
         object,
-        Refused(f"a request that only fills a cache has no answer; {SAME_PROTOCOL}", (True,)),
+        RefusedField(f"a request that only fills a cache has no answer; {SAME_PROTOCOL}", (True,)),
     ] = None
     multi_agent: Annotated[
         object,
-        Refused(f"the provider runs the other agents; {SAME_PROTOCOL}", ({"enabled": False},)),
+        RefusedField(f"the provider runs the other agents; {SAME_PROTOCOL}", ({"enabled": False},)),
     ] = None
     top_logprobs: Annotated[
-        object, Refused(f"the answer has no log-probabilities; {SAME_PROTOCOL}", (0,))
+        object, RefusedField(f"the answer has no log-probabilities; {SAME_PROTOCOL}", (0,))
     ] = None
     truncation: Annotated[
-        object, Refused(f"the input is never cut: use 'disabled'; {SAME_PROTOCOL}", ("disabled",))
+        object,
+        RefusedField(f"the input is never cut: use 'disabled'; {SAME_PROTOCOL}", ("disabled",)),
     ] = None
 
 
