@@ -284,7 +284,7 @@ async def test_a_profile_of_the_gateway_has_them(server, way, tmp_path):
             {"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], **fields}
         )
         async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:
-            assert [item async for item in items][-1].text == "Hello there."
+            assert [item async for item in items][-1].reply.text == "Hello there."
         written = {"top_p": top_p, "max_tokens": most, **NO_THINKING}
         assert sent(server) == {"writer": written, "judge": {"top_p": 0.5, **NO_THINKING, **LOW}}
 
@@ -327,7 +327,7 @@ async def test_a_model_of_the_gateway_has_what_it_needs(server, tmp_path):
         {"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], "top_p": 0.9}
     )
     async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:
-        assert [item async for item in items][-1].text == "Hello there."
+        assert [item async for item in items][-1].reply.text == "Hello there."
     assert sent(server) == {
         "writer": {"top_p": 0.9, **NO_THINKING},
         "judge": {"top_p": 0.7, **NO_THINKING},

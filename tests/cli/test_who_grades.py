@@ -351,7 +351,7 @@ def with_mcp_grade(named, endpoint, folder, redraft_):
         graders=named.graders,
     )
     result = asyncio.run(grade_answer(call, bench_of(named, endpoint), CallProgress()))
-    return [each.grader for each in result.graders]
+    return [each.grader for each in result.feedback]
 
 
 FACES = {
