@@ -62,7 +62,7 @@ async def test_a_fault_of_the_gateway_is_found(faults, tmp_path, monkeypatch, mo
 
     faults.says(good())
     monkeypatch.setattr(client_exchange, "answer_request", fail)
-    monkeypatch.setattr(passing, "translated", fail)
+    monkeypatch.setattr(passing, "translation_of", fail)
     async with (
         running(config_of(tmp_path, faults.url)) as (url, gateway),
         http_client(url) as client,

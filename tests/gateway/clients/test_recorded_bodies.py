@@ -57,6 +57,7 @@ def refined(text):
     return dict(zip(DRAFTS, FINALS)).get(text, text)
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("model", ROUTES.values())
 @pytest.mark.parametrize("name", TALKS)
 def test_a_recorded_request_is_answered(place, name, model):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ...base.checks import format_value, unknown_name_message
 from ...base.jsontext import first_duplicate
@@ -27,6 +27,8 @@ Spec = Annotated[str, Field(min_length=1, max_length=MAX_SPEC_CHARS)]
 
 class RedraftField(WireModel):
     """What a request wants of its refinement; a field that is absent: the profile's own value."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     target_score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     max_iterations: Annotated[Whole, Field(ge=0, le=1000)] | None = None
