@@ -13,7 +13,6 @@ from pydantic.fields import FieldInfo
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.neutral import ProtocolName
 from redraft.gateway.openapi import REQUESTS
-from redraft.gateway.protocols.chat_requests import NOT_SENT
 from redraft.gateway.protocols.fields import PARAMETERS, Hint, Parameter, RefusedField, WireModel
 from redraft.gateway.protocols.registry import CLIENTS, MODELS
 
@@ -88,7 +87,7 @@ def _treatment(path: str, field: FieldInfo, protocol: ProtocolName) -> tuple[str
 def _sent_as(path: str, mark: Parameter, client: ProtocolName, model: ProtocolName) -> str:
     if client == model:
         return "sent"
-    if mark.name in NOT_SENT or model not in PARAMETERS[mark.name]:
+    if model not in PARAMETERS[mark.name]:
         return "left out"
     name = PARAMETERS[mark.name][model]
     return "sent" if name == path else f"sent as `{name}`"

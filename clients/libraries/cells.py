@@ -18,8 +18,22 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "tests"), str(Path(__file__).parents[1])]
 
-from gateway.clients.agents import DRAFT, FINAL, QUESTION, to_fahrenheit  # noqa: F401
-from gateway.clients.library_model import BETTER_GREETING, GREETING, HELLO  # noqa: F401
+from gateway.clients.agents import DRAFT, FINAL, QUESTION, to_fahrenheit
+from gateway.clients.library_model import BETTER_GREETING, GREETING, HELLO
+
+__all__ = [
+    "FINAL",
+    "HELLO",
+    "KEY",
+    "PICTURE",
+    "QUESTION",
+    "SEEN",
+    "Server",
+    "expect",
+    "main",
+    "to_fahrenheit",
+    "weather",
+]
 
 KEY = "none"
 CELL_SECONDS = 90

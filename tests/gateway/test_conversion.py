@@ -376,3 +376,26 @@ async def test_a_response_that_fails_at_once_has_begun(faults):
         async with client.responses.stream(model="pass/m", input="hi") as stream:
             async for _ in stream:
                 pass
+
+
+TALKS = {
+    "chat": {"messages": [{"role": "user", "content": "hi"}]},
+    "responses": {"input": "hi"},
+    "messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9},
+}
+OF_CLIENT = {
+    **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key", "unheard_of"), "canary"),
+    "metadata": {"user_id": "canary"},
+    "client_metadata": {"folder": "canary"},
+}
+
+
+@pytest.mark.parametrize("name", OF_CLIENT)
+@pytest.mark.parametrize(
+    ("client", "model"),
+    [("chat", "messages"), ("responses", "chat"), ("responses", "messages"), ("messages", "chat")],
+)
+def test_who_the_client_is_goes_to_no_other_protocol(client, model, name):
+    """Nor does a field that nobody knows; the client is told which were left out."""
+    written = translation_of(client, model, {"model": "m", **TALKS[client], name: OF_CLIENT[name]})
+    assert "canary" not in json.dumps(written.body) and name in written.ignored

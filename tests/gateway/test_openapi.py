@@ -37,7 +37,7 @@ SENT = {
 }
 BEYOND_SCHEMAS = re.compile(
     r"redraft\.(requirements|rubric|graders)|tools.*|tool_choice.*|max_tokens|.*schema.*"
-    r"|messages|.*(url|call_id|content|output)(\[\d+\])?|input\[\d+\]\.(role|type|content)"
+    r"|messages|input|.*(url|call_id|content|output)(\[\d+\])?|input\[\d+\]\.(role|type|content)"
 )
 """The fields that depend on others, on names that a schema does not list, or on what a URL is."""
 CREATED = 1_700_000_000

@@ -16,7 +16,7 @@ model, and the gateway's key not to a client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from time import time
@@ -632,18 +632,39 @@ async def _open(
     GatewayError.
     """
     exchange = upstream.exchange(path, headers, stream=True)
-    response = None
-    try:
-        response = await exchange.open("POST", dumps(sent))
-        if response.status == 200 and response.headers.get("content-type", "").lower().startswith(
-            EVENT_STREAM
-        ):
-            opened, response = response, None
-            return exchange, opened
-        content = b"".join([part async for part in exchange.iter_body(response)])
+
+    def refusal_of(response: Response, content: bytes) -> GatewayError:
         if response.status >= 300:
             exchange.entry.settle(REFUSED_USAGE)
-        failure = _stream_refusal(upstream, translation, response, content)
+        return _stream_refusal(upstream, translation, response, content)
+
+    sending = exchange.open("POST", dumps(sent))
+    return exchange, await response_of(upstream, exchange, sending, _is_stream, refusal_of)
+
+
+def _is_stream(response: Response) -> bool:
+    kind = response.headers.get("content-type", "").lower()
+    return response.status == 200 and kind.startswith(EVENT_STREAM)
+
+
+async def response_of(
+    upstream: Upstream,
+    exchange: HttpExchange,
+    sending: Awaitable[Response],
+    is_wanted: Callable[[Response], bool],
+    refusal_of: Callable[[Response, bytes], GatewayError],
+) -> Response:
+    """Return the response to a request once its headers have arrived, to be closed by the caller.
+    Raises GatewayError; `refusal_of` says what another one than is wanted means.
+    """
+    response = None
+    try:
+        response = await sending
+        if is_wanted(response):
+            opened, response = response, None
+            return opened
+        content = b"".join([part async for part in exchange.iter_body(response)])
+        failure = refusal_of(response, content)
     except (OSError, ModelError) as error:
         failure = upstream.failure(exchange, error)
     finally:

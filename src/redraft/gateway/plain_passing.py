@@ -25,6 +25,7 @@ from .passing import (
     forward_stream,
     headers_of_reply,
     read_all,
+    response_of,
     single_part,
     translation_of,
 )
@@ -156,34 +157,18 @@ async def forward_raw(
         content_type=request.content_type,
     )
     exchange.cap = MAX_FILE_BYTES
-    response = None
-    try:
-        response = await exchange.open(request.method, request.content)
-        if response.status < 300:
-            opened, response = response, None
-            kind = shorten(opened.headers.get("content-type", "application/octet-stream"), 200)
-            return ForwardedReply(
-                _parts(upstream, exchange, opened),
-                headers_of_reply(kind, opened.headers),
-                response=opened,
-            )
-        content = b"".join([part async for part in exchange.iter_body(response)])
-        failure = error_from_reply(
-            upstream.model.name,
-            response.status,
-            parse_error_body(content),
-            response.headers,
-            upstream.mask,
-        )
-    except (OSError, ModelError) as error:
-        failure = upstream.failure(exchange, error)
-    finally:
-        if response is not None:
-            response.close()
-    try:
-        raise failure
-    finally:
-        del failure  # else it and this frame keep each other in memory
+
+    def refusal_of(response: Response, content: bytes) -> GatewayError:
+        name, body = upstream.model.name, parse_error_body(content)
+        return error_from_reply(name, response.status, body, response.headers, upstream.mask)
+
+    sending = exchange.open(request.method, request.content)
+    response = await response_of(
+        upstream, exchange, sending, lambda response: response.status < 300, refusal_of
+    )
+    kind = shorten(response.headers.get("content-type", "application/octet-stream"), 200)
+    head = headers_of_reply(kind, response.headers)
+    return ForwardedReply(_parts(upstream, exchange, response), head, response=response)
 
 
 async def _parts(

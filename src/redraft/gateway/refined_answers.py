@@ -48,8 +48,7 @@ def refusal_of(prepared: PreparedRequest, trace: Trace, refusal: Reply) -> Answe
 
 
 def _answer(prepared: PreparedRequest, trace: Trace, reply: Reply) -> Answer:
-    outcome, usage = outcome_of(trace, prepared.trace_id, prepared.hosts), prepared.usage
-    return Answer(reply, {**outcome, "usage": {**outcome["usage"], "cost": usage.cost}}, usage)
+    return Answer(reply, outcome_of(trace, prepared.trace_id, prepared.hosts), trace.usage)
 
 
 def _reply_of(prepared: PreparedRequest, trace: Trace, best: Candidate) -> Reply:

@@ -280,6 +280,7 @@ class RequestStore:
         self._journal.compact()
         for model in filter(self._journal.has_run, self._remains):  # (the journal may be a new one)
             self._journal.update_run(model, **{REMAINS: None})
+        self._journal.flush()  # which makes its log longer: before the files are measured
         self._remains.clear()
 
     async def maintain(self) -> None:

@@ -598,10 +598,6 @@ def test_a_request_of_another_protocol_is_written(fields, expected):
     ("request_", "ignored"),
     [
         (request_of(hints=("metadata", "context_management")), ("metadata", "context_management")),
-        (request_of("responses", parameters={"user": "ann"}), ("user",)),
-        (request_of("responses", parameters={"safety_identifier": "a"}), ("safety_identifier",)),
-        (request_of("responses", parameters={"prompt_cache_key": "a"}), ("prompt_cache_key",)),
-        (request_of("messages", parameters={"user": "ann"}), ("user",)),
         (request_of(tools=(Tool("provider", "web_search"),)), ("tools[0] (web_search)",)),
         (
             request_of(turns=[Turn("assistant", (Text("a"), Other("server_tool_use", {})))]),
@@ -610,9 +606,7 @@ def test_a_request_of_another_protocol_is_written(fields, expected):
     ],
 )
 def test_what_is_left_out_is_named(request_, ignored):
-    """Hints, who the user is, and what only a provider runs go to no model of this protocol; the
-    client is told.
-    """
+    """Hints, and what only a provider runs, go to no model of this protocol; the client is told."""
     written = CHAT.write_request(request_, "tiny")
     assert written.ignored == ignored
     assert set(written.body) == {"model", "messages"}

@@ -685,20 +685,17 @@ MINIMAL = {
                 "parameters": {
                     "seed": 1,
                     "verbosity": "low",
-                    "user": "u",
-                    "safety_identifier": "s",
                     "logit_bias": {},
                     "frequency_penalty": 1,
                     "presence_penalty": 1,
                     "prediction": {},
-                    "prompt_cache_key": "k",
                 },
                 "hints": ("metadata",),
             },
             {},
             (
-                *("metadata", "seed", "verbosity", "user", "safety_identifier", "logit_bias"),
-                *("frequency_penalty", "presence_penalty", "prediction", "prompt_cache_key"),
+                *("metadata", "seed", "verbosity", "logit_bias"),
+                *("frequency_penalty", "presence_penalty", "prediction"),
             ),
         ),
         (

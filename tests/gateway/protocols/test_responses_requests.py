@@ -68,24 +68,12 @@ def named(*names):
             {"parameters": {"effort": "low", "verbosity": "high"}},
         ),
         (
-            {"parallel_tool_calls": False, "service_tier": "flex", "user": "ann"},
-            {
-                "parameters": {
-                    "parallel_tool_calls": False,
-                    "service_tier": "flex",
-                    "user": "ann",
-                }
-            },
+            {"parallel_tool_calls": False, "service_tier": "flex"},
+            {"parameters": {"parallel_tool_calls": False, "service_tier": "flex"}},
         ),
         (
             {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "safety_identifier": "s"},
-            {
-                "parameters": {
-                    "prompt_cache_key": "k",
-                    "prompt_cache_retention": "24h",
-                    "safety_identifier": "s",
-                }
-            },
+            {"hints": ("safety_identifier", "prompt_cache_key", "prompt_cache_retention")},
         ),
         (
             {"text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}},

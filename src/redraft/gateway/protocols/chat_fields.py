@@ -398,11 +398,11 @@ class ChatBody(ChatMessages):
     stream_options: StreamOptions | None = None
     store: bool | None = None
     service_tier: Annotated[str | None, Parameter("service_tier")] = None
-    prompt_cache_key: Annotated[str | None, Parameter("prompt_cache_key")] = None
-    prompt_cache_retention: Annotated[str | None, Parameter("prompt_cache_retention")] = None
+    prompt_cache_key: Annotated[str | None, Hint()] = None
+    prompt_cache_retention: Annotated[str | None, Hint()] = None
     prompt_cache_options: Annotated[object, Hint()] = None
-    user: Annotated[str | None, Parameter("user")] = None
-    safety_identifier: Annotated[str | None, Parameter("safety_identifier")] = None
+    user: Annotated[str | None, Hint()] = None
+    safety_identifier: Annotated[str | None, Hint()] = None
     metadata: Annotated[object, Hint()] = None
     # what only the answers of one model can have
     n: Annotated[object, refusal("one answer is chosen and returned", 1)] = None

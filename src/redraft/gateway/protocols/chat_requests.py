@@ -65,10 +65,6 @@ __all__ = [
 ]
 
 OF_CORE = frozenset(("temperature", "seed"))  # parameters for which the core has fields
-NOT_SENT = frozenset(("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"))
-"""Parameters of other protocols that go to no model: who the user is, and hints to the caches of
-one provider, whose protocol is a client's own; other servers refuse them.
-"""
 # up to how many tokens of thinking; "high" for more
 THINKING_EFFORTS = ((4096, "low"), (16_384, "medium"))
 
@@ -244,19 +240,14 @@ def write_parameters(request: Request) -> tuple[dict[str, Any], tuple[str, ...]]
     said = {
         PARAMETERS[name]["chat"]: value
         for name, value in request.parameters.items()
-        if "chat" in PARAMETERS[name] and name not in OF_CORE | NOT_SENT
+        if "chat" in PARAMETERS[name] and name not in OF_CORE
     }
     if "parallel_tool_calls" in said and not write_tools(request):
         del said["parallel_tool_calls"]
     if "effort" not in request.parameters and (effort := _effort(request)):
         said["reasoning_effort"] = effort
     unsaid = unsaid_parameters(request.parameters, request.protocol, "chat")
-    kept = (
-        PARAMETERS[name].get(request.protocol, name)
-        for name in request.parameters
-        if name in NOT_SENT
-    )
-    return said, (*request.hints, *unsaid, *kept, *left_out)
+    return said, (*request.hints, *unsaid, *left_out)
 
 
 NOT_PARAMETERS = frozenset(

@@ -88,22 +88,15 @@ PARAMETERS: Mapping[str, Mapping[ProtocolName, str]] = {
         "messages": "output_config.effort",
     },
     "verbosity": {"chat": "verbosity", "responses": "text.verbosity"},
-    # who the user of a client is goes to no model of another protocol's vendors
-    "user": {"chat": "user", "responses": "user"},
-    "safety_identifier": {"chat": "safety_identifier", "responses": "safety_identifier"},
     "service_tier": {
         "chat": "service_tier",
         "responses": "service_tier",
         "messages": "service_tier",  # "default" is "standard_only"
     },
-    "prompt_cache_key": {"chat": "prompt_cache_key", "responses": "prompt_cache_key"},
-    "prompt_cache_retention": {
-        "chat": "prompt_cache_retention",
-        "responses": "prompt_cache_retention",
-    },
 }
 """The parameters that several protocols have, by their names in the neutral form: where each stands
-in the protocols that can say it.
+in the protocols that can say it. Who the user is, and hints to the caches of one provider, go to no
+model of another protocol, so that they are hints (see `Hint`).
 """
 
 

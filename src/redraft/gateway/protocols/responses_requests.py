@@ -417,11 +417,11 @@ class ResponsesRequest(WireModel):
     temperature: Annotated[float | None, Field(ge=0, le=2), Parameter("temperature")] = None
     top_p: Annotated[float | None, Field(ge=0, le=1), Parameter("top_p")] = None
     parallel_tool_calls: Annotated[bool | None, Parameter("parallel_tool_calls")] = None
-    user: Annotated[str | None, Parameter("user")] = None
-    safety_identifier: Annotated[str | None, Parameter("safety_identifier")] = None
+    user: Annotated[str | None, Hint()] = None
+    safety_identifier: Annotated[str | None, Hint()] = None
     service_tier: Annotated[str | None, Parameter("service_tier")] = None
-    prompt_cache_key: Annotated[str | None, Parameter("prompt_cache_key")] = None
-    prompt_cache_retention: Annotated[str | None, Parameter("prompt_cache_retention")] = None
+    prompt_cache_key: Annotated[str | None, Hint()] = None
+    prompt_cache_retention: Annotated[str | None, Hint()] = None
 
     access_programs: HintValue = None
     client_metadata: HintValue = None

@@ -6,6 +6,7 @@ and decodes the events, and describe what is no answer with `bad_reply`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -80,7 +81,7 @@ def errors_of_model() -> Iterator[None]:
         raise bad_reply(str(error)) from None
 
 
-class EventReader:
+class EventReader(ABC):
     """Reads the events of a stream; `_read` says what each is in the neutral form."""
 
     def __init__(self) -> None:
@@ -110,9 +111,9 @@ class EventReader:
             raise bad_reply(f"sent {json_type_name(content)} as an event")
         yield from self._read(content)
 
+    @abstractmethod
     def _read(self, data: Mapping[str, Any]) -> Iterator[Event]:
         """Yield what an event says."""
-        raise NotImplementedError
 
     def finish(self) -> Iterator[Event]:
         """Yield what is left, with `End` as the last. Raises GatewayError 502 if the stream broke
@@ -122,6 +123,6 @@ class EventReader:
         with errors_of_model():
             yield from self._end()
 
+    @abstractmethod
     def _end(self) -> Iterator[Event]:
         """Yield what follows the last event."""
-        raise NotImplementedError
