@@ -248,10 +248,13 @@ async def ask_gateway(stage, quirk, face):
         if "error" in chunks[-1]:
             return Outcome(failed=True, words=chunks[-1]["error"]["message"])
         choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
-        return Outcome(
-            "".join(each["delta"].get("content") or "" for each in choices),
-            finish=choices[-1]["finish_reason"],
-        )
+        said = {
+            part: "".join(each["delta"].get(part) or "" for each in choices)
+            for part in ("content", "refusal")
+        }
+        if refusal := said["refusal"]:
+            return Outcome(failed=True, words=f"the model refused: {refusal}")
+        return Outcome(said["content"], finish=choices[-1]["finish_reason"])
     whole = reply.json()
     if face.role == "judge":
         score = whole["redraft"]["score"]
