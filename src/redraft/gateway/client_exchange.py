@@ -137,6 +137,8 @@ class SharedServices(Protocol):
         path: str,
         content: Mapping[str, str],
         notice: str = "",
+        *,
+        cause: str = "",
     ) -> None:
         """Count and log a request that ended."""
         ...
@@ -166,6 +168,7 @@ class ClientExchange:
         )
         self.caller: Caller | None = None
         self.metered: MeteredRequest | None = None
+        self.cause = ""  # why the work failed, so that there is no answer
         self.notice = ""  # what the client is told besides the answer
         self.ignored: Mapping[str, str] = {}  # and of its fields that were left out
         self.model = ""
@@ -193,6 +196,7 @@ class ClientExchange:
             await self.answer_raw()
         except GatewayError as error:
             status, error_code = self.protocol.error_status(error), error.code
+            self.cause = error.cause
             await self.fail(error)
         except ClientDisconnected:
             status = CLIENT_WENT_AWAY
@@ -405,8 +409,7 @@ class ClientExchange:
                         await reply.aclose()
             except GatewayError as error:
                 end = RequestEnd(self.protocol.error_status(error), error.code, ledger.total_usage)
-                if ledger.entries:
-                    gateway.metrics.upstream_error(self.model, error.label)
+                gateway.metrics.upstream_error(self.model, error.cause)
                 raise
             except Exception:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)
@@ -638,7 +641,12 @@ class ClientExchange:
             milliseconds=round(seconds * 1000, 3),
         )
         self.gateway.finish(
-            facts, self.scope["method"], self.scope["path"], self.content, self.notice
+            facts,
+            self.scope["method"],
+            self.scope["path"],
+            self.content,
+            self.notice,
+            cause=self.cause,
         )
 
 

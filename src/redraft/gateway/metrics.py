@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
+from ..errors import CAUSES
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -23,7 +24,17 @@ SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 ITERATIONS = (0, 1, 2, 3, 4, 5, 8, 13, 21)
 MAX_VALUES = 64  # of one label
 OTHER = "other"
-REFUSALS = frozenset({402, 429, 503, 529})
+REFUSALS = (
+    "budget_exhausted",
+    "budget_reserved",
+    "budgets_unavailable",
+    "cancelled",
+    "overloaded",
+    "rate_limited",
+    "shutting_down",
+    "unknown_price",
+)
+"""Codes of the requests that the gateway itself refuses for a budget, a rate or the load."""
 CREATION_TIMES = re.compile(
     r"^(?:# (?:HELP|TYPE) )?redraft_gateway_\w+_created[ {].*\n", re.MULTILINE
 )
@@ -99,7 +110,7 @@ class GatewayMetrics:
             "refusals", "Requests refused for a budget, a rate or the load, by error code", "reason"
         )
         self._upstream_errors = counter(
-            "upstream_errors", "Failed calls to models behind the gateway", "model", "kind"
+            "upstream_errors", "Failed calls to models behind the gateway", "model", "cause"
         )
         self._store_errors = counter("store_errors", "Errors of the store of requests")
         self._lost_lines = counter(
@@ -120,8 +131,8 @@ class GatewayMetrics:
             self._limited_value("wire", facts.wire),
             self._limited_value("status", str(facts.status)),
         ).inc()
-        if facts.status in REFUSALS:
-            self._refusals.labels(self._limited_value("refusal", facts.error)).inc()
+        if facts.error in REFUSALS:
+            self._refusals.labels(facts.error).inc()
         if facts.milliseconds is not None and facts.calls != 0:
             seconds = self._refine_seconds if model.startswith("refine/") else self._pass_seconds
             seconds.labels(model).observe(facts.milliseconds / 1000)
@@ -129,11 +140,12 @@ class GatewayMetrics:
         if facts.stop:
             self._count_refinement(model, facts)
 
-    def upstream_error(self, model: str, kind: str) -> None:
-        """Count a failed call to a model behind the gateway. `kind`: such as "RateLimitError"."""
-        self._upstream_errors.labels(
-            model if model in self.models else OTHER, self._limited_value("kind", kind)
-        ).inc()
+    def upstream_error(self, model: str, cause: str) -> None:
+        """Count a failed call to a model behind the gateway, if `cause` is one of `errors.CAUSES`;
+        else it is no failure of a model.
+        """
+        if cause in CAUSES:
+            self._upstream_errors.labels(model if model in self.models else OTHER, cause).inc()
 
     def store_error(self) -> None:
         """Count an error of the store."""

@@ -161,8 +161,9 @@ class Recorder:
             call.is_complete = True
         except BaseException as error:
             if not call.is_complete:
-                label = getattr(error, "label", None)  # of an error for the client
-                kind = label if isinstance(label, str) else error_name(error)
+                # an error for the client has one; what the gateway itself refuses has a code
+                kind = getattr(error, "cause", "") or getattr(error, "code", "")
+                kind = kind or error_name(error)
                 self._measure(target, perf_counter() - started, error=kind)
                 self.end_with_error(span, error, kind)
             raise
