@@ -239,6 +239,11 @@ def attachment(error: BaseException, name: str = "result") -> Any:
     return vars(error).get(name)
 
 
+def is_model_cause(cause: str) -> bool:
+    """Whether it is a cause for which calls of models fail."""
+    return issubclass(ERROR_TYPES.get(cause, Exception), ModelError)
+
+
 def error_name(error: BaseException, other: str = "RedraftError") -> str:
     """Return the cause under which an error is recorded: the first of its classes in CAUSES;
     `other` for an error of foreign code, whose message names its class.

@@ -4,7 +4,9 @@ spans, in metrics and in the access log.
 
 import json
 import logging
+import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from fault_server import (
@@ -18,7 +20,9 @@ from fault_server import (
 )
 
 from gateway.running import PROMPT, config_for, http_client, running, wait_until_recorded
+from redraft import batch
 from redraft.errors import CAUSES
+from redraft.session import models
 
 FAULTS = {
     "no server": (None, "ModelUnavailableError"),
@@ -122,3 +126,95 @@ async def test_a_busy_model_is_no_refusal_of_the_gateway(faults, tmp_path, model
             assert (await client.post("/chat/completions", json=body)).status_code == status
         await wait_until_recorded(gateway)
         assert "redraft_gateway_refusals_total{" not in gateway.metrics.text()
+
+
+def events_of(span):
+    """The failed attempts of a call: cause, status, and whether it was made again after a wait."""
+    return [
+        (
+            event.attributes["error.type"],
+            event.attributes.get("http.response.status_code"),
+            "redraft.retry.wait" in event.attributes,
+        )
+        for event in span.events
+    ]
+
+
+LIMITED, FAILED = ("RateLimitError", 429, True), ("ModelUnavailableError", 500, True)
+ATTEMPTS = {  # the answers of a model, what is told of the call, and the counts by cause
+    "answered at once": ([good("one two")], [], 0, {}),
+    "answered in the end": (
+        [*[error(429)] * 2, error(500), good("one two")],
+        [LIMITED, LIMITED, FAILED],
+        3,
+        {"RateLimitError": 2, "ModelUnavailableError": 1},
+    ),
+    "never answered": (
+        [error(429)],
+        [LIMITED, LIMITED, LIMITED, (*LIMITED[:2], False)],
+        3,
+        {"RateLimitError": 4},
+    ),
+    "not worth another attempt": (
+        [error(500), error(401)],
+        [FAILED, ("AuthenticationError", 401, False)],
+        1,
+        {"ModelUnavailableError": 1, "AuthenticationError": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "events", "retried", "counts"), ATTEMPTS.values(), ids=ATTEMPTS)
+async def test_each_failed_attempt_is_seen(
+    memory, faults, tmp_path, monkeypatch, script, events, retried, counts
+):
+    """As an event of the call's span, which says how many calls were repeated, also where it fails;
+    and by its cause in both metrics.
+    """
+    monkeypatch.setattr(models, "retry", partial(models.retry, base_delay=0.0))
+    faults.says(*script)
+    config = config_for(
+        tmp_path, f"{faults.url}#tiny", graders=["words:1-9"], settings={"retries": 3}
+    )
+    async with running(config) as (url, gateway), http_client(url) as client:
+        body = {"model": "refine/fast", "messages": PROMPT}
+        reply = await client.post("/chat/completions", json=body)
+        await wait_until_recorded(gateway)
+        figures = gateway.metrics.text()
+    call = memory.one("chat")
+    assert events_of(call) == events
+    assert call.attributes.get("redraft.usage.retried_calls", 0) == retried
+    assert (reply.status_code == 200) == ("error.type" not in call.attributes)
+    points = memory.metrics["redraft.client.failed_attempts"]
+    assert {point.attributes["error.type"]: point.value for point in points} == counts
+    assert all(point.attributes["gen_ai.request.model"] == "tiny" for point in points)
+    counted = re.findall(
+        r'redraft_gateway_failed_attempts_total{cause="(\w+)",model="refine/fast"} (\d+)', figures
+    )
+    assert {cause: int(count) for cause, count in counted} == counts
+
+
+async def test_a_failed_attempt_is_seen_of_a_request_that_is_passed_on(memory, faults, tmp_path):
+    """It is the only one."""
+    faults.says(error(429))
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway),
+        http_client(url) as client,
+    ):
+        await client.post("/chat/completions", json={"model": "pass/tiny", "messages": PROMPT})
+        await wait_until_recorded(gateway)
+        figures = gateway.metrics.text()
+    assert events_of(memory.one("chat")) == [("RateLimitError", None, False)]
+    (point,) = memory.metrics["redraft.client.failed_attempts"]
+    assert (point.attributes["error.type"], point.value) == ("RateLimitError", 1)
+    assert 'failed_attempts_total{cause="RateLimitError",model="pass/tiny"} 1.0' in figures
+
+
+async def test_a_batch_that_a_wrong_key_ends_says_so(memory, faults, tmp_path):
+    """The call waits until it is cancelled, as the run ends; the attempt before has the cause."""
+    faults.says(error(401))
+    report = await batch(
+        [{"prompt": "a"}], tmp_path / "out.jsonl", f"{faults.url}#tiny", ["words:1-9"]
+    )
+    assert "AuthenticationError" in report.stop_note
+    assert events_of(memory.one("chat")) == [("AuthenticationError", 401, False)]

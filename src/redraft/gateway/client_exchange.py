@@ -26,7 +26,6 @@ from starlette.types import Message, Receive, Scope, Send
 from ..base.jsontext import dumps
 from ..base.log import log
 from ..base.threads import run_in_thread_if_large
-from ..errors import ERROR_TYPES, ModelError
 from ..loop.records import Failure
 from ..telemetry import annotate, record_forwarded_call
 from ..telemetry.attributes import call_target
@@ -410,6 +409,7 @@ class ClientExchange:
             except GatewayError as error:
                 end = RequestEnd(self.protocol.error_status(error), error.code, ledger.total_usage)
                 gateway.metrics.upstream_error(self.model, error.cause)
+                gateway.metrics.failed_attempts(self.model, {error.cause: 1})
                 raise
             except Exception:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)
@@ -441,12 +441,12 @@ class ClientExchange:
         self.facts = self.gateway.store.finish(self.trace_id, end)
 
     def _count_failures(self, prepared: PreparedRequest) -> None:
-        """Count the failed calls of a refinement."""
+        """Count the failed calls of a refinement, and their attempts that failed."""
+        metrics, models = self.gateway.metrics, prepared.refinement.session.models
+        metrics.failed_attempts(self.model, models.failed_attempts)
         for record in prepared.log.trace.records if prepared.log.trace else ():
-            if isinstance(record, Failure) and issubclass(
-                ERROR_TYPES.get(record.error, Exception), ModelError
-            ):
-                self.gateway.metrics.upstream_error(self.model, record.error)
+            if isinstance(record, Failure):
+                metrics.upstream_error(self.model, record.error)
 
     # ---- replies
 

@@ -83,7 +83,9 @@ def invalid_request(param: str, message: str, detail: str = "") -> GatewayError:
     """Return the error for a field of a request that is wrong, or that the gateway cannot
     honour.
     """
-    return GatewayError(400, "invalid_request", message, param=param, detail=detail)
+    return GatewayError(
+        400, "invalid_request", message, param=param, detail=detail, cause="ConfigError"
+    )
 
 
 @dataclass(frozen=True, slots=True)

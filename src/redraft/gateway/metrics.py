@@ -9,11 +9,11 @@ requests had none is a figure of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
-from ..errors import CAUSES
+from ..errors import is_model_cause
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -112,6 +112,12 @@ class GatewayMetrics:
         self._upstream_errors = counter(
             "upstream_errors", "Failed calls to models behind the gateway", "model", "cause"
         )
+        self._failed_attempts = counter(
+            "failed_attempts",
+            "Attempts to call models that failed, retried ones included",
+            "model",
+            "cause",
+        )
         self._store_errors = counter("store_errors", "Errors of the store of requests")
         self._lost_lines = counter(
             "access_log_lost_lines", "Lines of the access log that could not be written in time"
@@ -125,7 +131,7 @@ class GatewayMetrics:
     def request_finished(self, facts: RequestFacts) -> None:
         """Count a request for which `request_started` was called."""
         self._in_flight.dec()
-        model = facts.model if facts.model in self.models else OTHER
+        model = self._served_model(facts.model)
         self._requests.labels(
             model,
             self._limited_value("wire", facts.wire),
@@ -141,11 +147,14 @@ class GatewayMetrics:
             self._count_refinement(model, facts)
 
     def upstream_error(self, model: str, cause: str) -> None:
-        """Count a failed call to a model behind the gateway, if `cause` is one of `errors.CAUSES`;
-        else it is no failure of a model.
-        """
-        if cause in CAUSES:
-            self._upstream_errors.labels(model if model in self.models else OTHER, cause).inc()
+        """Count a failed call to a model behind the gateway, if that is the cause."""
+        if is_model_cause(cause):
+            self._upstream_errors.labels(self._served_model(model), cause).inc()
+
+    def failed_attempts(self, model: str, counts: Mapping[str, int]) -> None:
+        """Count attempts to call models behind the gateway that failed, by their cause."""
+        for cause in filter(is_model_cause, counts):
+            self._failed_attempts.labels(self._served_model(model), cause).inc(counts[cause])
 
     def store_error(self) -> None:
         """Count an error of the store."""
@@ -176,6 +185,10 @@ class GatewayMetrics:
             self._iterations.labels(model).observe(facts.iterations)
         if facts.score is not None:
             self._scores.labels(model).observe(facts.score)
+
+    def _served_model(self, model: str) -> str:
+        """Return the name of a model that clients can use; "other" for any other name."""
+        return model if model in self.models else OTHER
 
     def _limited_value(self, label: str, value: Any) -> str:
         """Return a value of a label; "other" once the label has too many."""
