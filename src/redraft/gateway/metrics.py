@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
 from ..errors import is_model_cause
+from ..telemetry.environment import SIGNALS, Signal
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -35,9 +36,7 @@ REFUSALS = (
     "unknown_price",
 )
 """Codes of the requests that the gateway itself refuses for a budget, a rate or the load."""
-CREATION_TIMES = re.compile(
-    r"^(?:# (?:HELP|TYPE) )?redraft_gateway_\w+_created[ {].*\n", re.MULTILINE
-)
+CREATION_TIMES = re.compile(r"^(?:# (?:HELP|TYPE) )?redraft_\w+_created[ {].*\n", re.MULTILINE)
 """Samples that the client adds to each counter and histogram; nothing here uses them."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -122,6 +121,14 @@ class GatewayMetrics:
         self._lost_lines = counter(
             "access_log_lost_lines", "Lines of the access log that could not be written in time"
         )
+        self._dropped = Counter(
+            "redraft_telemetry_dropped",
+            "Spans, events and reports of metrics that could not be sent to OpenTelemetry",
+            ["signal"],
+            registry=self.registry,
+        )
+        for signal in SIGNALS:
+            self._dropped.labels(signal)
         ProcessCollector(registry=self.registry)
 
     def request_started(self) -> None:
@@ -163,6 +170,10 @@ class GatewayMetrics:
     def lost_lines(self, count: int) -> None:
         """Count lines that the access log lost."""
         self._lost_lines.inc(count)
+
+    def telemetry_dropped(self, signal: Signal, count: int) -> None:
+        """Count what could not be sent to OpenTelemetry's collector."""
+        self._dropped.labels(signal).inc(count)
 
     def text(self) -> str:
         """Return all figures in Prometheus's text format, whose content type is CONTENT_TYPE."""

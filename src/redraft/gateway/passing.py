@@ -509,7 +509,7 @@ def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
     if stated := stated_error(data):
-        failure = answer_error("sent no answer", stated)
+        failure = answer_error(f"the model {name!r} sent no answer", stated)
         raise error_from_failure(name, failure, upstream.mask(str(failure)))
     if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS) or _lacks_choices(
         data
