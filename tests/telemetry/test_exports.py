@@ -123,8 +123,10 @@ def test_one_warning_a_minute(watch, said, clock):
         clock.now = 1060.0
         senders[0].send()
         assert said[1:] == [
-            "telemetry: not sent: 4 events to collector:4318 (status 500); 4 spans to "
-            "collector:4318 (status 500)"
+            (
+                "telemetry: not sent: 4 events to collector:4318 (status 500); 4 spans to "
+                "collector:4318 (status 500)"
+            )
         ]
         receiver.status = 200
         senders[0].send()
@@ -145,8 +147,10 @@ def test_a_backend_that_takes_traces_only(watch, said, clock, signal, status):
             clock.now += 100
             sender.send()
     assert said == [
-        f"telemetry: collector:4318 takes no {signal} (status {status}): "
-        f"OTEL_{signal.upper()}_EXPORTER=none switches them off"
+        (
+            f"telemetry: not sent: {ITEMS[signal]} to collector:4318 (status {status}, "
+            f"OTEL_{signal.upper()}_EXPORTER=none switches them off)"
+        )
     ]
     watch.tell()
     assert len(said) == 1 and counts == [(signal, 1)] * 3

@@ -317,10 +317,11 @@ class Gateway:
     async def _show_readiness(self, request: Request) -> Response:
         if self.is_draining:
             return _json({"status": "draining"}, 503)
-        problems: dict[str, Any] = {"store": "failing"} if self.store.problem else {}
-        if self._telemetry and self._telemetry.failing:
-            problems["telemetry"] = dict(self._telemetry.failing)
-        return _json({"status": "ready", **problems})
+        problems = {
+            "store": "failing" if self.store.problem else None,
+            "telemetry": dict(self._telemetry.failing) if self._telemetry else None,
+        }
+        return _json({"status": "ready", **{name: each for name, each in problems.items() if each}})
 
     async def _show_metrics(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type=CONTENT_TYPE)

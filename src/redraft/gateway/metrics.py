@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
-from ..errors import is_model_cause
+from ..errors import MODEL_CAUSES
 from ..telemetry.environment import SIGNALS, Signal
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 ITERATIONS = (0, 1, 2, 3, 4, 5, 8, 13, 21)
 MAX_VALUES = 64  # of one label
 OTHER = "other"
+# codes of the requests that the gateway itself refuses for a budget, a rate or the load
 REFUSALS = (
     "budget_exhausted",
     "budget_reserved",
@@ -35,7 +36,6 @@ REFUSALS = (
     "shutting_down",
     "unknown_price",
 )
-"""Codes of the requests that the gateway itself refuses for a budget, a rate or the load."""
 CREATION_TIMES = re.compile(r"^(?:# (?:HELP|TYPE) )?redraft_\w+_created[ {].*\n", re.MULTILINE)
 """Samples that the client adds to each counter and histogram; nothing here uses them."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -138,7 +138,7 @@ class GatewayMetrics:
     def request_finished(self, facts: RequestFacts) -> None:
         """Count a request for which `request_started` was called."""
         self._in_flight.dec()
-        model = self._served_model(facts.model)
+        model = facts.model if facts.model in self.models else OTHER
         self._requests.labels(
             model,
             self._limited_value("wire", facts.wire),
@@ -155,13 +155,15 @@ class GatewayMetrics:
 
     def upstream_error(self, model: str, cause: str) -> None:
         """Count a failed call to a model behind the gateway, if that is the cause."""
-        if is_model_cause(cause):
-            self._upstream_errors.labels(self._served_model(model), cause).inc()
+        if cause in MODEL_CAUSES:
+            name = model if model in self.models else OTHER
+            self._upstream_errors.labels(name, cause).inc()
 
     def failed_attempts(self, model: str, counts: Mapping[str, int]) -> None:
         """Count attempts to call models behind the gateway that failed, by their cause."""
-        for cause in filter(is_model_cause, counts):
-            self._failed_attempts.labels(self._served_model(model), cause).inc(counts[cause])
+        name = model if model in self.models else OTHER
+        for cause in counts.keys() & MODEL_CAUSES:
+            self._failed_attempts.labels(name, cause).inc(counts[cause])
 
     def store_error(self) -> None:
         """Count an error of the store."""
@@ -196,10 +198,6 @@ class GatewayMetrics:
             self._iterations.labels(model).observe(facts.iterations)
         if facts.score is not None:
             self._scores.labels(model).observe(facts.score)
-
-    def _served_model(self, model: str) -> str:
-        """Return the name of a model that clients can use; "other" for any other name."""
-        return model if model in self.models else OTHER
 
     def _limited_value(self, label: str, value: Any) -> str:
         """Return a value of a label; "other" once the label has too many."""

@@ -64,10 +64,9 @@ class GatewayServer:
         announce: Callable[[str, Gateway], object] = lambda *_: None,
         telemetry: ExportWatch | None = None,
     ) -> None:
-        self.config, self._env = config, env
+        self.config, self._env, self._telemetry = config, env, telemetry
         self._allow_public = allow_public
         self._read_config, self._say, self._warn, self._announce = read_config, say, warn, announce
-        self._telemetry = telemetry
         self._end = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 

@@ -26,7 +26,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import ModelError
+from ..errors import ModelError, error_name
 from ..loop.trace import Trace
 from ..protocols import Call, RecordSteps, Reply, Request
 from ..usage import Usage
@@ -88,9 +88,8 @@ def record_failed_attempt(error: ModelError, wait: float | None) -> None:
     """Record an attempt of the current call that failed; the next one is made after `wait` seconds,
     or at a time that is not known.
     """
-    recorder = active_recorder()
-    if recorder:
-        recorder.failed_attempt(error, wait)
+    if recorder := active_recorder():
+        recorder.failed_attempt(error_name(error), error.status, wait)
 
 
 @dataclass

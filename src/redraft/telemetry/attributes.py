@@ -189,9 +189,7 @@ def reply_attributes(reply: Reply) -> Attributes:
     return without_unknown(values) | token_attributes(reply.usage)
 
 
-def attempt_attributes(
-    cause: str, status: int | None = None, wait: float | None = None
-) -> Attributes:
+def attempt_attributes(cause: str, status: int | None, wait: float | None) -> Attributes:
     """Return what is said of an attempt of a call that failed, and of the seconds until the next
     one.
     """
@@ -349,9 +347,8 @@ def outcome_error(trace: Trace) -> str | None:
     or at a limit.
     """
     reason = trace.outcome.reason if trace.outcome else None
-    if reason is StopReason.FAILED:
-        failure = find_error(trace)
-        return failure.error if failure else None
+    if reason is StopReason.FAILED and (failure := find_error(trace)):
+        return failure.error
     return "CancelledError" if reason is StopReason.CANCELLED else None
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
-from threading import RLock, Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -88,7 +88,7 @@ def telemetry_from_environment(say: Say) -> Iterator[ExportWatch | None]:
         try:
             yield watch
         finally:
-            watch.wait_for_end()
+            watch.next_warning_at = inf  # one line has all that is lost from now on
             is_in_time = _shut_down(providers)
             watch.tell(*() if is_in_time else [f"what was left, within {END_SECONDS:g} s"])
 
@@ -131,12 +131,12 @@ class ExportWatch(logging.Handler):
         super().__init__(logging.WARNING)
         self.failing: dict[Signal, str] = {}
         self.on_dropped: Callable[[Signal, int], object] = lambda *_: None
-        self._say, self._clock, self._next_warning_at = say, clock, -inf
+        self._say, self._clock, self.next_warning_at = say, clock, -inf
         self._texts: list[str] | None = []
         self._ends: dict[Signal, str] = {}  # of the last requests
         self._untold: dict[Signal, tuple[int, str]] = {}  # what is lost, and why
         self._untaken: set[Signal] = set()
-        self._lock = RLock()
+        self._lock = Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what is said of the configuration."""
@@ -150,11 +150,10 @@ class ExportWatch(logging.Handler):
         from requests import Session
 
         session = Session()
-        send = session.send
 
         def send_watched(request: Any, **options: Any) -> Any:
             try:
-                reply = send(request, **options)
+                reply = Session.send(session, request, **options)
             except OSError as error:
                 self._ends[signal] = type(error).__name__
                 raise
@@ -166,10 +165,9 @@ class ExportWatch(logging.Handler):
 
     def watch(self, signal: Signal, exporter: Any) -> Any:
         """Return the exporter of a signal, with its failures noted here."""
-        export = exporter.export
 
         def export_watched(batch: Any, **options: Any) -> Any:
-            result = export(batch, **options)
+            result = type(exporter).export(exporter, batch, **options)
             if result.name == "SUCCESS":
                 self.failing.pop(signal, None)
             else:
@@ -192,35 +190,23 @@ class ExportWatch(logging.Handler):
         self.on_dropped(signal, count)
         reason = self.failing.get(signal, "the queue is full")
         with self._lock:
-            if signal != "traces" and reason in UNTAKEN:
-                self._tell_untaken(signal, reason)
-                return
+            if signal != "traces" and reason in UNTAKEN:  # as by backends for traces only
+                if signal in self._untaken:
+                    return
+                self._untaken.add(signal)
+                reason += f", OTEL_{signal.upper()}_EXPORTER=none switches them off"
             self._untold[signal] = (count + self._untold.get(signal, (0, ""))[0], reason)
-            if self._clock() >= self._next_warning_at:
-                self._next_warning_at = self._clock() + WARNING_SECONDS
+            if self._clock() >= self.next_warning_at:
+                self.next_warning_at = self._clock() + WARNING_SECONDS
                 self.tell()
-
-    def _tell_untaken(self, signal: Signal, reason: str) -> None:
-        """Say once that a backend does not take a signal, as those that take traces only."""
-        if signal not in self._untaken:
-            self._untaken.add(signal)
-            self._say(
-                f"telemetry: {collector(os.environ, signal)} takes no {signal} ({reason}): "
-                f"OTEL_{signal.upper()}_EXPORTER=none switches them off"
-            )
-
-    def wait_for_end(self) -> None:
-        """Leave what is lost from now on to the next call of `tell`."""
-        self._next_warning_at = inf
 
     def tell(self, *more: str) -> None:
         """Say what could not be sent and was not said yet, and what `more` could not be sent."""
-        with self._lock:
-            lost = [
-                f"{count} {ITEMS[signal]} to {collector(os.environ, signal)} ({reason})"
-                for signal, (count, reason) in self._untold.items()
-            ]
-            self._untold.clear()
+        untold, self._untold = self._untold, {}
+        lost = [
+            f"{count} {ITEMS[signal]} to {collector(os.environ, signal)} ({reason})"
+            for signal, (count, reason) in untold.items()
+        ]
         if lost or more:
             self._say(f"telemetry: not sent: {'; '.join([*lost, *more])}")
 

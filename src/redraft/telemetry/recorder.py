@@ -38,7 +38,7 @@ from ..base.error_text import error_text
 from ..base.log import error_kind
 from ..base.masking import Mask, secrets_in_environment
 from ..base.own_code import PACKAGE
-from ..errors import CAUSES, ModelError, error_name, is_model_cause
+from ..errors import MODEL_CAUSES, ModelError, error_name
 from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
 from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.trace import Trace
@@ -140,11 +140,7 @@ class Recorder:
         target = say.call_target(model, address, operation=operation)
         attributes = say.request_attributes(target, request)
         with self.forwarded_call(target, attributes) as made, made.as_current():
-            token = _CURRENT_TARGET.set(target)
-            try:
-                reply = await call(request)
-            finally:
-                _CURRENT_TARGET.reset(token)
+            reply = await call(request)
             made.usage, span = reply.usage, trace.get_current_span()
             span.set_attributes(say.reply_attributes(reply))
             if self.has_content:
@@ -165,17 +161,19 @@ class Recorder:
             kind=SpanKind.CLIENT if target.host else SpanKind.INTERNAL,
             attributes=attributes or target.attributes,
         )
-        started, call = perf_counter(), ForwardedCall(as_current=partial(_as_current, span))
+        as_current = partial(_as_current_call, span, target)
+        started, call = perf_counter(), ForwardedCall(as_current=as_current)
         try:
             yield call
             call.is_complete = True
         except BaseException as error:
             if not call.is_complete:
-                self._measure(target, perf_counter() - started, error=_cause_of(error))
+                self._measure(target, perf_counter() - started, error=error_name(error))
                 if isinstance(error, ModelError):
                     span.set_attributes(say.token_attributes(error.usage))
-                elif is_model_cause(cause := _cause_of(error)):  # no attempt follows this one
-                    self.record_attempt(span, target, say.attempt_attributes(cause))
+                elif (cause := error_name(error)) in MODEL_CAUSES:
+                    with as_current():
+                        self.failed_attempt(cause, None, None)
                 self.end_with_error(span, error)
             raise
         finally:
@@ -184,18 +182,15 @@ class Recorder:
                 span.set_attributes(say.token_attributes(call.usage) if call.usage else {})
                 span.end()
 
-    def failed_attempt(self, error: ModelError, wait: float | None) -> None:
-        """Record an attempt of the current call that failed."""
-        attributes = say.attempt_attributes(error_name(error), error.status, wait)
-        self.record_attempt(trace.get_current_span(), _CURRENT_TARGET.get(), attributes)
-
-    def record_attempt(
-        self, span: Span, target: say.CallTarget | None, attributes: say.Attributes
-    ) -> None:
-        """Record an attempt that failed as an event of the call's span, and count it."""
-        span.add_event(say.FAILED_ATTEMPT_EVENT, attributes)
+    def failed_attempt(self, cause: str, status: int | None, wait: float | None) -> None:
+        """Record an attempt of the current call that failed as an event of its span, and count it.
+        The next one is made after `wait` seconds.
+        """
+        attributes = say.attempt_attributes(cause, status, wait)
+        trace.get_current_span().add_event(say.FAILED_ATTEMPT_EVENT, attributes)
+        target = _CURRENT_TARGET.get()
         common = target.attributes if target else {}
-        self.failed_attempts.add(1, common | {say.ERROR_TYPE: attributes[say.ERROR_TYPE]})
+        self.failed_attempts.add(1, common | {say.ERROR_TYPE: cause})
 
     def _measure(
         self, target: say.CallTarget, seconds: float, usage: Usage | None = None, error: str = ""
@@ -367,7 +362,7 @@ class Recorder:
         """End a span with an error. Its message, which may quote a prompt or an answer, is
         content.
         """
-        kind = _cause_of(error)
+        kind = error_name(error)
         text = error_kind(error) if isinstance(error, ModelError) else kind
         if self.has_content:
             text = self.mask(say.clean(error_text(error), say.MAX_CHARS))
@@ -482,12 +477,15 @@ async def _perform_as_current(span: Span, work: Awaitable[Record]) -> tuple[Reco
         _CURRENT_STEP.reset(token)
 
 
-def _cause_of(error: BaseException) -> str:
-    """Return the cause of an error: its own, if it is one for a client of the gateway."""
-    if not isinstance(error, Exception):  # an interruption
-        return "CancelledError"
-    cause = str(getattr(error, "cause", ""))
-    return cause if cause in CAUSES else error_name(error)
+@contextmanager
+def _as_current_call(span: Span, target: say.CallTarget) -> Iterator[None]:
+    """Make the span of a call current meanwhile."""
+    token = _CURRENT_TARGET.set(target)
+    try:
+        with _as_current(span):
+            yield
+    finally:
+        _CURRENT_TARGET.reset(token)
 
 
 def _records(provider: object) -> bool:
