@@ -223,6 +223,10 @@ ERROR_TYPES: Mapping[str, type[RedraftError]] = {
 }
 """All error classes by name."""
 
+# why something failed: the one list for journals, rows, reports, spans, metrics and logs
+CAUSES = (*ERROR_TYPES, "CancelledError")
+MODEL_CAUSES = tuple(name for name, kind in ERROR_TYPES.items() if issubclass(kind, ModelError))
+
 
 def attach(error: BaseException, **values: object) -> None:
     """Give an interruption, whose class is Python's own, what there was when it came, such as
@@ -236,14 +240,14 @@ def attachment(error: BaseException, name: str = "result") -> Any:
     return vars(error).get(name)
 
 
-def error_name(error: BaseException) -> str:
-    """Return the name under which an error is recorded: its nearest base class here, or its own
-    class.
+def error_name(error: BaseException, other: str = "RedraftError") -> str:
+    """Return the cause under which an error is recorded: its own `cause`, as an error for a client
+    of the gateway has it, or the first of its classes in CAUSES. Else it is `other`, for an error
+    of foreign code, whose message names its class, and "CancelledError" for an interruption.
     """
-    return next(
-        (kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()),
-        type(error).__name__,
-    )
+    names = (getattr(error, "cause", ""), *(kind.__name__ for kind in type(error).__mro__))
+    other = other if isinstance(error, Exception) else "CancelledError"
+    return next((name for name in names if name in CAUSES), other)
 
 
 EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {

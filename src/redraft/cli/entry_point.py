@@ -144,7 +144,7 @@ def program(ctx: click.Context) -> None:
     ):
         from ..telemetry.environment import telemetry_from_environment
 
-        ctx.with_resource(telemetry_from_environment(warning))
+        ctx.obj = ctx.with_resource(telemetry_from_environment(warning))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,10 +9,12 @@ requests had none is a figure of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
+from ..errors import MODEL_CAUSES
+from ..telemetry.environment import SIGNALS, Signal
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -23,10 +25,18 @@ SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 ITERATIONS = (0, 1, 2, 3, 4, 5, 8, 13, 21)
 MAX_VALUES = 64  # of one label
 OTHER = "other"
-REFUSALS = frozenset({402, 429, 503, 529})
-CREATION_TIMES = re.compile(
-    r"^(?:# (?:HELP|TYPE) )?redraft_gateway_\w+_created[ {].*\n", re.MULTILINE
+# codes of the requests that the gateway itself refuses for a budget, a rate or the load
+REFUSALS = (
+    "budget_exhausted",
+    "budget_reserved",
+    "budgets_unavailable",
+    "cancelled",
+    "overloaded",
+    "rate_limited",
+    "shutting_down",
+    "unknown_price",
 )
+CREATION_TIMES = re.compile(r"^(?:# (?:HELP|TYPE) )?redraft_\w+_created[ {].*\n", re.MULTILINE)
 """Samples that the client adds to each counter and histogram; nothing here uses them."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -99,12 +109,26 @@ class GatewayMetrics:
             "refusals", "Requests refused for a budget, a rate or the load, by error code", "reason"
         )
         self._upstream_errors = counter(
-            "upstream_errors", "Failed calls to models behind the gateway", "model", "kind"
+            "upstream_errors", "Failed calls to models behind the gateway", "model", "cause"
+        )
+        self._failed_attempts = counter(
+            "failed_attempts",
+            "Attempts to call models that failed, retried ones included",
+            "model",
+            "cause",
         )
         self._store_errors = counter("store_errors", "Errors of the store of requests")
         self._lost_lines = counter(
             "access_log_lost_lines", "Lines of the access log that could not be written in time"
         )
+        self._dropped = Counter(
+            "redraft_telemetry_dropped",
+            "Spans, events and reports of metrics that could not be sent to OpenTelemetry",
+            ["signal"],
+            registry=self.registry,
+        )
+        for signal in SIGNALS:
+            self._dropped.labels(signal)
         ProcessCollector(registry=self.registry)
 
     def request_started(self) -> None:
@@ -120,8 +144,8 @@ class GatewayMetrics:
             self._limited_value("wire", facts.wire),
             self._limited_value("status", str(facts.status)),
         ).inc()
-        if facts.status in REFUSALS:
-            self._refusals.labels(self._limited_value("refusal", facts.error)).inc()
+        if facts.error in REFUSALS:
+            self._refusals.labels(facts.error).inc()
         if facts.milliseconds is not None and facts.calls != 0:
             seconds = self._refine_seconds if model.startswith("refine/") else self._pass_seconds
             seconds.labels(model).observe(facts.milliseconds / 1000)
@@ -129,11 +153,17 @@ class GatewayMetrics:
         if facts.stop:
             self._count_refinement(model, facts)
 
-    def upstream_error(self, model: str, kind: str) -> None:
-        """Count a failed call to a model behind the gateway. `kind`: such as "RateLimitError"."""
-        self._upstream_errors.labels(
-            model if model in self.models else OTHER, self._limited_value("kind", kind)
-        ).inc()
+    def upstream_error(self, model: str, cause: str) -> None:
+        """Count a failed call to a model behind the gateway, if that is the cause."""
+        if cause in MODEL_CAUSES:
+            name = model if model in self.models else OTHER
+            self._upstream_errors.labels(name, cause).inc()
+
+    def failed_attempts(self, model: str, counts: Mapping[str, int]) -> None:
+        """Count attempts to call models behind the gateway that failed, by their cause."""
+        name = model if model in self.models else OTHER
+        for cause in counts.keys() & MODEL_CAUSES:
+            self._failed_attempts.labels(name, cause).inc(counts[cause])
 
     def store_error(self) -> None:
         """Count an error of the store."""
@@ -142,6 +172,10 @@ class GatewayMetrics:
     def lost_lines(self, count: int) -> None:
         """Count lines that the access log lost."""
         self._lost_lines.inc(count)
+
+    def telemetry_dropped(self, signal: Signal, count: int) -> None:
+        """Count what could not be sent to OpenTelemetry's collector."""
+        self._dropped.labels(signal).inc(count)
 
     def text(self) -> str:
         """Return all figures in Prometheus's text format, whose content type is CONTENT_TYPE."""

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import ModelError, error_name
 from ..loop.trace import Trace
 from ..protocols import Call, RecordSteps, Reply, Request
 
@@ -42,6 +43,7 @@ __all__ = [
     "begin_row",
     "outgoing_headers",
     "record_calls",
+    "record_failed_attempt",
     "record_forwarded_call",
     "record_refinement",
     "record_run",
@@ -81,6 +83,14 @@ def record_calls(call: Call, model: str, address: object, operation: str) -> Cal
         )
 
     return call_recorded
+
+
+def record_failed_attempt(error: ModelError, wait: float | None) -> None:
+    """Record an attempt of the current call that failed; the next one is made after `wait` seconds,
+    or at a time that is not known.
+    """
+    if recorder := active_recorder():
+        recorder.failed_attempt(error_name(error), error.status, wait)
 
 
 @dataclass

@@ -29,6 +29,7 @@ from ..loop.records import (
 from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step
 from ..loop.task import Message
 from ..loop.trace import PanelGrader, Trace
+from ..plans.quality.result_facts import find_error
 from ..protocols import Reply, Request
 from ..usage import Usage
 
@@ -37,6 +38,7 @@ Attributes = dict[str, str | bool | int | float | list[str] | list[int]]
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
+FAILED_ATTEMPT_EVENT = "redraft.attempt.failed"
 ERROR_TYPE = "error.type"
 HTTP_STATUS = "http.response.status_code"
 MAX_CHARS = 1_000  # of a name
@@ -216,6 +218,18 @@ def reply_attributes(reply: Reply) -> Attributes:
     return without_unknown(values) | token_attributes(reply.usage)
 
 
+def attempt_attributes(cause: str, status: int | None, wait: float | None) -> Attributes:
+    """Return what is said of an attempt of a call that failed, and of the seconds until the next
+    one.
+    """
+    values = {
+        ERROR_TYPE: cause,
+        "http.response.status_code": status,
+        "redraft.retry.wait": wait,
+    }
+    return without_unknown(values)
+
+
 def token_attributes(usage: Usage) -> Attributes:
     """Return the tokens of one call, and its cost in USD."""
     values = {
@@ -370,11 +384,8 @@ def outcome_error(trace: Trace) -> str | None:
     or at a limit.
     """
     reason = trace.outcome.reason if trace.outcome else None
-    if reason is StopReason.FAILED:
-        failure = trace.fatal_failure or min(
-            trace.failures.values(), key=lambda f: str(f.step_slot), default=None
-        )
-        return clean(failure.error) if failure else "GradingError"
+    if reason is StopReason.FAILED and (failure := find_error(trace)):
+        return failure.error
     return "CancelledError" if reason is StopReason.CANCELLED else None
 
 

@@ -41,7 +41,7 @@ from ..base.error_text import error_text
 from ..base.log import error_kind
 from ..base.masking import Mask, secrets_in_environment
 from ..base.own_code import PACKAGE
-from ..errors import ModelError, error_name
+from ..errors import MODEL_CAUSES, ModelError, error_name
 from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
 from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.trace import Trace
@@ -95,6 +95,7 @@ class CallOfStep:
 
 
 _CURRENT_STEP: ContextVar[CallOfStep | None] = ContextVar("current_step", default=None)
+_CURRENT_TARGET: ContextVar[say.CallTarget | None] = ContextVar("current_target", default=None)
 
 
 class Recorder:
@@ -141,6 +142,11 @@ class Recorder:
             "s",
             "Duration of HTTP server requests.",
             explicit_bucket_boundaries_advisory=say.REQUEST_BUCKETS,
+        )
+        self.failed_attempts = meter.create_counter(
+            "redraft.client.failed_attempts",
+            "{attempt}",
+            "Attempts to call a model that failed, retried ones included.",
         )
 
     @property
@@ -193,22 +199,33 @@ class Recorder:
         kind = SpanKind.CLIENT if target.host else SpanKind.INTERNAL
         attributes = say.request_attributes(target, request)
         span = self.start_span(target.span_name, attributes, kind=kind)
-        as_current = partial(_as_current, span)
+        as_current = partial(_as_current_call, span, target)
         call = ForwardedCall(has_content=self.has_content, as_current=as_current)
         try:
             yield call
             call.is_complete = True
         except BaseException as error:
             if not call.is_complete:
-                label = getattr(error, "label", None)  # of an error for the client
-                cause = label if isinstance(label, str) else error_name(error)
-                self._end_call(span, target, request, call, cause)
-                self.end_with_error(span, error, cause)
+                self._end_call(span, target, request, call, error)
+                if not isinstance(error, ModelError) and error_name(error) in MODEL_CAUSES:
+                    with call.as_current():
+                        self.failed_attempt(error_name(error), None, None)
+                self.end_with_error(span, error)
             raise
         finally:
             if call.is_complete:
                 self._end_call(span, target, request, call)
                 span.end()
+
+    def failed_attempt(self, cause: str, status: int | None, wait: float | None) -> None:
+        """Record an attempt of the current call that failed as an event of its span, and count it.
+        The next one is made after `wait` seconds.
+        """
+        attributes = say.attempt_attributes(cause, status, wait)
+        trace.get_current_span().add_event(say.FAILED_ATTEMPT_EVENT, attributes)
+        target = _CURRENT_TARGET.get()
+        common = target.attributes if target else {}
+        self.failed_attempts.add(1, common | {say.ERROR_TYPE: cause})
 
     def _end_call(
         self,
@@ -216,7 +233,7 @@ class Recorder:
         target: say.CallTarget,
         request: Request,
         call: ForwardedCall,
-        cause: str = "",
+        error: BaseException | None = None,
     ) -> None:
         """Measure a call that has ended, and record what it said: of itself on its span, and its
         messages where content is wanted, on its span, in an event, or in both.
@@ -227,13 +244,15 @@ class Recorder:
         common, reply, first = target.attributes, call.reply, call.seconds_to_first_chunk
         self.seconds.record(
             perf_counter() - call.started,
-            common | ({say.ERROR_TYPE: say.clean(cause)} if cause else {}),
+            common | ({say.ERROR_TYPE: say.clean(error_name(error))} if error else {}),
         )
         answered = say.reply_attributes(reply) if reply else {}
+        if isinstance(error, ModelError):
+            answered |= say.token_attributes(error.usage)
         if first is not None:
             self.seconds_to_first_chunk.record(first, common)
             answered["gen_ai.response.time_to_first_chunk"] = first
-        for kind in ("input", "output"):
+        for kind in () if error else ("input", "output"):
             if isinstance(count := answered.get(f"gen_ai.usage.{kind}_tokens"), int):
                 self.tokens.record(count, common | {"gen_ai.token.type": kind})
         span.set_attributes(answered)
@@ -411,12 +430,11 @@ class Recorder:
 
     # ---- errors
 
-    def end_with_error(self, span: Span, error: BaseException, kind: str = "") -> None:
+    def end_with_error(self, span: Span, error: BaseException) -> None:
         """End a span with an error. Its message, which may quote a prompt or an answer, is
         content.
         """
-        is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
-        kind = "CancelledError" if is_cancelled else kind or error_name(error)
+        kind = error_name(error)
         text = error_kind(error) if isinstance(error, ModelError) else kind
         if self.has_content:
             text = self.mask(say.clean(error_text(error), say.MAX_CHARS))
@@ -527,6 +545,17 @@ async def _perform_as_current(span: Span, work: Awaitable[Record]) -> tuple[Reco
             return await work, made_by
     finally:
         _CURRENT_STEP.reset(token)
+
+
+@contextmanager
+def _as_current_call(span: Span, target: say.CallTarget) -> Iterator[None]:
+    """Make the span of a call current meanwhile."""
+    token = _CURRENT_TARGET.set(target)
+    try:
+        with _as_current(span):
+            yield
+    finally:
+        _CURRENT_TARGET.reset(token)
 
 
 def _records(provider: object) -> bool:
