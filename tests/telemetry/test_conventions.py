@@ -252,7 +252,7 @@ async def test_names_are_in_the_conventions(recorded, faults, tmp_path, face, en
 def memory_is_complete(memory):
     """Whether the outermost span has ended: a gateway ends after its client."""
     spans = own_spans(memory)
-    ids = {span.context.span_id for span in memory.spans}
+    ids = {span.context.span_id for span in spans}
     return any(not span.parent or span.parent.span_id not in ids for span in spans)
 
 

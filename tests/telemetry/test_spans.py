@@ -464,7 +464,6 @@ async def test_no_content_is_recorded(memory):
         ("span_and_event", True, True),
         ("false", False, False),
         ("NO_CONTENT", False, False),
-        ("2", False, False),
     ],
 )
 async def test_content_where_the_program_wants_it(memory, monkeypatch, value, on_spans, in_events):
