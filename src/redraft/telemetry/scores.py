@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
+from http import HTTPStatus
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ..base.jsontext import list_in, loads, object_in
@@ -33,39 +34,27 @@ from ..tables.export.writer import RowId
 from . import attributes as say
 
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])")
+NO_GRADE, NO_SPAN = "there is no grade", "the tool does not have the spans"
 NOT_RECORDED, NOT_SAMPLED = "no trace was recorded", "the trace was not sampled"
-NO_GRADE = "not graded yet"
-ROW_SCORE = "redraft"  # the name of the score of a row
-ID_KEY = "redraft.id"  # in the metadata of an assessment
-MAX_REASON = 4_000  # characters
-MAX_NAMED_ROWS = 5  # of those that are left out for one reason
-ROWS_AT_ONCE = 8
-TIMEOUTS = Timeouts(total=60.0)
-TOO_MANY_REQUESTS, NOT_FOUND, REFUSALS = 429, 404, {401, 403}
-MAX_ATTEMPTS, MAX_WAIT = 6, 60.0  # seconds
+ROW_SCORE, ID_KEY = "redraft", "redraft.id"
+MAX_REASON, ROWS_AT_ONCE = 4_000, 8  # characters, rows
+TIMEOUTS, MAX_WAIT, ATTEMPTS = Timeouts(total=60.0), 60.0, 6  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class SpanScore:
-    """A score of a span. `value` is from 0 to 1; if it is None, `error` says why it is unknown, or
-    `label` what there is instead. `judge` is the model that graded, or "".
+class SpanScore(NamedTuple):
+    """A score of a span, from 0 to 1. If it is None, the label says why: "unknown", or the name of
+    an error. `judge` is the model that graded, or "".
     """
 
     name: str
     value: float | None
-    label: str | None = None
-    error: str | None = None
-    reason: str = ""
-    judge: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    label: str | None
+    reason: str
+    judge: str
+    metadata: Mapping[str, Any]
     id: str = ""
     trace_id: str = ""
     span_id: str = ""
-
-    @property
-    def text(self) -> str | None:
-        """What is shown in place of a number, or beside it."""
-        return self.label or self.error
 
 
 def span_scores(run: str, row: str, trace: Trace) -> tuple[list[SpanScore], set[str]]:
@@ -73,58 +62,64 @@ def span_scores(run: str, row: str, trace: Trace) -> tuple[list[SpanScore], set[
     scores: list[SpanScore] = []
     reasons: set[str] = set()
     for record in (*trace.records_by_slot.values(), *trace.failures.values()):
-        score = _score_in(record, trace)
-        if score is None:
-            continue
-        match = TRACEPARENT.fullmatch(getattr(record, "traceparent", ""))
-        if match is None or not int(match[3], 16) % 2:
-            reasons.add(NOT_SAMPLED if match else NOT_RECORDED)
-            continue
-        id = blake2b(repr((*match.groups(), record.slot)).encode(), digest_size=16).hexdigest()
-        metadata = {"run": run, "row": row, "judge": score.judge or None, **score.metadata}
-        scores.append(
-            replace(
-                score,
-                reason=say.clean(score.reason, MAX_REASON),
-                metadata=say.without_unknown(metadata),
-                id=id,
-                trace_id=match[1],
-                span_id=match[2],
-            )
-        )
-    return scores, reasons
+        if score := _score_in(record, trace):
+            match = TRACEPARENT.fullmatch(getattr(record, "traceparent", ""))
+            if match and int(match[3], 16) % 2:
+                key = f"{match[0]} {record.slot!r}".encode()
+                metadata = {"run": run, "row": row, "judge": score.judge or None, **score.metadata}
+                scores.append(
+                    score._replace(
+                        reason=say.clean(score.reason, MAX_REASON),
+                        metadata=say.without_unknown(metadata),
+                        id=blake2b(key, digest_size=16).hexdigest(),
+                        trace_id=match[1],
+                        span_id=match[2],
+                    )
+                )
+            else:
+                reasons.add(NOT_SAMPLED if match else NOT_RECORDED)
+    return scores, reasons if scores or reasons else {NO_GRADE}
 
 
 def _score_in(record: Record, trace: Trace) -> SpanScore | None:
-    """Return the score that a record holds, without its span; None for another record."""
+    """Return the score in a record, or why it is unknown; None for another record, and for a
+    critique.
+    """
     match record:
-        case Feedback():
+        case Feedback() if not record.is_critique:
             grader = next((each for each in trace.panel if each.name == record.grader), None)
-            label = say.grade_label(record, grader) or ("critique" if record.is_critique else None)
-            error = "unknown" if record.score is None and label is None else None
-            metadata: Mapping[str, Any] = {
-                "candidate": record.candidate,
-                "repeat": record.repeat,
-                "vote_sd": record.vote_sd,
-                "criteria": {each.name: each.score for each in record.criteria} or None,
-                "actions": list(record.actions) or None,
-            }
             return SpanScore(
-                record.grader, record.score, label, error, record.reason, record.by, metadata
+                record.grader,
+                record.score,
+                "unknown" if record.score is None else say.grade_label(record, grader),
+                record.reason,
+                record.by,
+                {
+                    "candidate": record.candidate,
+                    "repeat": record.repeat,
+                    "vote_sd": record.vote_sd,
+                    "criteria": {each.name: each.score for each in record.criteria} or None,
+                    "actions": list(record.actions) or None,
+                },
             )
-        case Failure(step_slot=("feedback", candidate, str(grader), repeat)):
+        case Failure(step_slot=("feedback", candidate, str(name), repeat)):
             metadata = {"candidate": candidate, "repeat": repeat}
-            return SpanScore(grader, None, None, record.error, record.message, record.by, metadata)
+            return SpanScore(name, None, record.error, record.message, record.by, metadata)
         case Outcome():
-            error = "unknown" if trace.score is None else None
-            metadata = {
-                "candidate": record.best,
-                "stop": str(record.reason),
-                "interval": record.interval and list(record.interval),
-                "p_target": record.p_target,
-                "labels": record.labels,
-            }
-            return SpanScore(ROW_SCORE, trace.score, None, error, record.note, metadata=metadata)
+            return SpanScore(
+                ROW_SCORE,
+                trace.score,
+                "unknown" if trace.score is None else None,
+                record.note,
+                "",
+                {
+                    "candidate": record.best,
+                    "stop": str(record.reason),
+                    "interval": record.interval and list(record.interval),
+                    "p_target": record.p_target,
+                    "labels": record.labels,
+                },
+            )
     return None
 
 
@@ -135,77 +130,66 @@ class NoSpanError(RedraftError):
     """The tool does not have the span of a score."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreServer:
-    """The API of a tool, at a URL."""
-
-    tool: ScoreTool
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(repr=False)
-    mask: Mask = field(repr=False)
-
-    async def request(self, method: str, path: str, data: object = None) -> Mapping[str, Any]:
-        """Return the JSON object of a reply. Raises NoSpanError, and RedraftError, which names the
-        tool and its host.
-        """
-        headers = {**self.headers, "Content-Type": "application/json"}
-        target = RequestTarget(f"{self.url}{path}", headers, TIMEOUTS, "env", self.mask)
-        body = None if data is None else say.as_json(data).encode()
-        where = f"{self.tool.name} at {urlsplit(self.url).hostname}"
-        try:
-            for _ in range(MAX_ATTEMPTS):
-                status, replied, content = await fetch(target, method, body)
-                if status != TOO_MANY_REQUESTS:
-                    break
-                await asyncio.sleep(min(parse_retry_after(replied) or 2.0, MAX_WAIT))
-            reply = loads(content) if status == 200 else content[:300].decode(errors="replace")
-        except (ModelError, ValueError) as error:
-            raise RedraftError(f"{where}: {error}") from None
-        if status == NOT_FOUND:
-            raise NoSpanError(f"{self.tool.name} does not have its spans")
-        if status != 200:
-            names = [each for each in self.tool.credentials if each]
-            hint = f" (it takes {' and '.join(names)})" if status in REFUSALS else ""
-            raise RedraftError(f"{where}: status {status}{hint}: {' '.join(str(reply).split())}")
-        return object_in({"reply": reply}, "reply")
+async def _request(
+    server: RequestTarget, method: str, path: str, data: object = None, attempts: int = ATTEMPTS
+) -> Mapping[str, Any]:
+    """Return the JSON object of a reply. Raises NoSpanError, and RedraftError, which names the
+    host.
+    """
+    where = urlsplit(server.url).hostname
+    body = None if data is None else say.as_json(data).encode()
+    try:
+        status, headers, content = await fetch(
+            replace(server, url=f"{server.url}{path}"), method, body
+        )
+        reply = loads(content) if status == HTTPStatus.OK else say.clean(content, 300)
+    except (ModelError, ValueError) as error:
+        raise RedraftError(f"{where}: {error}") from None
+    if status == HTTPStatus.TOO_MANY_REQUESTS and attempts > 1:
+        await asyncio.sleep(min(parse_retry_after(headers) or 2.0, MAX_WAIT))
+        return await _request(server, method, path, data, attempts - 1)
+    if status != HTTPStatus.OK:
+        kind = NoSpanError if status == HTTPStatus.NOT_FOUND else RedraftError
+        raise kind(f"{where} answers with status {status}: {reply}")
+    return object_in({"reply": reply}, "reply")
 
 
-async def annotate_in_phoenix(server: ScoreServer, scores: Sequence[SpanScore]) -> None:
+async def annotate_in_phoenix(server: RequestTarget, scores: Sequence[SpanScore]) -> None:
     """Write the annotations of spans (https://arize.com/docs/phoenix)."""
     annotations = [
         {
             "span_id": score.span_id,
             "name": score.name,
             "annotator_kind": "LLM" if score.judge else "CODE",
-            "result": say.without_unknown(
-                {"score": score.value, "label": score.text, "explanation": score.reason or None}
-            ),
+            "result": {
+                "score": score.value,
+                "label": score.label,
+                "explanation": score.reason or None,
+            },
             "metadata": score.metadata,
             "identifier": score.id,
         }
         for score in scores
     ]
-    await server.request("POST", "/v1/span_annotations?sync=true", {"data": annotations})
+    await _request(server, "POST", "/v1/span_annotations?sync=true", {"data": annotations})
 
 
-async def assess_in_mlflow(server: ScoreServer, scores: Sequence[SpanScore]) -> None:
+async def assess_in_mlflow(server: RequestTarget, scores: Sequence[SpanScore]) -> None:
     """Write the assessments of traces that MLflow does not have yet (https://mlflow.org/docs)."""
     for trace_id in {score.trace_id for score in scores}:
         path = f"/api/3.0/mlflow/traces/tr-{trace_id}"
-        trace = object_in(await server.request("GET", path), "trace")
+        trace = object_in(await _request(server, "GET", path), "trace")
         existing = list_in(object_in(trace, "trace_info"), "assessments")
         ids = {object_in(each, "metadata").get(ID_KEY) for each in existing}
         for score in scores:
             if score.trace_id == trace_id and score.id not in ids:
-                data = {"assessment": _assessment(score)}
-                await server.request("POST", f"{path}/assessments", data)
+                await _request(server, "POST", f"{path}/assessments", _assessment(score))
 
 
-def _assessment(score: SpanScore) -> dict[str, Any]:
-    now = datetime.now(UTC).isoformat()
-    error = {"error_code": score.error, "error_message": score.reason or score.error}
-    metadata = {ID_KEY: score.id, **score.metadata}
-    return {
+def _assessment(score: SpanScore) -> Mapping[str, object]:
+    """Return a score in the form of MLflow, whose metadata are texts."""
+    now, metadata = datetime.now(UTC).isoformat(), {ID_KEY: score.id, **score.metadata}
+    assessment = {
         "assessment_name": score.name,
         "trace_id": f"tr-{score.trace_id}",
         "span_id": score.span_id,
@@ -215,18 +199,19 @@ def _assessment(score: SpanScore) -> dict[str, Any]:
         },
         "create_time": now,
         "last_update_time": now,
-        "feedback": {"error": error}
-        if score.error
-        else {"value": score.label if score.value is None else score.value},
+        "feedback": {"error": {"error_code": score.label, "error_message": score.reason}}
+        if score.value is None
+        else {"value": score.value},
         "rationale": score.reason,
         "metadata": {
             name: value if isinstance(value, str) else say.as_json(value)
             for name, value in metadata.items()
         },
     }
+    return {"assessment": assessment}
 
 
-async def score_in_langfuse(server: ScoreServer, scores: Sequence[SpanScore]) -> None:
+async def score_in_langfuse(server: RequestTarget, scores: Sequence[SpanScore]) -> None:
     """Write the scores of observations (https://api.reference.langfuse.com)."""
     for score in scores:
         data = {
@@ -234,40 +219,40 @@ async def score_in_langfuse(server: ScoreServer, scores: Sequence[SpanScore]) ->
             "traceId": score.trace_id,
             "observationId": score.span_id,
             "name": score.name,
-            "value": score.text if score.value is None else score.value,
+            "value": score.label if score.value is None else score.value,
             "dataType": "CATEGORICAL" if score.value is None else "NUMERIC",
             "comment": score.reason or None,
             "metadata": score.metadata,
         }
-        await server.request("POST", "/api/public/scores", say.without_unknown(data))
+        await _request(server, "POST", "/api/public/scores", data)
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreTool:
+class ScoreTool(NamedTuple):
     """A tool that shows scores, what writes them, and the environment variables that it documents:
     for its URL (the first that is set counts), and for a token, a user and a password.
     """
 
     name: str
-    write: Callable[[ScoreServer, Sequence[SpanScore]], Awaitable[None]]
-    urls: tuple[str, ...]
-    credentials: tuple[str, ...]
+    write: Callable[[RequestTarget, Sequence[SpanScore]], Awaitable[None]]
+    url_variables: tuple[str, ...]
+    credentials: tuple[str, str, str]
 
-    def server(self, environ: Mapping[str, str]) -> ScoreServer:
-        """Return its server. Raises ConfigError if the environment does not name one."""
-        variable = next((each for each in self.urls if environ.get(each)), self.urls[0])
-        url = environ.get(variable, "").strip().rstrip("/").removesuffix("/v1/traces")
+    def server(self, environ: Mapping[str, str]) -> RequestTarget:
+        """Return its server. Raises ConfigError if the environment names none."""
+        urls = (environ.get(name, "").strip() for name in self.url_variables)
+        url = next(filter(None, urls), "").rstrip("/").removesuffix("/v1/traces")
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
-                f"{variable} is {'no URL of a server' if url else 'not set'}: set it to the URL of "
-                f"{self.name}, http://... or https://..."
+                f"{self.url_variables[0]} must be the http:// or https:// URL of {self.name}, and "
+                f"is {'another text' if url else 'not set'}"
             )
         token, user, password = (environ.get(name, "").strip() for name in self.credentials)
         pair = b64encode(f"{user}:{password}".encode()).decode()
-        authorization = f"Bearer {token}" if token else f"Basic {pair}" if user else ""
-        headers = {"Authorization": authorization} if authorization else {}
+        headers = {"Content-Type": "application/json"}
+        if token or user:
+            headers["Authorization"] = f"Bearer {token}" if token else f"Basic {pair}"
         mask = Mask([*secrets_in_environment(environ), token, password, pair])
-        return ScoreServer(self, url, headers, mask)
+        return RequestTarget(url, headers, TIMEOUTS, "env", mask)
 
 
 TOOLS: Mapping[str, ScoreTool] = {
@@ -297,44 +282,38 @@ TOOLS: Mapping[str, ScoreTool] = {
 
 @dataclass
 class ScoreExport:
-    """What was written: the number of rows, and of scores that the tool now has. `left_out` counts
-    the rows with scores that it lacks by the reason, and `row_names` has the first of them.
+    """How many rows there are, how many scores of them the tool has now, and by reason the rows
+    that have scores which it does not have.
     """
 
     rows: int = 0
     scores: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    row_names: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    left_out: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    async def add_row(self, server: ScoreServer, run: str, row: str, trace: Trace) -> None:
+    async def add(
+        self, tool: ScoreTool, server: RequestTarget, run: str, row: str, trace: Trace
+    ) -> None:
         """Write the scores of a row."""
         scores, reasons = span_scores(run, row, trace)
         try:
             if scores:
-                await server.tool.write(server, scores)
-        except NoSpanError as error:
-            scores, reasons = [], {*reasons, str(error)}
-        self.rows += 1
-        self.scores += len(scores)
-        for reason in reasons or (() if scores else (NO_GRADE,)):
-            self.left_out[reason] += 1
-            if len(names := self.row_names[reason]) < MAX_NAMED_ROWS:
-                names.append(row)
+                await tool.write(server, scores)
+        except NoSpanError:
+            scores, reasons = [], {*reasons, NO_SPAN}
+        self.rows, self.scores = self.rows + 1, self.scores + len(scores)
+        for reason in reasons:
+            self.left_out[reason].append(row)
 
 
 async def export_scores(
-    server: ScoreServer, run: str, rows: Iterable[tuple[RowId, Trace]]
+    tool: ScoreTool, environ: Mapping[str, str], run: str, rows: Iterable[tuple[RowId, Trace]]
 ) -> ScoreExport:
-    """Write the scores of the rows of a run. Raises RedraftError if a tool does not take them, or
-    if there are none.
+    """Write the scores of the rows of a run. Raises ConfigError if the environment names no server,
+    and RedraftError if it does not take the scores.
     """
-    exported, rows = ScoreExport(), iter(rows)
-    while some := [*islice(rows, ROWS_AT_ONCE)]:
-        await asyncio.gather(*(exported.add_row(server, run, row.id, trace) for row, trace in some))
-    if not exported.scores:
-        reasons = "; ".join(f"{n:,} x {reason}" for reason, n in exported.left_out.most_common())
-        raise RedraftError(
-            f"nothing was written: none of the {exported.rows:,} rows of run {run!r} has a score "
-            f"with a span in {server.tool.name}: {reasons or 'there are none yet'}"
+    exported, server, rest = ScoreExport(), tool.server(environ), iter(rows)
+    while some := [*islice(rest, ROWS_AT_ONCE)]:
+        await asyncio.gather(
+            *(exported.add(tool, server, run, row.id, trace) for row, trace in some)
         )
     return exported

@@ -64,6 +64,7 @@ and MLFLOW_TRACKING_TOKEN (or _USERNAME and _PASSWORD); LANGFUSE_BASE_URL,
 LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY. Doing it again doubles nothing.
 """  # noqa: E501
 
+MAX_NAMES = 5  # of rows that are left out for one reason
 SCORE = options.NumberRange(0, 1)
 
 
@@ -141,13 +142,15 @@ def export(
     **settings: Any,
 ) -> None:
     """Write the answers of a RUN as training data, or its scores to the spans of a tool."""
-    if tool := TOOLS.get(settings["format"]):
-        if output:
-            raise click.UsageError(f"--output: scores go to {tool.name}, and no file is written")
+    tool = TOOLS.get(settings["format"])
+    if tool and output is None:
         _export_scores(tool, find_run(run, journal), as_json=as_json)
         return
-    if not output:
-        raise click.UsageError("Missing option '--output' / '-o'.")
+    if tool or output is None:
+        raise click.UsageError(
+            "--output (-o) names the file or folder of training data; leave it out for scores "
+            f"({', '.join(TOOLS)})"
+        )
     if as_json and output == "-":
         raise click.UsageError("--json and -o - both write to stdout: leave out one")
     config = ExportConfig(**settings)
@@ -171,21 +174,17 @@ def export(
 
 def _export_scores(tool: ScoreTool, stored: StoredRun, *, as_json: bool) -> None:
     """Write the scores of a run to a tool, and say which rows have none there."""
-    server = tool.server(os.environ)
     with Journal(stored.path, read_only=True) as file:
         rows = file.traces(stored.info.name)
-        exported = run_sync(export_scores(server, stored.info.display_name, rows))
+        exported = run_sync(export_scores(tool, os.environ, stored.info.display_name, rows))
     if as_json:
         print_json(vars(exported))
         return
-    notice(
-        f"{pluralize(exported.scores, 'score')} of {pluralize(exported.rows, 'row')} are in "
-        f"{tool.name}"
-    )
-    for reason, count in exported.left_out.most_common():
-        names = exported.row_names[reason]
-        more = f" and {count - len(names):,} more" if count > len(names) else ""
-        notice(f"left out: {pluralize(count, 'row')} ({', '.join(names)}{more}): {reason}")
+    rows_text = pluralize(exported.rows, "row")
+    notice(f"{tool.name} has {pluralize(exported.scores, 'score')} of {rows_text}")
+    for reason, names in exported.left_out.items():
+        some = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
+        notice(f"left out: {pluralize(len(names), 'row')}, {reason}: {some}")
 
 
 def _summarize(exported: ExportResult) -> None:
