@@ -1,46 +1,84 @@
-"""A run of a batch whose spans are sent to a tool that shows traces, with every kind of grade: known
-scores of a requirement and of a judge, an unknown score, a failed grade; and a row whose trace is
-not sampled.
+"""A run of a batch whose spans are sent to tools that show traces: with known scores of a
+requirement and of a judge, an unknown score, a failed grade, and a row whose trace is not sampled.
 """
 
 import json
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult
 
 import redraft
+from redraft.errors import ModelError
+from redraft.storage.journal import Journal
 
 ROWS = [
     {"id": "known", "prompt": "Describe the sky."},
-    {"id": "unknown", "prompt": "Describe the sea, with sources."},
+    {"id": "unknown", "prompt": "Describe the sea."},
     {"id": "failed", "prompt": "Describe the moon."},
     {"id": "unsampled", "prompt": "Describe the sun."},
 ]
-ANSWER = "It is blue, and clear, and wide."
+DRAFT, ANSWER = "It is wide.", "It is blue, and clear, and wide."
+SOURCES, NO_SOURCES = "one of four is missing", "there is nothing to check"
 
 
 class DropRow(Sampler):
-    """Drops the traces of one row."""
+    """Drops the trace of the row "unsampled"."""
 
     def should_sample(self, parent_context, trace_id, name, kind=None, attributes=None, *_, **__):
-        if (attributes or {}).get("redraft.row.id") == "unsampled":
-            return SamplingResult(Decision.DROP)
-        return SamplingResult(Decision.RECORD_AND_SAMPLE, attributes)
+        is_dropped = (attributes or {}).get("redraft.row.id") == "unsampled"
+        decision = Decision.DROP if is_dropped else Decision.RECORD_AND_SAMPLE
+        return SamplingResult(decision, attributes)
 
     def get_description(self):
         return "all rows but one"
 
 
-def sources(task, candidate):
-    """Grade what cannot be graded: one score is unknown, and one grade fails."""
-    if "moon" in task.prompt:
-        raise RuntimeError("the index of sources cannot be read")
-    known = "sky" in task.prompt
-    return redraft.Feedback(0.75 if known else None, reason="one of four is missing" if known else "there is no source to check")
+class Writer:
+    """A model whose second answer to a prompt is better than its first."""
+
+    def __init__(self):
+        self.prompts = set()
+
+    def __call__(self, messages):
+        prompt = messages[0]["content"]
+        answer = ANSWER if prompt in self.prompts else DRAFT
+        self.prompts.add(prompt)
+        return answer
 
 
 def judge(messages):
-    """Answer as a judge that likes all answers equally well."""
-    return json.dumps({"reason": "It is short and right.", "score": 8})
+    """Answer as a judge that cannot be asked about the moon."""
+    text = json.dumps(messages)
+    if "moon" in text:
+        raise ModelError("the judge is not there")
+    row = {"evidence": "wide", "change": "say more", "score": 4 if ANSWER in text else 2}
+    return json.dumps({"reason": "It is short.", "criteria": {"clarity": row}, "done": False})
+
+
+def sources(text, task):
+    """Check the sources of a text: of the sea there are none, so its score is unknown."""
+    if "sea" in task.prompt:
+        return redraft.Feedback(None, NO_SOURCES)
+    return redraft.Feedback(0.75, SOURCES)
+
+
+def tracer_provider(*exporters):
+    """Return a provider that sends all spans but those of one row."""
+    provider = TracerProvider(sampler=ParentBased(DropRow()))
+    for exporter in exporters:
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider
+
+
+async def make_run(folder):
+    """Make the run, whose output and journal are in the folder."""
+    graders = ["words:5-9", sources, redraft.Judge({"clarity": "A child can follow it."})]
+    settings = {"max_iterations": 1, "retries": 0, "editor": False}
+    return await redraft.batch(ROWS, folder / "out.jsonl", Writer(), graders, judge, **settings)
+
+
+def stored_traces(folder):
+    """Return the traces of the run by the IDs of its rows."""
+    with Journal(folder / "out.jsonl.journal", read_only=True) as journal:
+        return {row.id: trace for row, trace in journal.traces(journal.runs()[0].name)}

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from ..answers import AnswerForm
 from ..base.checks import format_value, is_blank
@@ -24,8 +24,7 @@ from ..base.sync import check_event_loop
 from ..errors import ConfigError, RedraftError, attach
 from ..loop.engine import Engine
 from ..loop.fields import FORM_SETTING, JSON_FORM
-from ..loop.records import Candidate, Comparison, Feedback, Outcome, Record, StopReason
-from ..loop.steps import Step
+from ..loop.records import Candidate, Comparison, Feedback, Record, StopReason
 from ..loop.task import Message, Task, message_text
 from ..loop.trace import PanelGrader, Trace
 from ..middleware.observe import CallbackErrors, observe, observer
@@ -349,7 +348,6 @@ class RefinementRun:
         self.trace = refinement.trace
         self._refinement = refinement
         self._reported_count = len(refinement.trace.records)
-        self._record_outcome: Perform = _record_of_outcome
 
     async def traces(self) -> AsyncGenerator[Trace, None]:
         """Run to the end, and yield the trace after each record. It frees what the refinement
@@ -376,7 +374,6 @@ class RefinementRun:
         record_steps = resources.enter_context(
             observer().record_refinement(lambda: self.trace, writer, roles.known_fingerprint)
         )
-        self._record_outcome = record_steps(_record_of_outcome)
         engine = Engine(
             self.trace,
             refinement.next_steps,
@@ -399,21 +396,20 @@ class RefinementRun:
         """
         trace = await engine.next_trace()
         if trace is None:
-            trace = engine.trace = await self._ended()
+            trace = engine.trace = with_outcome(self.trace, self._refinement.plan)
         await self._add(trace)
         return trace
-
-    async def _ended(self, reason: StopReason | None = None, note: str = "") -> Trace:
-        """Return the trace with an outcome that the plan did not ask for."""
-        ended = with_outcome(self.trace, self._refinement.plan, reason, note)
-        return self.trace + await self._record_outcome(cast("Outcome", ended.records[-1]))
 
     async def _attach_result(self, error: BaseException) -> None:
         """Give an error the result so far; an interruption becomes the outcome."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
             if not self.trace.outcome:
                 try:
-                    await self._add(await self._ended(StopReason.CANCELLED, "interrupted"))
+                    await self._add(
+                        with_outcome(
+                            self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"
+                        )
+                    )
                 except asyncio.CancelledError as again:  # while `on_record` works
                     await self._attach_result(again)
                     raise
@@ -437,11 +433,6 @@ class RefinementRun:
         self.trace = trace
         if self._refinement.store:
             self._refinement.store.append(trace)
-
-
-async def _record_of_outcome(step: Step) -> Record:
-    """Return an outcome: it is its own record."""
-    return cast("Outcome", step)
 
 
 def with_outcome(

@@ -3,9 +3,9 @@ assessments of MLflow, or scores of Langfuse, none of which shows evaluation eve
 
 A grade belongs to the span of the call that wrote the answer, the score of a row to the span of the
 refinement; the `traceparent` of each record says which that is. A score has an ID, so that writing
-it again doubles nothing: Phoenix and Langfuse replace a score that has the same ID, and MLflow is
-asked first which it has. A score that is unknown is never a number: it is an error in MLflow, and a
-label in the others.
+it again doubles nothing: Phoenix replaces a score that has the same ID, Langfuse one that also has
+the same time (that is when the run began), and MLflow is asked first which it has. A score that is
+unknown is never a number: it is an error in MLflow, and a label in the others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import asyncio
 import re
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from hashlib import blake2b
 from http import HTTPStatus
 from itertools import islice
@@ -30,12 +29,12 @@ from ..loop.records import Failure, Feedback, Outcome, Record
 from ..loop.trace import Trace
 from ..models.http_client import RequestTarget, Timeouts, fetch
 from ..models.waits import parse_retry_after
-from ..tables.export.writer import RowId
+from ..storage.journal import Journal, RunInfo
 from . import attributes as say
 
 TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])")
-NO_GRADE, NO_SPAN = "there is no grade", "the tool does not have the spans"
 NOT_RECORDED, NOT_SAMPLED = "no trace was recorded", "the trace was not sampled"
+NO_GRADE, NO_SPAN = "there is no grade", "its spans are not there"
 ROW_SCORE, ID_KEY = "redraft", "redraft.id"
 MAX_REASON, ROWS_AT_ONCE = 4_000, 8  # characters, rows
 TIMEOUTS, MAX_WAIT, ATTEMPTS = Timeouts(total=60.0), 60.0, 6  # seconds
@@ -43,7 +42,7 @@ TIMEOUTS, MAX_WAIT, ATTEMPTS = Timeouts(total=60.0), 60.0, 6  # seconds
 
 class SpanScore(NamedTuple):
     """A score of a span, from 0 to 1. If it is None, the label says why: "unknown", or the name of
-    an error. `judge` is the model that graded, or "".
+    an error. `judge` is the model that graded, or ""; `time` is in ISO 8601.
     """
 
     name: str
@@ -55,9 +54,10 @@ class SpanScore(NamedTuple):
     id: str = ""
     trace_id: str = ""
     span_id: str = ""
+    time: str = ""
 
 
-def span_scores(run: str, row: str, trace: Trace) -> tuple[list[SpanScore], set[str]]:
+def span_scores(run: RunInfo, row: str, trace: Trace) -> tuple[list[SpanScore], set[str]]:
     """Return the scores of a row that have a span, and why others have none."""
     scores: list[SpanScore] = []
     reasons: set[str] = set()
@@ -66,14 +66,15 @@ def span_scores(run: str, row: str, trace: Trace) -> tuple[list[SpanScore], set[
             match = TRACEPARENT.fullmatch(getattr(record, "traceparent", ""))
             if match and int(match[3], 16) % 2:
                 key = f"{match[0]} {record.slot!r}".encode()
-                metadata = {"run": run, "row": row, "judge": score.judge or None, **score.metadata}
+                origin = {"run": run.display_name, "row": row, "judge": score.judge or None}
                 scores.append(
                     score._replace(
                         reason=say.clean(score.reason, MAX_REASON),
-                        metadata=say.without_unknown(metadata),
+                        metadata=say.without_unknown({**origin, **score.metadata}),
                         id=blake2b(key, digest_size=16).hexdigest(),
                         trace_id=match[1],
                         span_id=match[2],
+                        time=run.started_at,
                     )
                 )
             else:
@@ -105,7 +106,7 @@ def _score_in(record: Record, trace: Trace) -> SpanScore | None:
         case Failure(step_slot=("feedback", candidate, str(name), repeat)):
             metadata = {"candidate": candidate, "repeat": repeat}
             return SpanScore(name, None, record.error, record.message, record.by, metadata)
-        case Outcome():
+        case Outcome() if record.traceparent:  # another is no end: the row was cut short
             return SpanScore(
                 ROW_SCORE,
                 trace.score,
@@ -136,19 +137,19 @@ async def _request(
     """Return the JSON object of a reply. Raises NoSpanError, and RedraftError, which names the
     host.
     """
-    where = urlsplit(server.url).hostname
-    body = None if data is None else say.as_json(data).encode()
+    where = urlsplit(server.url).netloc.rpartition("@")[2]
+    target = replace(server, url=f"{server.url}{path}")
     try:
         status, headers, content = await fetch(
-            replace(server, url=f"{server.url}{path}"), method, body
+            target, method, None if data is None else say.as_json(data).encode()
         )
-        reply = loads(content) if status == HTTPStatus.OK else say.clean(content, 300)
+        reply = loads(content) if status // 100 == 2 else content[:300].decode(errors="replace")
     except (ModelError, ValueError) as error:
         raise RedraftError(f"{where}: {error}") from None
     if status == HTTPStatus.TOO_MANY_REQUESTS and attempts > 1:
         await asyncio.sleep(min(parse_retry_after(headers) or 2.0, MAX_WAIT))
         return await _request(server, method, path, data, attempts - 1)
-    if status != HTTPStatus.OK:
+    if status // 100 != 2:
         kind = NoSpanError if status == HTTPStatus.NOT_FOUND else RedraftError
         raise kind(f"{where} answers with status {status}: {reply}")
     return object_in({"reply": reply}, "reply")
@@ -178,53 +179,57 @@ async def assess_in_mlflow(server: RequestTarget, scores: Sequence[SpanScore]) -
     """Write the assessments of traces that MLflow does not have yet (https://mlflow.org/docs)."""
     for trace_id in {score.trace_id for score in scores}:
         path = f"/api/3.0/mlflow/traces/tr-{trace_id}"
-        trace = object_in(await _request(server, "GET", path), "trace")
-        existing = list_in(object_in(trace, "trace_info"), "assessments")
-        ids = {object_in(each, "metadata").get(ID_KEY) for each in existing}
+        info = object_in(object_in(await _request(server, "GET", path), "trace"), "trace_info")
+        ids = {object_in(each, "metadata").get(ID_KEY) for each in list_in(info, "assessments")}
         for score in scores:
             if score.trace_id == trace_id and score.id not in ids:
-                await _request(server, "POST", f"{path}/assessments", _assessment(score))
+                data = {"assessment": _assessment(score)}
+                await _request(server, "POST", f"{path}/assessments", data)
 
 
 def _assessment(score: SpanScore) -> Mapping[str, object]:
     """Return a score in the form of MLflow, whose metadata are texts."""
-    now, metadata = datetime.now(UTC).isoformat(), {ID_KEY: score.id, **score.metadata}
-    assessment = {
-        "assessment_name": score.name,
+    metadata = {ID_KEY: score.id, **score.metadata}
+    return {
+        "assessment_name": say.clean(score.name, 250),
         "trace_id": f"tr-{score.trace_id}",
         "span_id": score.span_id,
         "source": {
             "source_type": "LLM_JUDGE" if score.judge else "CODE",
             "source_id": score.judge or "redraft",
         },
-        "create_time": now,
-        "last_update_time": now,
+        "create_time": score.time,
+        "last_update_time": score.time,
         "feedback": {"error": {"error_code": score.label, "error_message": score.reason}}
         if score.value is None
         else {"value": score.value},
         "rationale": score.reason,
         "metadata": {
-            name: value if isinstance(value, str) else say.as_json(value)
+            name: say.clean(value if isinstance(value, str) else say.as_json(value), MAX_REASON)
             for name, value in metadata.items()
         },
     }
-    return {"assessment": assessment}
 
 
 async def score_in_langfuse(server: RequestTarget, scores: Sequence[SpanScore]) -> None:
-    """Write the scores of observations (https://api.reference.langfuse.com)."""
-    for score in scores:
-        data = {
+    """Write the scores of observations (https://langfuse.com/docs): a list, as its SDK 5 does."""
+    data = [
+        {
             "id": score.id,
             "traceId": score.trace_id,
             "observationId": score.span_id,
             "name": score.name,
             "value": score.label if score.value is None else score.value,
             "dataType": "CATEGORICAL" if score.value is None else "NUMERIC",
-            "comment": score.reason or None,
+            "comment": score.reason,
             "metadata": score.metadata,
+            "timestamp": score.time,
         }
-        await _request(server, "POST", "/api/public/scores", data)
+        for score in scores
+    ]
+    reply = await _request(server, "POST", "/api/public/scores", data)
+    if reply.get("rejected"):
+        raise RedraftError(f"Langfuse rejects scores: {say.clean(reply.get('errors'), 300)}")
 
 
 class ScoreTool(NamedTuple):
@@ -240,7 +245,7 @@ class ScoreTool(NamedTuple):
     def server(self, environ: Mapping[str, str]) -> RequestTarget:
         """Return its server. Raises ConfigError if the environment names none."""
         urls = (environ.get(name, "").strip() for name in self.url_variables)
-        url = next(filter(None, urls), "").rstrip("/").removesuffix("/v1/traces")
+        url = next(filter(None, urls), "").removesuffix("/").removesuffix("/v1/traces")
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
                 f"{self.url_variables[0]} must be the http:// or https:// URL of {self.name}, and "
@@ -251,8 +256,8 @@ class ScoreTool(NamedTuple):
         headers = {"Content-Type": "application/json"}
         if token or user:
             headers["Authorization"] = f"Bearer {token}" if token else f"Basic {pair}"
-        mask = Mask([*secrets_in_environment(environ), token, password, pair])
-        return RequestTarget(url, headers, TIMEOUTS, "env", mask)
+        secrets = [*secrets_in_environment(environ), token, password, pair]
+        return RequestTarget(url, headers, TIMEOUTS, "env", Mask(secrets))
 
 
 TOOLS: Mapping[str, ScoreTool] = {
@@ -282,16 +287,15 @@ TOOLS: Mapping[str, ScoreTool] = {
 
 @dataclass
 class ScoreExport:
-    """How many rows there are, how many scores of them the tool has now, and by reason the rows
-    that have scores which it does not have.
+    """How many scores the tool has now, and the rows with scores that it does not have, by the
+    reason.
     """
 
-    rows: int = 0
     scores: int = 0
     left_out: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     async def add(
-        self, tool: ScoreTool, server: RequestTarget, run: str, row: str, trace: Trace
+        self, tool: ScoreTool, server: RequestTarget, run: RunInfo, row: str, trace: Trace
     ) -> None:
         """Write the scores of a row."""
         scores, reasons = span_scores(run, row, trace)
@@ -300,19 +304,19 @@ class ScoreExport:
                 await tool.write(server, scores)
         except NoSpanError:
             scores, reasons = [], {*reasons, NO_SPAN}
-        self.rows, self.scores = self.rows + 1, self.scores + len(scores)
+        self.scores += len(scores)
         for reason in reasons:
             self.left_out[reason].append(row)
 
 
 async def export_scores(
-    tool: ScoreTool, environ: Mapping[str, str], run: str, rows: Iterable[tuple[RowId, Trace]]
+    tool: ScoreTool, environ: Mapping[str, str], journal: Journal, run: RunInfo
 ) -> ScoreExport:
-    """Write the scores of the rows of a run. Raises ConfigError if the environment names no server,
-    and RedraftError if it does not take the scores.
+    """Write the scores of a run. Raises ConfigError if the environment names no server, and
+    RedraftError if it does not take the scores.
     """
-    exported, server, rest = ScoreExport(), tool.server(environ), iter(rows)
-    while some := [*islice(rest, ROWS_AT_ONCE)]:
+    exported, server, rows = ScoreExport(), tool.server(environ), journal.traces(run.name)
+    while some := [*islice(rows, ROWS_AT_ONCE)]:
         await asyncio.gather(
             *(exported.add(tool, server, run, row.id, trace) for row, trace in some)
         )

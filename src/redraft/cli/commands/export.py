@@ -9,6 +9,7 @@ import click
 
 from ...base.sync import run_sync
 from ...base.text import pluralize
+from ...errors import RedraftError
 from ...storage.journal import Journal
 from ...tables.export.formats import (
     FILES,
@@ -175,16 +176,16 @@ def export(
 def _export_scores(tool: ScoreTool, stored: StoredRun, *, as_json: bool) -> None:
     """Write the scores of a run to a tool, and say which rows have none there."""
     with Journal(stored.path, read_only=True) as file:
-        rows = file.traces(stored.info.name)
-        exported = run_sync(export_scores(tool, os.environ, stored.info.display_name, rows))
+        exported = run_sync(export_scores(tool, os.environ, file, stored.info))
     if as_json:
         print_json(vars(exported))
-        return
-    rows_text = pluralize(exported.rows, "row")
-    notice(f"{tool.name} has {pluralize(exported.scores, 'score')} of {rows_text}")
     for reason, names in exported.left_out.items():
-        some = ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
-        notice(f"left out: {pluralize(len(names), 'row')}, {reason}: {some}")
+        more = ", ..." if len(names) > MAX_NAMES else ""
+        rows = f"{pluralize(len(names), 'row')} ({', '.join(names[:MAX_NAMES])}{more})"
+        notice(f"left out: {rows}: {reason}")
+    if not exported.scores:
+        raise RedraftError(f"nothing was written: no score of the run has a span in {tool.name}")
+    notice(f"{tool.name} has {pluralize(exported.scores, 'score')} of the run")
 
 
 def _summarize(exported: ExportResult) -> None:
