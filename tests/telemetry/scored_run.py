@@ -18,6 +18,7 @@ ROWS = [
     {"id": "failed", "prompt": "Describe the moon."},
     {"id": "unsampled", "prompt": "Describe the sun."},
 ]
+GRADES = 6 + 1 + 6 + 3  # of the rows "known" with its own score, "unknown" and "failed"
 DRAFT, ANSWER = "It is wide.", "It is blue, and clear, and wide."
 SOURCES, NO_SOURCES = "one of four is missing", "there is nothing to check"
 

@@ -4,9 +4,6 @@ and Langfuse are sent. `test_score_tools` asks the real ones.
 
 import asyncio
 import json
-import threading
-from base64 import b64encode
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,81 +16,8 @@ from redraft.storage.journal import Journal
 from redraft.telemetry.scores import TOOLS, export_scores
 
 from .conftest import configure
-from .scored_run import NO_SOURCES, SOURCES, make_run, stored_traces, tracer_provider
-
-SECRET = "sk-lf-0f7b2c9d81e64a5390b1c7d2"
-VARIABLES = {
-    "phoenix": {"PHOENIX_ENDPOINT": "{}", "PHOENIX_API_KEY": SECRET},
-    "mlflow": {"MLFLOW_TRACKING_URI": "{}/", "MLFLOW_TRACKING_TOKEN": SECRET},
-    "langfuse": {
-        "LANGFUSE_BASE_URL": "{}",
-        "LANGFUSE_PUBLIC_KEY": "pk-lf-1",
-        "LANGFUSE_SECRET_KEY": SECRET,
-    },
-}
-BASIC = b64encode(f"pk-lf-1:{SECRET}".encode()).decode()
-GRADES = 6 + 1 + 6 + 3  # of the rows "known" with its own score, "unknown" and "failed"
-
-
-class ScoreServer:
-    """A server with the APIs of all three tools: it keeps what it is sent by its ID. `statuses`:
-    what it answers first; `page`: what it answers in place of JSON.
-    """
-
-    def __init__(self):
-        self.posted, self.assessments, self.headers = [], {}, []
-        self.statuses, self.page = [], b""
-
-    def __enter__(self):
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                server.answer(
-                    self, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                )
-
-            def do_GET(self):
-                server.answer(self, None)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        self.http.handle_error = lambda *_: None  # a client that has gone
-        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        return self
-
-    def __exit__(self, *_):
-        self.http.shutdown()
-        self.http.server_close()
-        self.thread.join(10)
-
-    def answer(self, handler, body):
-        self.headers.append(dict(handler.headers))
-        status = self.statuses.pop(0) if self.statuses else 200
-        reply = {"said": handler.headers.get("Authorization", "")}
-        if status == 200:
-            reply = self.take(handler.path, body)
-        content = self.page or json.dumps(reply).encode()
-        handler.send_response(status)
-        handler.send_header("Retry-After", "0.01")
-        handler.send_header("Content-Length", str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
-
-    def take(self, path, body):
-        trace = path.split("/")[5] if "/traces/" in path else ""
-        if body is None:
-            return {"trace": {"trace_info": {"assessments": self.assessments.get(trace, [])}}}
-        if trace:
-            self.assessments.setdefault(trace, []).append(body["assessment"])
-        scores = [body["assessment"]] if trace else body if isinstance(body, list) else body["data"]
-        self.posted += scores
-        return {}
+from .score_server import BASIC, SECRET, ScoreServer, export
+from .scored_run import GRADES, NO_SOURCES, SOURCES, make_run, stored_traces, tracer_provider
 
 
 @pytest.fixture
@@ -110,12 +34,6 @@ def run_folder(tmp_path_factory):
         configure(patch, tracer_provider(exporter))
         asyncio.run(make_run(folder))
     return folder, exporter.get_finished_spans()
-
-
-async def export(folder, tool, url):
-    environ = {name: value.format(url) for name, value in VARIABLES[tool].items()}
-    with Journal(folder / "out.jsonl.journal", read_only=True) as journal:
-        return await export_scores(TOOLS[tool], environ, journal, journal.runs()[0])
 
 
 # ---- what the journal keeps
