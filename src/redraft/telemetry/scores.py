@@ -65,13 +65,13 @@ def span_scores(run: RunInfo, row: str, trace: Trace) -> tuple[list[SpanScore], 
         if score := _score_in(record, trace):
             match = TRACEPARENT.fullmatch(getattr(record, "traceparent", ""))
             if match and int(match[3], 16) % 2:
-                key = f"{match[0]} {record.slot!r}".encode()
+                key = f"{match[0]} {record.slot!r}"
                 origin = {"run": run.display_name, "row": row, "judge": score.judge or None}
                 scores.append(
                     score._replace(
                         reason=say.clean(score.reason, MAX_REASON),
                         metadata=say.without_unknown({**origin, **score.metadata}),
-                        id=blake2b(key, digest_size=16).hexdigest(),
+                        id=blake2b(key.encode(), digest_size=16).hexdigest(),
                         trace_id=match[1],
                         span_id=match[2],
                         time=run.started_at,
@@ -189,7 +189,6 @@ async def assess_in_mlflow(server: RequestTarget, scores: Sequence[SpanScore]) -
 
 def _assessment(score: SpanScore) -> Mapping[str, object]:
     """Return a score in the form of MLflow, whose metadata are texts."""
-    metadata = {ID_KEY: score.id, **score.metadata}
     return {
         "assessment_name": say.clean(score.name, 250),
         "trace_id": f"tr-{score.trace_id}",
@@ -206,7 +205,7 @@ def _assessment(score: SpanScore) -> Mapping[str, object]:
         "rationale": score.reason,
         "metadata": {
             name: say.clean(value if isinstance(value, str) else say.as_json(value), MAX_REASON)
-            for name, value in metadata.items()
+            for name, value in {ID_KEY: score.id, **score.metadata}.items()
         },
     }
 
@@ -244,8 +243,8 @@ class ScoreTool(NamedTuple):
 
     def server(self, environ: Mapping[str, str]) -> RequestTarget:
         """Return its server. Raises ConfigError if the environment names none."""
-        urls = (environ.get(name, "").strip() for name in self.url_variables)
-        url = next(filter(None, urls), "").removesuffix("/").removesuffix("/v1/traces")
+        values = (environ.get(name, "").strip() for name in self.url_variables)
+        url = next(filter(None, values), "").rstrip("/").removesuffix("/v1/traces")
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
                 f"{self.url_variables[0]} must be the http:// or https:// URL of {self.name}, and "

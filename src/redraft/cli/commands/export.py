@@ -180,9 +180,8 @@ def _export_scores(tool: ScoreTool, stored: StoredRun, *, as_json: bool) -> None
     if as_json:
         print_json(vars(exported))
     for reason, names in exported.left_out.items():
-        more = ", ..." if len(names) > MAX_NAMES else ""
-        rows = f"{pluralize(len(names), 'row')} ({', '.join(names[:MAX_NAMES])}{more})"
-        notice(f"left out: {rows}: {reason}")
+        some = ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)
+        notice(f"left out: {pluralize(len(names), 'row')} ({some}): {reason}")
     if not exported.scores:
         raise RedraftError(f"nothing was written: no score of the run has a span in {tool.name}")
     notice(f"{tool.name} has {pluralize(exported.scores, 'score')} of the run")
