@@ -47,6 +47,7 @@ async def test_a_record_has_everything_that_the_grader_said():
         "done": True,
         "votes": (vote,),
         "nearness": 0.7,
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     }
     values |= {"criteria": (CriterionScore("wit", 0.2),), "metadata": {"a": 1}}
     said = Feedback(**values, candidate=9, grader="other", repeat=9, by="me")

@@ -324,7 +324,9 @@ class Store(Protocol):
 
 
 class Observer(Protocol):
-    """Records what happens, and changes nothing of it: `redraft.telemetry` does."""
+    """Records what happens, and changes nothing of it but that grades and outcomes get the
+    `traceparent` of their span: `redraft.telemetry` does.
+    """
 
     def record_calls(self, call: Call, model: str, address: object, operation: str) -> Call:
         """Return what makes the calls of a model and records them. `address`: where its server is,

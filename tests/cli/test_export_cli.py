@@ -162,3 +162,25 @@ def test_mistakes_are_usage_errors(folder_with_run, args, said):
     done = folder_with_run("export", *args)
     assert done.returncode == 2 and said in done.err, done.err
     assert {p.name for p in folder_with_run.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("tool", ["phoenix", "mlflow", "langfuse"])
+def test_scores_of_a_run_without_spans(folder_with_run, tool):
+    """Scores go to a server and not to a file; the rows that have no span are counted, and some of
+    them named.
+    """
+    done = folder_with_run("export", "out.jsonl", "--format", tool)
+    assert done.returncode == 2 and "is not set" in done.err
+    for command in (["-o", "scores", "--format", tool], ["--format", "messages"]):
+        done = folder_with_run("export", "out.jsonl", *command)
+        assert done.returncode == 2 and "--output (-o) names the file" in done.err
+    names = ["PHOENIX_ENDPOINT", "MLFLOW_TRACKING_URI", "LANGFUSE_BASE_URL"]
+    servers = dict.fromkeys(names, "http://127.0.0.1:1")
+    done = folder_with_run("export", "out.jsonl", "--format", tool, "--json", env=servers)
+    assert done.returncode == 1
+    assert json.loads(done.out) == {
+        "scores": 0,
+        "left_out": {"no trace was recorded": [f"r{n}" for n in range(8)]},
+    }
+    assert "left out: 8 rows (r0, r1, r2, r3, r4, ...): no trace was recorded" in done.err
+    assert "nothing was written" in done.err

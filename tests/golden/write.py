@@ -59,6 +59,7 @@ from redraft.storage.trace_file import JsonlStore
 HERE = Path(__file__).parent
 USAGE = Usage(2, 110, 45, 1, 1, 0.0125, 45, 0.01)
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
+SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FAILURE = Failure(
     ("candidate", 2),
     "refine",
@@ -72,6 +73,7 @@ FAILURE = Failure(
     7.5,
     retryable=True,
     limit="usd",
+    traceparent=SPAN,
 )
 
 
@@ -149,6 +151,7 @@ def example_trace() -> Trace:
             (vote, FAILURE),
             0.25,
             {"words": [3, 1.5]},
+            SPAN,
         ),
         Comparison(
             (1, 0),
@@ -177,6 +180,7 @@ def example_trace() -> Trace:
             (0.7, 0.5, 0.9),
             0.25,
             120,
+            SPAN,
         ),
     )
     return Trace(task, panel, records, settings={"target_score": 0.7})

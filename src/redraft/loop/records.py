@@ -316,6 +316,8 @@ class Feedback:
             the same as the score.
         metadata: Any JSON object of at most 65,536 characters, such as the figures behind the
             score. No prompt contains it.
+        traceparent: The span in OpenTelemetry that the grade belongs to, in the form of W3C Trace
+            Context; "" if nothing was recorded.
 
     Raises:
         ValueError: The score or nearness is not a number from 0 to 1, a list is not a list, or the
@@ -337,6 +339,7 @@ class Feedback:
     votes: tuple[Feedback | Failure, ...] = ()
     nearness: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    traceparent: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.nearness is not None:
@@ -592,6 +595,7 @@ class Failure:
         retry_after: Seconds that the server asked to wait, or None.
         retryable: Whether the same call may succeed later, or None.
         limit: The limit that was reached, such as "calls", or "".
+        traceparent: Of a grade, as in `Feedback`.
     """
 
     step_slot: Slot
@@ -606,6 +610,7 @@ class Failure:
     retry_after: float | None = None
     retryable: bool | None = None
     limit: str = ""
+    traceparent: str = field(default="", compare=False)
 
     @property
     def slot(self) -> Slot:
@@ -643,6 +648,7 @@ class Outcome:
         labels: How many labels of people stand behind the score, the interval, the estimates, the
             forecast and the probability, which are then in people's points; None if they are in
             the graders' points.
+        traceparent: The span of the refinement, as in `Feedback`.
 
     Raises:
         ValueError: A score or an interval is out of range.
@@ -660,6 +666,7 @@ class Outcome:
     forecast: tuple[float, float, float] | None = None
     p_target: float | None = None
     labels: int | None = None
+    traceparent: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.reason.__class__ is not StopReason:

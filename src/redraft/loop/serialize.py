@@ -39,7 +39,8 @@ from .records import (
 from .task import Task
 
 # of the trace format: raise it with every change of what is written (tests/golden shows them)
-SCHEMA = 2
+SCHEMA = 3
+READABLE = (2, SCHEMA)  # schema 2, of release 0.2, has no `traceparent`
 RECORD_TYPES: dict[str, type] = {
     "candidate": Candidate,
     "feedback": Feedback,
@@ -134,10 +135,10 @@ def task_from_json(data: Mapping[str, Any]) -> Task:
 def check_version(data: Mapping[str, Any]) -> None:
     """Raise StoreError unless this release reads the schema version of a header."""
     version = data.get("redraft")
-    if version != SCHEMA:
+    if version not in READABLE:
         problem = "no Redraft trace" if version is None else f"a trace of schema {version!r:.80}"
         advice = "" if version is None else ": use the Redraft that wrote it, or a newer one"
-        raise StoreError(f"{problem}; this release reads schema {SCHEMA}{advice}")
+        raise StoreError(f"{problem}; this release reads schema {SCHEMA} and 2{advice}")
 
 
 def object_from_json(text: str) -> dict[str, Any]:

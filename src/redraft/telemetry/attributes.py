@@ -323,7 +323,7 @@ def evaluation_attributes(
     if isinstance(record, Feedback):
         values |= {
             "gen_ai.evaluation.score.value": record.score,
-            "gen_ai.evaluation.score.label": _label(record, panel_grader),
+            "gen_ai.evaluation.score.label": grade_label(record, panel_grader),
             "redraft.grader.model": _name(record.by),
         }
     elif isinstance(record, Failure):
@@ -331,7 +331,8 @@ def evaluation_attributes(
     return without_unknown(values)
 
 
-def _label(feedback: Feedback, panel_grader: PanelGrader | None) -> str | None:
+def grade_label(feedback: Feedback, panel_grader: PanelGrader | None) -> str | None:
+    """Return "pass" or "fail" for a score that means no more than that."""
     is_binary = panel_grader is not None and (panel_grader.must or panel_grader.score_step == 1)
     if feedback.score is None or not is_binary:
         return None

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import RLock
 from time import perf_counter
@@ -42,7 +42,7 @@ from ..base.log import error_kind
 from ..base.masking import Mask, secrets_in_environment
 from ..base.own_code import PACKAGE
 from ..errors import MODEL_CAUSES, ModelError, error_name
-from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
+from ..loop.records import Candidate, Failure, Feedback, Outcome, Record, StopReason
 from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.trace import Trace
 from ..protocols import Call, Perform, RecordSteps, Reply, Request
@@ -496,7 +496,7 @@ class RefinementSteps:
 
         async def perform_recorded(step: Step) -> Record:
             if isinstance(step, Stop):
-                return await perform(step)
+                return _with_span(await perform(step), self.span.get_span_context())
             fingerprint = (
                 self.fingerprint(step.grader) if isinstance(step, Grade | Compare) else None
             )
@@ -507,14 +507,14 @@ class RefinementSteps:
             except BaseException as error:
                 self.recorder.end_with_error(span, error)
                 raise
-            self._end(step, record, span, made_by, fingerprint)
-            return record
+            return self._end(step, record, span, made_by, fingerprint)
 
         return perform_recorded
 
     def _end(
         self, step: Step, record: Record, span: Span, made_by: CallOfStep, fingerprint: str | None
-    ) -> None:
+    ) -> Record:
+        """End the span of a step; return its record, a grade with the span that it belongs to."""
         span.set_attributes(say.record_attributes(record))
         if self.recorder.has_values:
             self.recorder.set_values(span, *say.step_content(step, record))
@@ -525,13 +525,22 @@ class RefinementSteps:
         if isinstance(step, Grade):
             grader = next((each for each in self.latest().panel if each.name == step.grader), None)
             event = say.evaluation_attributes(step, record, grader, fingerprint)
-            self.recorder.evaluation(
-                event, record, self.sources.get(step.candidate.id, CallOfStep()), span
-            )
+            source = self.sources.get(step.candidate.id, CallOfStep())
+            self.recorder.evaluation(event, record, source, span)
+            record = _with_span(record, source.span or span.get_span_context())
         if isinstance(record, Failure):
             self.recorder.end_with_failure(span, record)
         else:
             span.end()
+        return record
+
+
+def _with_span(record: Record, span: SpanContext) -> Record:
+    """Return a grade or an outcome with the span that shows it, if there is one."""
+    if not isinstance(record, Feedback | Failure | Outcome) or not span.is_valid:
+        return record
+    ids = f"{span.trace_id:032x}-{span.span_id:016x}"
+    return replace(record, traceparent=f"00-{ids}-{span.trace_flags:02x}")
 
 
 async def _perform_as_current(span: Span, work: Awaitable[Record]) -> tuple[Record, CallOfStep]:

@@ -1,12 +1,15 @@
-"""`redraft export`: training data from a run."""
+"""`redraft export`: training data from a run, or its scores for a tool that shows its spans."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
+from ...base.sync import run_sync
 from ...base.text import pluralize
+from ...errors import RedraftError
 from ...storage.journal import Journal
 from ...tables.export.formats import (
     FILES,
@@ -18,9 +21,10 @@ from ...tables.export.formats import (
     Provenance,
 )
 from ...tables.export.writer import export as export_run
+from ...telemetry.scores import TOOLS, ScoreTool, export_scores
 from .. import options
 from ..output import notice, print_json
-from ..stored_runs import RUN, find_run
+from ..stored_runs import RUN, StoredRun, find_run
 from ..terminal import console, figure_table
 
 EPILOG = """\b
@@ -29,6 +33,7 @@ Examples:
   redraft export results/answers.jsonl -o dataset --format preference --test-size 0.1
   redraft export answers.jsonl -o sft.parquet --format messages --good 0.8
   redraft export answers.jsonl -o steps.jsonl --format stepwise --journal results/answers.jsonl.journal
+  redraft export answers.jsonl --format phoenix
 
 \b
 RUN is a name that `redraft runs` lists, or the path of the run's output. OUT is
@@ -51,24 +56,31 @@ Columns that begin with redraft_ say where a row comes from: run, row, models,
 graders, scores. Answers without a score and duplicates are left out, and with
 prompt-completion and messages rows that failed or whose best answer was cut off; the
 summary counts the rows by reason.
+
+\b
+phoenix, mlflow and langfuse write no file, but the score of each grade and row to the
+span that shows it, if the run was recorded with OpenTelemetry (OTEL_ variables). The
+server and its keys come from PHOENIX_ENDPOINT and PHOENIX_API_KEY; MLFLOW_TRACKING_URI
+and MLFLOW_TRACKING_TOKEN (or _USERNAME and _PASSWORD); LANGFUSE_BASE_URL,
+LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY. Doing it again doubles nothing.
 """  # noqa: E501
 
+MAX_NAMES = 5  # of rows that are left out for one reason
 SCORE = options.NumberRange(0, 1)
 
 
-@click.command(short_help="Write the answers of a run as training data.", epilog=EPILOG)
+@click.command(short_help="Write a run as training data, or its scores to a tool.", epilog=EPILOG)
 @click.argument("run", type=RUN)
 @click.option(
     "--output",
     "-o",
     type=click.Path(),
-    required=True,
     metavar="OUT",
     help="Write to this file or folder.",
 )
 @click.option(
     "--format",
-    type=click.Choice(FORMATS),
+    type=click.Choice((*FORMATS, *TOOLS)),
     default="preference",
     show_default=True,
     help="What a row contains (see below).",
@@ -122,9 +134,24 @@ SCORE = options.NumberRange(0, 1)
 @options.as_json
 @options.debug
 def export(
-    *, run: str, output: str, overwrite: bool, journal: str | None, as_json: bool, **settings: Any
+    *,
+    run: str,
+    output: str | None,
+    overwrite: bool,
+    journal: str | None,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
-    """Write the answers of a RUN as training data."""
+    """Write the answers of a RUN as training data, or its scores to the spans of a tool."""
+    tool = TOOLS.get(settings["format"])
+    if tool and output is None:
+        _export_scores(tool, find_run(run, journal), as_json=as_json)
+        return
+    if tool or output is None:
+        raise click.UsageError(
+            "--output (-o) names the file or folder of training data; leave it out for scores "
+            f"({', '.join(TOOLS)})"
+        )
     if as_json and output == "-":
         raise click.UsageError("--json and -o - both write to stdout: leave out one")
     config = ExportConfig(**settings)
@@ -144,6 +171,20 @@ def export(
         print_json(exported.as_data())
     else:
         _summarize(exported)
+
+
+def _export_scores(tool: ScoreTool, stored: StoredRun, *, as_json: bool) -> None:
+    """Write the scores of a run to a tool, and say which rows have none there."""
+    with Journal(stored.path, read_only=True) as file:
+        exported = run_sync(export_scores(tool, os.environ, file, stored.info))
+    if as_json:
+        print_json(vars(exported))
+    for reason, names in exported.left_out.items():
+        some = ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)
+        notice(f"left out: {pluralize(len(names), 'row')} ({some}): {reason}")
+    if not exported.scores:
+        raise RedraftError(f"nothing was written: no score of the run has a span in {tool.name}")
+    notice(f"{tool.name} has {pluralize(exported.scores, 'score')} of the run")
 
 
 def _summarize(exported: ExportResult) -> None:
