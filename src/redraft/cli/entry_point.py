@@ -105,6 +105,8 @@ TELEMETRY_SWITCHES = (
 WORKING_COMMANDS = frozenset(
     {"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"}
 )
+SERVERS = frozenset({"serve", "mcp"})
+TRACE_CONTEXT = ("traceparent", "tracestate")
 SHELLS = click.Choice(["auto", "bash", "zsh", "fish"])  # auto: the one that $SHELL names
 
 
@@ -142,9 +144,13 @@ def program(ctx: click.Context) -> None:
     if ctx.invoked_subcommand in WORKING_COMMANDS and any(
         name.startswith(TELEMETRY_SWITCHES) for name in os.environ
     ):
+        from ..telemetry import continue_trace
         from ..telemetry.environment import telemetry_from_environment
 
         ctx.with_resource(telemetry_from_environment(warning))
+        if ctx.invoked_subcommand not in SERVERS:  # whose requests have traces of their own
+            context = {name: os.environ.get(name.upper(), "") for name in TRACE_CONTEXT}
+            ctx.with_resource(continue_trace(context))
 
 
 def main(argv: list[str] | None = None) -> int:

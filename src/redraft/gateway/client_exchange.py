@@ -28,7 +28,7 @@ from ..base.log import log
 from ..base.threads import run_in_thread_if_large
 from ..errors import ERROR_TYPES, ModelError
 from ..loop.records import Failure
-from ..telemetry import annotate, record_forwarded_call
+from ..telemetry import annotate, record_forwarded_call, trace_id_of_request
 from ..telemetry.attributes import call_target
 from ..usage import CallLedger, Usage
 from .admission import Admission
@@ -52,9 +52,10 @@ from .request_store import (
     CLIENT_WENT_AWAY,
     MAX_EXCHANGE_BYTES,
     RequestEnd,
+    RequestRecorder,
     RequestStore,
 )
-from .request_table import RequestFacts
+from .request_table import RequestFacts, clean_request_id
 from .routing import Routing, check_forwarding
 
 T = TypeVar("T")
@@ -65,6 +66,8 @@ _READ_HEADERS = frozenset(
         b"authorization",
         b"x-api-key",
         b"idempotency-key",
+        b"traceparent",
+        b"x-request-id",
         *(name.encode() for name in FORWARDED_HEADERS),
     }
 )
@@ -161,6 +164,8 @@ class ClientExchange:
             if name in _READ_HEADERS
         }
         self.trace_id = new_trace_id()
+        self.otel_trace_id = trace_id_of_request(self.headers)
+        self.client_request_id = clean_request_id(self.headers.get("x-request-id", ""))
         self.admitted: AdmittedRequest | None = (
             None  # (of another request with the same idempotency key, perhaps)
         )
@@ -321,13 +326,8 @@ class ClientExchange:
             try:
                 retention = self.routing.retention(target)
                 prepared.log.hold = self._hold
-                prepared.log.store = recorder = gateway.store.begin(
-                    self.trace_id,
-                    caller,
-                    request.model,
-                    self.label,
-                    retention,
-                    is_stored=request.is_stored,
+                prepared.log.store = recorder = self.begin(
+                    request.model, retention, is_stored=request.is_stored
                 )
                 yield AdmittedRequest(self.trace_id)
                 async with aclosing(answer_request(prepared)) as items:
@@ -370,13 +370,8 @@ class ClientExchange:
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
-                recorder = gateway.store.begin(
-                    self.trace_id,
-                    caller,
-                    self.model,
-                    self.label,
-                    retention,
-                    is_stored=body.get("store") is not False,
+                recorder = self.begin(
+                    self.model, retention, is_stored=body.get("store") is not False
                 )
                 yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
@@ -416,6 +411,20 @@ class ClientExchange:
                 self._settle(
                     reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage
                 )
+
+    def begin(self, model: str, retention: Retention, *, is_stored: bool) -> RequestRecorder:
+        """Record that the work for the request starts."""
+        assert self.caller
+        return self.gateway.store.begin(
+            self.trace_id,
+            self.caller,
+            model,
+            self.label,
+            retention,
+            is_stored=is_stored,
+            otel_trace_id=self.otel_trace_id,
+            client_request_id=self.client_request_id,
+        )
 
     def _pass_cost(self, model: ServedModel, body: Mapping[str, Any]) -> float | None:
         """Return what a request that is passed on may cost in USD; None without known prices."""
@@ -636,6 +645,8 @@ class ClientExchange:
             error=error_code,
             calls=0,
             milliseconds=round(seconds * 1000, 3),
+            otel_trace_id=self.otel_trace_id,
+            client_request_id=self.client_request_id,
         )
         self.gateway.finish(
             facts, self.scope["method"], self.scope["path"], self.content, self.notice

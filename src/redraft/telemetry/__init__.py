@@ -19,6 +19,7 @@ OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -39,11 +40,13 @@ __all__ = [
     "active_recorder",
     "annotate",
     "begin_row",
+    "continue_trace",
     "outgoing_headers",
     "record_calls",
     "record_forwarded_call",
     "record_refinement",
     "record_run",
+    "trace_id_of_request",
 ]
 
 
@@ -54,6 +57,8 @@ class RowOfRun(NamedTuple):
     row: str
 
 
+# by https://www.w3.org/TR/trace-context
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _ROW: ContextVar[RowOfRun | None] = ContextVar("row", default=None)
 
 
@@ -114,6 +119,22 @@ def annotate(**attributes: str | float | bool) -> None:
     recorder = active_recorder()
     if recorder:
         recorder.annotate({f"redraft.{name}": value for name, value in attributes.items()})
+
+
+def trace_id_of_request(headers: Mapping[str, str]) -> str | None:
+    """Return the W3C ID of the trace to which the current request belongs: that of its span, or
+    that in its `traceparent` if nothing is recorded here. None if there is neither.
+    """
+    if recorder := active_recorder():
+        return recorder.trace_id
+    sent = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    return sent[1] if sent else None
+
+
+def continue_trace(headers: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Record what happens meanwhile under the span that `traceparent` and `tracestate` name."""
+    recorder = active_recorder()
+    return recorder.remote_context(headers) if recorder else nullcontext()
 
 
 def record_refinement(

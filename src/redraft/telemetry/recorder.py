@@ -193,6 +193,12 @@ class Recorder:
         }
         trace.get_current_span().set_attributes(texts)
 
+    @property
+    def trace_id(self) -> str | None:
+        """The ID of the current trace; None outside of one."""
+        current = trace.get_current_span().get_span_context()
+        return f"{current.trace_id:032x}" if current.is_valid else None
+
     def _record_messages(
         self, span: Span, attributes: say.Attributes, request: Request, reply: Reply
     ) -> None:
