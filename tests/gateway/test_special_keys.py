@@ -6,11 +6,10 @@ import pytest
 from fault_server import good
 
 from redraft.cli import main
-from redraft.errors import ConfigError
 from redraft.gateway.app import COUNT_PATH, MODEL_PATHS
 from redraft.gateway.endpoints import ENDPOINTS
 from redraft.gateway.guardrail import GUARDRAIL_PATH
-from redraft.gateway.keys import METRICS_ONLY, KeyLimits, KeyRing
+from redraft.gateway.keys import METRICS_ONLY, KeyRing
 
 from .running import PROMPT, config_for, http_client, running
 
@@ -46,12 +45,6 @@ async def test_a_key_that_only_scrapes_gets_the_figures_and_nothing_else(faults,
             message = "key 'prometheus' may only read /metrics: use another key"
             assert message in reply.text and secret not in reply.text
     assert not faults.requests
-
-
-def test_a_key_that_only_scrapes_has_no_limits(tmp_path):
-    """They would mean nothing."""
-    with KeyRing(tmp_path) as ring, pytest.raises(ConfigError, match="has no limits"):
-        ring.add("prometheus", KeyLimits(calls_per_day=5), METRICS_ONLY)
 
 
 @pytest.mark.parametrize(

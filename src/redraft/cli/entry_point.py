@@ -105,8 +105,6 @@ TELEMETRY_SWITCHES = (
 WORKING_COMMANDS = frozenset(
     {"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"}
 )
-SERVERS = frozenset({"serve", "mcp"})
-TRACE_CONTEXT = ("traceparent", "tracestate")
 SHELLS = click.Choice(["auto", "bash", "zsh", "fish"])  # auto: the one that $SHELL names
 
 
@@ -148,9 +146,8 @@ def program(ctx: click.Context) -> None:
         from ..telemetry.environment import telemetry_from_environment
 
         ctx.with_resource(telemetry_from_environment(warning))
-        if ctx.invoked_subcommand not in SERVERS:  # whose requests have traces of their own
-            context = {name: os.environ.get(name.upper(), "") for name in TRACE_CONTEXT}
-            ctx.with_resource(continue_trace(context))
+        if ctx.invoked_subcommand not in {"serve", "mcp"}:  # whose requests belong elsewhere
+            ctx.with_resource(continue_trace(os.environ))
 
 
 def main(argv: list[str] | None = None) -> int:

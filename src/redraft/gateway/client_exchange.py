@@ -28,7 +28,7 @@ from ..base.log import log
 from ..base.threads import run_in_thread_if_large
 from ..errors import ERROR_TYPES, ModelError
 from ..loop.records import Failure
-from ..telemetry import annotate, record_forwarded_call, trace_id_of_request
+from ..telemetry import name_request, record_forwarded_call
 from ..telemetry.attributes import call_target
 from ..usage import CallLedger, Usage
 from .admission import Admission
@@ -164,7 +164,7 @@ class ClientExchange:
             if name in _READ_HEADERS
         }
         self.trace_id = new_trace_id()
-        self.otel_trace_id = trace_id_of_request(self.headers)
+        self.otel_trace_id = name_request(self.trace_id, self.headers)
         self.client_request_id = clean_request_id(self.headers.get("x-request-id", ""))
         self.admitted: AdmittedRequest | None = (
             None  # (of another request with the same idempotency key, perhaps)
@@ -187,7 +187,6 @@ class ClientExchange:
 
     async def serve(self) -> None:
         """Answer the request, whatever happens."""
-        annotate(trace_id=self.trace_id)
         self.gateway.metrics.request_started()
         self.routing.acquire()
         watcher: asyncio.Task[None] | None = None

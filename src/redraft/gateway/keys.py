@@ -64,9 +64,7 @@ NANO = 10**9
 EPOCH = date(1970, 1, 1)
 Period: TypeAlias = Literal["day", "month"]
 PERIODS: tuple[Period, ...] = ("day", "month")
-METRICS_PATH = "/metrics"
-METRICS_ONLY = (METRICS_PATH,)
-"""The profiles of a key that may only read the figures: it names no model."""
+METRICS_ONLY = ("/metrics",)  # the profiles of a key that may read the figures and use no model
 
 
 def days_of(period: Period, now: float) -> range:
@@ -249,8 +247,6 @@ class KeyRing:
         _check_name(name)
         if profiles != METRICS_ONLY:
             _check_profiles(profiles)
-        elif limits != KeyLimits():
-            raise ConfigError("a key that may only read /metrics has no limits: leave them out")
         checks.positive("expires_in_days", expires_in_days, 36500, optional=True)
         secret, now = PREFIX + secrets.token_urlsafe(KEY_BYTES), self._clock()
         expires_at = None if expires_in_days is None else now + expires_in_days * DAY
@@ -404,7 +400,7 @@ class KeyStore:
 
     def authenticate(self, headers: Mapping[str, str], path: str = "") -> Caller:
         """Return who sends a request with these headers (names in lower case). Raises GatewayError
-        401; 403 for a key that may only read METRICS_PATH, if that is not `path`.
+        401; 403 for a key that may only read /metrics, if that is not `path`.
         """
         with self._unavailable_as_503():
             self._refresh()
@@ -415,8 +411,8 @@ class KeyStore:
                 problem = problem or "the API key is not one of this gateway"
             elif (state := key.state(now)) != "active":
                 problem = f"key {key.name!r} is {state}"
-            elif key.profiles == METRICS_ONLY and path != METRICS_PATH:
-                message = f"key {key.name!r} may only read {METRICS_PATH}: use another key"
+            elif key.profiles == METRICS_ONLY and path not in METRICS_ONLY:
+                message = f"key {key.name!r} may only read /metrics: use another key"
                 raise GatewayError(403, "metrics_only_key", message, should_retry=False)
             else:
                 return key.caller

@@ -74,8 +74,7 @@ in seconds of the epoch.
 CLIENT_WENT_AWAY = 499
 """The status of a request whose client closed the connection, as in nginx."""
 RESULT_BYTES = 500  # of the result of a trace besides its text, roughly
-MAX_FOUND = 100
-"""Requests that are found by one ID of a client or one trace."""
+MAX_FOUND = 100  # requests with one ID of a client, or of one trace
 MAX_EXCHANGE_BYTES = 2**20
 """Bytes of a request, and of a reply, that was passed on and is kept."""
 store_log = log.getChild("gateway.store")

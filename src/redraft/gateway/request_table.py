@@ -55,7 +55,6 @@ from ..storage.secure_files import (
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
 APPLICATION_ID = int.from_bytes(b"Rdfr")
 SCHEMA = 2
-READABLE = {1, SCHEMA}
 MAX_WAITING = 10_000
 """Rows that wait in memory while the file cannot be written; the oldest are lost first."""
 RETRY_SECONDS = 1.0
@@ -119,16 +118,19 @@ class RequestFacts:
 
 USAGE_FACTS = ("calls", "input_tokens", "output_tokens", "cost")
 COLUMNS = tuple(field.name for field in fields(RequestFacts))
-ADDED_COLUMNS = ("otel_trace_id", "client_request_id")
-ID_COLUMNS = ("trace_id", *ADDED_COLUMNS)
-INDICES = ";".join(
-    f"CREATE INDEX requests_by_{name} ON requests ({name}) WHERE {name} IS NOT NULL"
-    for name in ADDED_COLUMNS
-)
-MIGRATION = f"""BEGIN IMMEDIATE;
-{";".join(f"ALTER TABLE requests ADD COLUMN {name} TEXT" for name in ADDED_COLUMNS)};
-{INDICES}; PRAGMA user_version = {SCHEMA}; COMMIT"""
-"""Makes schema 2 of schema 1."""
+ID_COLUMNS = ("trace_id", "otel_trace_id", "client_request_id")
+INDICES = """
+CREATE INDEX requests_by_otel_trace ON requests (otel_trace_id) WHERE otel_trace_id IS NOT NULL;
+CREATE INDEX requests_by_client_id ON requests (client_request_id) WHERE client_request_id IS NOT NULL;
+"""
+MIGRATION = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE requests ADD COLUMN otel_trace_id TEXT;
+ALTER TABLE requests ADD COLUMN client_request_id TEXT;
+{INDICES}
+PRAGMA user_version = {SCHEMA};
+COMMIT;
+"""  # makes schema 2 of schema 1
 TABLES = f"""
 CREATE TABLE requests (
     trace_id TEXT PRIMARY KEY, started_at REAL NOT NULL, key_id TEXT NOT NULL, key_name TEXT NOT NULL, model TEXT NOT NULL,
@@ -138,8 +140,7 @@ CREATE TABLE requests (
 );
 CREATE INDEX requests_by_model ON requests (model, started_at, trace_bytes);
 CREATE INDEX requests_in_progress ON requests (trace_id) WHERE outcome IS NULL;
-{INDICES};
-"""
+{INDICES}"""
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM requests"  # noqa: S608  (the names of the columns)
 UPSERT = f"""INSERT INTO requests ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
 ON CONFLICT (trace_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS[COLUMNS.index("level") :])}
@@ -584,7 +585,7 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
         ]
-        if identity[0] != APPLICATION_ID or identity[1] not in READABLE:
+        if identity not in ([APPLICATION_ID, 1], [APPLICATION_ID, SCHEMA]):
             raise StoreError(
                 f"{str(path)!r} is not a table of requests that this release reads: move it away"
             )

@@ -38,15 +38,14 @@ if TYPE_CHECKING:
 __all__ = [
     "ForwardedCall",
     "active_recorder",
-    "annotate",
     "begin_row",
     "continue_trace",
+    "name_request",
     "outgoing_headers",
     "record_calls",
     "record_forwarded_call",
     "record_refinement",
     "record_run",
-    "trace_id_of_request",
 ]
 
 
@@ -114,26 +113,24 @@ def record_forwarded_call(target: CallTarget) -> AbstractContextManager[Forwarde
     return recorder.forwarded_call(target) if recorder else nullcontext(ForwardedCall())
 
 
-def annotate(**attributes: str | float | bool) -> None:
-    """Add attributes to the current span; `trace_id="req-1"` becomes `redraft.trace_id`."""
-    recorder = active_recorder()
-    if recorder:
-        recorder.annotate({f"redraft.{name}": value for name, value in attributes.items()})
+def name_request(id: str, headers: Mapping[str, str]) -> str | None:
+    """Write the ID of a request to the current span, as `redraft.trace_id`.
 
-
-def trace_id_of_request(headers: Mapping[str, str]) -> str | None:
-    """Return the W3C ID of the trace to which the current request belongs: that of its span, or
-    that in its `traceparent` if nothing is recorded here. None if there is neither.
+    Return the W3C ID of the trace to which the request belongs: that of the span, or the one in its
+    `traceparent` if nothing is recorded here; None if there is neither.
     """
     if recorder := active_recorder():
-        return recorder.trace_id
+        return recorder.name_request(id)
     sent = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     return sent[1] if sent else None
 
 
-def continue_trace(headers: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Record what happens meanwhile under the span that `traceparent` and `tracestate` name."""
+def continue_trace(environ: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Record what happens meanwhile under the span that TRACEPARENT and TRACESTATE of an
+    environment name.
+    """
     recorder = active_recorder()
+    headers = {name.lower(): value for name, value in environ.items()}
     return recorder.remote_context(headers) if recorder else nullcontext()
 
 

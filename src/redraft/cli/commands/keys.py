@@ -109,8 +109,8 @@ def add(
     **limits: Any,
 ) -> None:
     """Add a key called NAME and print it. It is shown only this once."""
-    if metrics_only and profiles:
-        raise click.UsageError("--metrics-only and --profile exclude each other: give one of them")
+    if metrics_only and (profiles or any(limit is not None for limit in limits.values())):
+        raise click.UsageError("--metrics-only goes with no --profile and no limit: leave them out")
     place, names = _folder(folder, config), configured_names(config) if config else []
     with KeyRing(place) as ring:
         is_first = not ring.stored_keys()

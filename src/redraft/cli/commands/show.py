@@ -112,10 +112,10 @@ def _list_requests(found: list[RequestFacts], *, as_json: bool) -> None:
     if as_json:
         print_json({"requests": [facts.as_data() for facts in found]})
         return
-    rows = ({"id": facts.trace_id, **_fact_lines(facts)} for facts in found)
-    shown = ("id", "started", "key", "model", "outcome", "took", "score")
-    cells = ([row[name] for name in shown] for row in rows)
-    console(stderr=False).print(figure_table(shown, cells, ("id", "took", "score")))
+    shown = ("started", "key", "model", "outcome", "took", "score")
+    rows = ((each.trace_id, _fact_lines(each)) for each in found)
+    cells = ([id, *(facts[name] for name in shown)] for id, facts in rows)
+    console(stderr=False).print(figure_table(("id", *shown), cells, ("id", "took", "score")))
     notice("several requests have this ID; `redraft show` and the first column show one of them")
 
 
