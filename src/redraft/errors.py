@@ -223,6 +223,9 @@ ERROR_TYPES: Mapping[str, type[RedraftError]] = {
 }
 """All error classes by name."""
 
+CAUSES = (*ERROR_TYPES, "CancelledError")
+"""Why something failed: the one list for journals, rows, reports, spans, metrics and logs."""
+
 
 def attach(error: BaseException, **values: object) -> None:
     """Give an interruption, whose class is Python's own, what there was when it came, such as
@@ -236,14 +239,17 @@ def attachment(error: BaseException, name: str = "result") -> Any:
     return vars(error).get(name)
 
 
-def error_name(error: BaseException) -> str:
-    """Return the name under which an error is recorded: its nearest base class here, or its own
-    class.
+def is_model_cause(cause: str) -> bool:
+    """Whether it is a cause for which calls of models fail."""
+    return issubclass(ERROR_TYPES.get(cause, Exception), ModelError)
+
+
+def error_name(error: BaseException, other: str = "RedraftError") -> str:
+    """Return the cause under which an error is recorded: the first of its classes in CAUSES;
+    `other` for an error of foreign code, whose message names its class.
     """
-    return next(
-        (kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()),
-        type(error).__name__,
-    )
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next((name for name in names if name in CAUSES), other)
 
 
 EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {

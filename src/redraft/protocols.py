@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from .errors import ModelError
 from .loop.engine import Perform
 from .loop.records import Artifact, Candidate, Comparison, Feedback, ToolCall
 from .loop.task import Message, Task
@@ -327,6 +328,12 @@ class Observer(Protocol):
     def record_calls(self, call: Call, model: str, address: object, operation: str) -> Call:
         """Return what makes the calls of a model and records them. `address`: where its server is,
         if it has one; `operation`: such as "chat".
+        """
+        ...
+
+    def record_failed_attempt(self, error: ModelError, wait: float | None) -> None:
+        """Record an attempt of the current call that failed; the next one is made after `wait`
+        seconds, or at a time that is not known.
         """
         ...
 

@@ -21,6 +21,7 @@ from .errors import (
     GradingError,
     ModelError,
     RedraftError,
+    error_name,
 )
 from .graders.traits import GraderTraits
 from .loop.fields import FieldChange, unrequested_changes
@@ -475,7 +476,7 @@ def error_data(error: RedraftError | None) -> dict[str, Any]:
     """
     if error is None:
         return {"error_details": {}}
-    kind = type(error).__name__
+    kind = error_name(error)
     return {"error": f"{kind}: {error}", "error_kind": kind, "error_details": error.details}
 
 
@@ -678,7 +679,9 @@ def _nothing_graded_error(result: Result[Any]) -> RedraftError:
     )
     reasons = "; ".join([*grader_messages(trace), *others, *_missing_scores(trace)])
     error = GradingError(f"{what}: {reasons}", usage=trace.usage)
-    error.__cause__ = next((f.as_error() for f in failures if f.error in ERROR_TYPES), None)
+    error.__cause__ = next(
+        (f.as_error() for f in failures if f.error in ERROR_TYPES.keys() - {"GradingError"}), None
+    )
     return _with_result(error, result)
 
 

@@ -67,7 +67,7 @@ def test_the_form_of_an_error(status):
     assert wire.error_status(failure) == (529 if status == 503 else status)
 
 
-NO_QUOTA = "the account of the gateway at its model has no quota or credit left: "
+NO_QUOTA = "no quota or credit is left at the model behind the gateway: "
 REFUSED_KEY = "the model behind the gateway refused the gateway's own key: "
 REFUSED = "the model behind the gateway refused the request: "
 FAILED = "the model behind the gateway failed: "
@@ -117,7 +117,7 @@ FAILURES = [
     (ModelUnavailableError("x", status=529), 503, "upstream_overloaded", OVERLOADED, None, None),
     (ModelUnavailableError("x", status=500), 502, "upstream_error", FAILED, None, False),
     (ModelUnavailableError("x", status=502), 502, "upstream_error", FAILED, None, False),
-    (ModelUnavailableError("x", status=504), 502, "upstream_error", FAILED, None, False),
+    (ModelUnavailableError("x", status=504), 504, "upstream_timeout", TOO_LATE, None, False),
     (ModelUnavailableError("x", status=404), 502, "upstream_unavailable", UNAVAILABLE, None, False),
     (ModelUnavailableError("x", status=499), 502, "upstream_unavailable", UNAVAILABLE, None, False),
     (ModelUnavailableError("x"), 502, "upstream_unavailable", UNAVAILABLE, None, False),
@@ -278,7 +278,7 @@ STATUSES = {
     **dict.fromkeys((401, 403), (502, "upstream_authentication", None, False)),
     402: (502, "upstream_quota", None, False),
     404: (404, "not_found", None, None),
-    **dict.fromkeys((408, 504), (504, "upstream_timeout", None, None)),
+    **dict.fromkeys((408, 504), (504, "upstream_timeout", 7, None)),
     413: (413, "request_too_large", None, None),
     **dict.fromkeys((405, 406, 410, 418, 451, 499), (400, "invalid_request", None, None)),
     422: (422, "unprocessable_request", None, None),

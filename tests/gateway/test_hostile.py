@@ -221,7 +221,7 @@ async def test_a_broken_stream_is_not_replayed(faults, tmp_path):
         assert stored(tmp_path) == [("failed", 502), ("failed", 502), ("answered", 200)]
         figures = (await client.get(url.removesuffix("/v1") + "/metrics")).text
     assert (
-        'redraft_gateway_upstream_errors_total{kind="upstream_error",model="pass/tiny"} 2.0'
+        'redraft_gateway_upstream_errors_total{cause="BadResponseError",model="pass/tiny"} 2.0'
         in figures
     )
 

@@ -95,7 +95,7 @@ def test_a_refused_request_has_no_unknown_tokens():
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(402, "budget_exhausted"), (429, "rate_limited"), (503, "queue_full")]
+    ("status", "error"), [(402, "budget_exhausted"), (429, "rate_limited"), (503, "overloaded")]
 )
 def test_refusals(status, error):
     """By the code of the error."""

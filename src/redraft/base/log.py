@@ -35,6 +35,6 @@ def error_summary(error: BaseException, endpoint: str = "") -> str:
     kind, reason = (
         (error_kind(error), error.reason)
         if isinstance(error, ModelError)
-        else (error_name(error), "")
+        else (type(error).__name__, "")
     )
     return ": ".join(filter(None, [kind, endpoint, reason]))

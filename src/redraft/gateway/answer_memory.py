@@ -36,7 +36,12 @@ class AnswerMemory:
         """
         if not self._has_room(key_id, size):
             raise GatewayError(
-                503, "overloaded", BUSY, retry_after=RETRY_SECONDS, should_retry=False
+                503,
+                "overloaded",
+                BUSY,
+                retry_after=RETRY_SECONDS,
+                should_retry=False,
+                cause="ShortageError",
             )
         self.held += size
         self._held_by[key_id] += size

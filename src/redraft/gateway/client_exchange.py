@@ -26,7 +26,6 @@ from starlette.types import Message, Receive, Scope, Send
 from ..base.jsontext import dumps
 from ..base.log import log
 from ..base.threads import run_in_thread_if_large
-from ..errors import ERROR_TYPES, ModelError
 from ..loop.records import Failure
 from ..telemetry import name_request, record_forwarded_call
 from ..telemetry.attributes import call_target
@@ -140,6 +139,8 @@ class SharedServices(Protocol):
         path: str,
         content: Mapping[str, str],
         notice: str = "",
+        *,
+        cause: str = "",
     ) -> None:
         """Count and log a request that ended."""
         ...
@@ -171,6 +172,7 @@ class ClientExchange:
         )
         self.caller: Caller | None = None
         self.metered: MeteredRequest | None = None
+        self.cause = ""  # why the work failed, so that there is no answer
         self.notice = ""  # what the client is told besides the answer
         self.ignored: Mapping[str, str] = {}  # and of its fields that were left out
         self.model = ""
@@ -197,6 +199,7 @@ class ClientExchange:
             await self.answer_raw()
         except GatewayError as error:
             status, error_code = self.protocol.error_status(error), error.code
+            self.cause = error.cause
             await self.fail(error)
         except ClientDisconnected:
             status = CLIENT_WENT_AWAY
@@ -399,8 +402,8 @@ class ClientExchange:
                         await reply.aclose()
             except GatewayError as error:
                 end = RequestEnd(self.protocol.error_status(error), error.code, ledger.total_usage)
-                if ledger.entries:
-                    gateway.metrics.upstream_error(self.model, error.label)
+                gateway.metrics.upstream_error(self.model, error.cause)
+                gateway.metrics.failed_attempts(self.model, {error.cause: 1})
                 raise
             except Exception:
                 end = RequestEnd(500, "internal_error", ledger.total_usage)
@@ -446,12 +449,12 @@ class ClientExchange:
         self.facts = self.gateway.store.finish(self.trace_id, end)
 
     def _count_failures(self, prepared: PreparedRequest) -> None:
-        """Count the failed calls of a refinement."""
+        """Count the failed calls of a refinement, and their attempts that failed."""
+        metrics, models = self.gateway.metrics, prepared.refinement.session.models
+        metrics.failed_attempts(self.model, models.failed_attempts)
         for record in prepared.log.trace.records if prepared.log.trace else ():
-            if isinstance(record, Failure) and issubclass(
-                ERROR_TYPES.get(record.error, Exception), ModelError
-            ):
-                self.gateway.metrics.upstream_error(self.model, record.error)
+            if isinstance(record, Failure):
+                metrics.upstream_error(self.model, record.error)
 
     # ---- replies
 
@@ -648,7 +651,12 @@ class ClientExchange:
             client_request_id=self.client_request_id,
         )
         self.gateway.finish(
-            facts, self.scope["method"], self.scope["path"], self.content, self.notice
+            facts,
+            self.scope["method"],
+            self.scope["path"],
+            self.content,
+            self.notice,
+            cause=self.cause,
         )
 
 

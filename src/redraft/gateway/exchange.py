@@ -22,10 +22,10 @@ class GatewayError(Exception):
 
     `status` is the HTTP status in OpenAI's sense (a protocol may use another: Anthropic's 529
     for 503), `code` a word for programs, such as "invalid_request" or "budget_exhausted", `param`
-    the field of the request at fault. `retry_after`: seconds. `label` is what metrics count it as:
-    the code, unless that is a model's own. `should_retry` False tells the client's SDK not to send
-    the request again, because that would run everything again. `detail` is the word by which
-    Anthropic's SDK knows what it may send instead ("thread_unsupported_request").
+    the field of the request at fault. `retry_after`: seconds. `cause` is why the work failed, one
+    of `errors.CAUSES`; "" if the gateway itself refuses the request. `should_retry` False tells the
+    client's SDK not to send the request again, because that would run everything again. `detail` is
+    the word by which Anthropic's SDK knows what it may send instead ("thread_unsupported_request").
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class GatewayError(Exception):
         retry_after: float | None = None,
         should_retry: bool | None = None,
         headers: Mapping[str, str] = {},
-        label: str = "",
+        cause: str = "",
         detail: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
-        self.label = label or code
+        self.cause = cause
         self.message = message
         self.param = param
         self.retry_after = retry_after
@@ -64,7 +64,7 @@ class GatewayError(Exception):
             retry_after=self.retry_after,
             should_retry=self.should_retry,
             headers=self.headers,
-            label=self.label,
+            cause=self.cause,
             detail=self.detail,
         )
 
@@ -83,7 +83,9 @@ def invalid_request(param: str, message: str, detail: str = "") -> GatewayError:
     """Return the error for a field of a request that is wrong, or that the gateway cannot
     honour.
     """
-    return GatewayError(400, "invalid_request", message, param=param, detail=detail)
+    return GatewayError(
+        400, "invalid_request", message, param=param, detail=detail, cause="ConfigError"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ requests had none is a figure of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
+from ..errors import is_model_cause
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -23,7 +24,17 @@ SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 ITERATIONS = (0, 1, 2, 3, 4, 5, 8, 13, 21)
 MAX_VALUES = 64  # of one label
 OTHER = "other"
-REFUSALS = frozenset({402, 429, 503, 529})
+REFUSALS = (
+    "budget_exhausted",
+    "budget_reserved",
+    "budgets_unavailable",
+    "cancelled",
+    "overloaded",
+    "rate_limited",
+    "shutting_down",
+    "unknown_price",
+)
+"""Codes of the requests that the gateway itself refuses for a budget, a rate or the load."""
 CREATION_TIMES = re.compile(
     r"^(?:# (?:HELP|TYPE) )?redraft_gateway_\w+_created[ {].*\n", re.MULTILINE
 )
@@ -99,7 +110,13 @@ class GatewayMetrics:
             "refusals", "Requests refused for a budget, a rate or the load, by error code", "reason"
         )
         self._upstream_errors = counter(
-            "upstream_errors", "Failed calls to models behind the gateway", "model", "kind"
+            "upstream_errors", "Failed calls to models behind the gateway", "model", "cause"
+        )
+        self._failed_attempts = counter(
+            "failed_attempts",
+            "Attempts to call models that failed, retried ones included",
+            "model",
+            "cause",
         )
         self._store_errors = counter("store_errors", "Errors of the store of requests")
         self._lost_lines = counter(
@@ -114,14 +131,14 @@ class GatewayMetrics:
     def request_finished(self, facts: RequestFacts) -> None:
         """Count a request for which `request_started` was called."""
         self._in_flight.dec()
-        model = facts.model if facts.model in self.models else OTHER
+        model = self._served_model(facts.model)
         self._requests.labels(
             model,
             self._limited_value("wire", facts.wire),
             self._limited_value("status", str(facts.status)),
         ).inc()
-        if facts.status in REFUSALS:
-            self._refusals.labels(self._limited_value("refusal", facts.error)).inc()
+        if facts.error in REFUSALS:
+            self._refusals.labels(facts.error).inc()
         if facts.milliseconds is not None and facts.calls != 0:
             seconds = self._refine_seconds if model.startswith("refine/") else self._pass_seconds
             seconds.labels(model).observe(facts.milliseconds / 1000)
@@ -129,11 +146,15 @@ class GatewayMetrics:
         if facts.stop:
             self._count_refinement(model, facts)
 
-    def upstream_error(self, model: str, kind: str) -> None:
-        """Count a failed call to a model behind the gateway. `kind`: such as "RateLimitError"."""
-        self._upstream_errors.labels(
-            model if model in self.models else OTHER, self._limited_value("kind", kind)
-        ).inc()
+    def upstream_error(self, model: str, cause: str) -> None:
+        """Count a failed call to a model behind the gateway, if that is the cause."""
+        if is_model_cause(cause):
+            self._upstream_errors.labels(self._served_model(model), cause).inc()
+
+    def failed_attempts(self, model: str, counts: Mapping[str, int]) -> None:
+        """Count attempts to call models behind the gateway that failed, by their cause."""
+        for cause in filter(is_model_cause, counts):
+            self._failed_attempts.labels(self._served_model(model), cause).inc(counts[cause])
 
     def store_error(self) -> None:
         """Count an error of the store."""
@@ -164,6 +185,10 @@ class GatewayMetrics:
             self._iterations.labels(model).observe(facts.iterations)
         if facts.score is not None:
             self._scores.labels(model).observe(facts.score)
+
+    def _served_model(self, model: str) -> str:
+        """Return the name of a model that clients can use; "other" for any other name."""
+        return model if model in self.models else OTHER
 
     def _limited_value(self, label: str, value: Any) -> str:
         """Return a value of a label; "other" once the label has too many."""

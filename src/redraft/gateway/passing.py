@@ -44,7 +44,7 @@ from ..models.endpoint_url import (
 from ..models.http_client import REFUSED_USAGE, HttpExchange, RequestTarget, Timeouts
 from ..models.pricing import Price, price_of
 from ..models.registry import configured_proxy
-from ..models.server_errors import ErrorBody, parse_error_body
+from ..models.server_errors import ErrorBody, answer_error, parse_error_body, stated_error
 from ..usage import Usage, current_ledger
 from .config import ServedModel
 from .exchange import GatewayError
@@ -253,14 +253,12 @@ class Upstream:
         """Return the error for a reply that cannot be read, without the key, which a server may
         echo.
         """
-        return GatewayError(error.status, error.code, self.mask(error.message))
+        return GatewayError(error.status, error.code, self.mask(error.message), cause=error.cause)
 
     def failure(self, exchange: HttpExchange, error: Exception) -> GatewayError:
         """Return the error for a request without a reply."""
         failure = error if isinstance(error, ModelError) else exchange.to_model_error(error)
-        return without_cause(
-            error_from_failure(self.model.name, type(failure)(self.mask(str(failure))))
-        )
+        return without_cause(error_from_failure(self.model.name, failure, self.mask(str(failure))))
 
 
 async def _read_end(response: Response) -> None:
@@ -510,6 +508,9 @@ def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
         raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
     if not isinstance(data, dict):
         raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
+    if stated := stated_error(data):
+        failure = answer_error("sent no answer", stated)
+        raise error_from_failure(name, failure, upstream.mask(str(failure)))
     if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS) or _lacks_choices(
         data
     ):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.jsontext import loads
 from ..base.text import shorten
-from ..errors import ModelError
+from ..errors import ModelError, ModelUnavailableError
 from ..models.http_client import REFUSED_USAGE, HttpExchange
 from ..models.server_errors import ErrorBody, parse_error_body
 from ..usage import Usage
@@ -94,7 +94,9 @@ def _refusal(
     if status in UNKNOWN_PATH and "model_not_found" not in body.codes:
         quoted = f": {upstream.mask(body.text)}" if body.text else ""
         message = f"the server of the model {name!r} has no {path} (status {status}){quoted}"
-        return GatewayError(404, "not_found", message, should_retry=False)
+        return GatewayError(
+            404, "not_found", message, should_retry=False, cause=ModelUnavailableError.__name__
+        )
     return error_from_reply(name, status, body, headers, upstream.mask)
 
 

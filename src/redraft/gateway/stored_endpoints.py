@@ -26,6 +26,7 @@ from .exchange import GatewayError, invalid_request
 from .keys import Caller
 from .passing import ForwardedReply
 from .plain_passing import RawRequest, forward_raw
+from .protocols.streams import bad_reply
 from .request_store import RequestEnd
 from .routing import PASS, Routing
 
@@ -209,13 +210,11 @@ async def _with_own_urls(reply: ForwardedReply) -> bytes:
     async for part in reply:
         content += part
         if len(content) > MAX_JSON_BYTES:
-            raise GatewayError(502, "upstream_error", "the list of the model's server is too long")
+            raise bad_reply("sent a list that is too long")
     try:
         data = loads(bytes(content))
     except ValueError:
-        raise GatewayError(
-            502, "upstream_error", "the model's server sent something else than JSON"
-        ) from None
+        raise bad_reply("sent something else than JSON") from None
     listed = data.get("data") if isinstance(data, dict) else None
     for each in (data, *(listed if isinstance(listed, list) else ())):
         if isinstance(each, dict) and isinstance(url := each.get("results_url"), str):

@@ -14,6 +14,7 @@ from typing import Any
 from ..base.masking import NO_SECRETS, Mask
 from ..errors import (
     AuthenticationError,
+    BadResponseError,
     BudgetExhaustedError,
     ConfigError,
     ContentFilterError,
@@ -25,9 +26,9 @@ from ..errors import (
     RateLimitError,
     RedraftError,
     ShortageError,
+    error_name,
 )
-from ..models.server_errors import ErrorBody, is_out_of_credit
-from ..models.waits import stated_wait
+from ..models.server_errors import ErrorBody, error_from_status, is_out_of_credit
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 from .outcome import without_hosts
 
@@ -35,10 +36,6 @@ KEPT_STATUSES = frozenset({400, 404, 413, 422})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
 # of a model's error: it is logged and stored, too
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-KNOWN_CODES = frozenset(
-    {"context_length_exceeded", "content_filter", "content_policy_violation", "model_not_found"}
-)
-"""Models' own codes that metrics tell apart; a model may send any."""
 _CODES = {
     400: "invalid_request",
     404: "not_found",
@@ -46,7 +43,8 @@ _CODES = {
     422: "unprocessable_request",
 }
 
-_CODES_OF_TEXTS = {"filter": "content_filter", "length": "context_length_exceeded"}
+
+# ---- errors of a request that is passed on
 
 
 def error_from_reply(
@@ -55,75 +53,27 @@ def error_from_reply(
     """Return the error for a reply of the model `name` that is no success. `mask` hides the
     gateway's key in its message.
     """
-    text, wait = mask(body.text), stated_wait(status, headers, body.data)
+    error = error_from_status(status, body, headers)
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
-    quoted = f": {text}" if text else ""
-    fault = body.fault(status)
-    if fault in _CODES_OF_TEXTS and status not in KEPT_STATUSES:
-        return GatewayError(400, _CODES_OF_TEXTS[fault], text)
-    if status in KEPT_STATUSES and fault not in {"key", "money"}:
-        code, message = _code(status, body, mask), text or f"the model {name!r} refused the request"
+    is_key = isinstance(error, AuthenticationError)
+    is_refusal = 400 <= status < 500 and not (error.retryable or is_key)
+    if is_refusal and status in KEPT_STATUSES:
         return GatewayError(
             status,
-            code,
-            message,
+            _code(status, body, mask),
+            mask(body.text) or f"the model {name!r} refused the request",
             param=param,
-            label=code if code in KNOWN_CODES else _CODES[status],
+            cause=error_name(error),
             detail=body.detail,
         )
-    if status in {401, 403} or fault == "key":
-        message = (
-            f"the model {name!r} refused the key of the gateway (status {status}); the operator "
-            f"must correct it{quoted}"
-        )
-        return GatewayError(502, "upstream_authentication", message, should_retry=False)
-    if body.is_used_up(status, wait):
-        message = (
-            f"the account of the gateway at the model {name!r} has no quota or credit left "
-            f"(status {status}){quoted}"
-        )
-        return GatewayError(
-            429 if status == 429 else 502, "upstream_quota", message, should_retry=False
-        )
-    if status == 429:
-        return GatewayError(
-            429,
-            "upstream_rate_limit",
-            f"the model {name!r} receives too many requests{quoted}",
-            retry_after=wait,
-        )
-    if status in {408, 504}:
-        return GatewayError(
-            504,
-            "upstream_timeout",
-            f"the model {name!r} answered too late (status {status}){quoted}",
-        )
-    if status in {409, 424, 425, 498, 503, 529}:
-        return GatewayError(
-            503,
-            "upstream_overloaded",
-            f"the model {name!r} is not available{quoted}",
-            retry_after=wait,
-        )
-    if 300 <= status < 400:
-        return GatewayError(
-            502,
-            "upstream_redirect",
-            f"the model {name!r} redirects (status {status}), which is not followed",
-        )
-    if status < 500:
-        return GatewayError(
-            400,
-            "invalid_request",
-            f"the model {name!r} refused the request (status {status}){quoted}",
-            param=param,
-        )
-    return GatewayError(
-        502,
-        "upstream_error",
-        f"the model {name!r} failed (status {status}){quoted}",
-        retry_after=wait,
-    )
+    # a redirect says where the model is
+    said = mask(str(error)) if status >= 400 else f"status {status}"
+    failure = error_from_failure(name, error, said)
+    if is_refusal and not isinstance(error, ContentFilterError | ContextLengthError):
+        failure.status, failure.code, failure.param = 400, "invalid_request", param
+    if is_key:
+        failure.status, failure.should_retry = 429 if status == 429 else 502, False
+    return failure
 
 
 def _code(status: int, body: ErrorBody, mask: Mask) -> str:
@@ -133,23 +83,18 @@ def _code(status: int, body: ErrorBody, mask: Mask) -> str:
     return mask(own[0]) if own else _CODES[status]
 
 
-def error_from_failure(name: str, error: ModelError) -> GatewayError:
-    """Return the error for a request to the model `name` that got no reply, or one that cannot be
-    read.
+def error_from_failure(name: str, error: ModelError, said: str = "") -> GatewayError:
+    """Return the error for a request to the model `name` that failed. `said`: its message, where
+    that of the error says more than a client may know.
     """
-    if isinstance(error, ModelTimeoutError):
-        return GatewayError(504, "upstream_timeout", f"the model {name!r}: {error}")
-    if isinstance(error, ShortageError):
-        return GatewayError(
-            503, "overloaded", f"the gateway is busy: {error}", retry_after=SHORTAGE_RETRY_AFTER
-        )
-    code = "upstream_unavailable" if isinstance(error, ModelUnavailableError) else "upstream_error"
-    return GatewayError(502, code, f"the model {name!r}: {error}")
+    return _error_for_client(error, said or str(error), f"the model {name!r}")
 
 
 def unreadable_reply(name: str, message: str) -> GatewayError:
     """Return the error for a reply of the model `name` with status 200 that is no answer."""
-    return GatewayError(502, "upstream_error", f"the model {name!r} {message}")
+    return GatewayError(
+        502, "upstream_error", f"the model {name!r} {message}", cause=BadResponseError.__name__
+    )
 
 
 # ---- errors of a refinement
@@ -166,29 +111,35 @@ def gateway_error(
         if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError)
         else error
     )
-    wait = getattr(cause, "retry_after", None)
-    if isinstance(cause, ShortageError):
-        wait = SHORTAGE_RETRY_AFTER
-    status, code, text = _status_of(cause)
-    may_retry = status in {429, 503} and not has_text
-    return GatewayError(
-        status,
-        code,
-        without_hosts(f"{text}: {error}" if text else str(error), hosts),
-        retry_after=wait,
-        should_retry=None if may_retry else False,
+    failure = _error_for_client(cause, without_hosts(str(error), hosts))
+    if has_text or failure.status not in {429, 503}:
+        failure.should_retry = False
+    return failure
+
+
+# ---- both
+
+
+def _error_for_client(
+    error: RedraftError, said: str, model: str = "the model behind the gateway"
+) -> GatewayError:
+    """Return the error for a client. `said`: what is known of it; `model`: how it calls the
+    model.
+    """
+    status, code, text = next(
+        (
+            answer
+            for kind, applies, answer in _ANSWERS
+            if isinstance(error, kind) and applies(error)
+        ),
+        (502, "upstream_error", ""),
     )
-
-
-def _status_of(error: BaseException) -> tuple[int, str, str]:
-    """Return the status, the code and the beginning of the message for an error."""
-    for kind, applies, answer in _ANSWERS:
-        if isinstance(error, kind) and applies(error):
-            return answer
-    match error:
-        case ModelError(status=(400 | 413 | 422) as status):
-            return status, "upstream_refused", "the model behind the gateway refused the request"
-    return 502, "upstream_error", ""
+    message = f"{text.format(model=model)}: {said}" if text else said
+    wait = getattr(error, "retry_after", None)
+    if isinstance(error, ShortageError):
+        wait = SHORTAGE_RETRY_AFTER
+    status = status or vars(error)["status"]
+    return GatewayError(status, code, message, retry_after=wait, cause=error_name(error))
 
 
 def _always(_error: object) -> bool:
@@ -203,7 +154,7 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
         (
             502,
             "upstream_quota",
-            "the account of the gateway at its model has no quota or credit left",
+            "no quota or credit is left at {model}",
         ),
     ),
     (
@@ -212,21 +163,21 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
         (
             502,
             "upstream_authentication",
-            "the model behind the gateway refused the gateway's own key",
+            "{model} refused the gateway's own key",
         ),
     ),
     (ShortageError, _always, (503, "overloaded", "the gateway is busy")),
     (
         RateLimitError,
         _always,
-        (429, "upstream_rate_limit", "the model behind the gateway receives too many requests"),
+        (429, "upstream_rate_limit", "{model} receives too many requests"),
     ),
     (ContextLengthError, _always, (400, "context_length_exceeded", "")),
     (ContentFilterError, _always, (400, "content_filter", "")),
     (
         ModelTimeoutError,
         _always,
-        (504, "upstream_timeout", "the model behind the gateway did not answer in time"),
+        (504, "upstream_timeout", "{model} did not answer in time"),
     ),
     (
         ModelError,
@@ -234,23 +185,28 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
         (
             502,
             "upstream_redirect",
-            "the model behind the gateway redirects, which is not followed",
+            "{model} redirects, which is not followed",
         ),
     ),
     (
         ModelUnavailableError,
-        lambda error: error.status in {503, 529},
-        (503, "upstream_overloaded", "the model behind the gateway is overloaded"),
+        lambda error: error.status in {409, 424, 425, 498, 503, 529},
+        (503, "upstream_overloaded", "{model} is overloaded"),
+    ),
+    (
+        ModelUnavailableError,
+        lambda error: error.status == 504,
+        (504, "upstream_timeout", "{model} did not answer in time"),
     ),
     (
         ModelUnavailableError,
         lambda error: (error.status or 0) >= 500,
-        (502, "upstream_error", "the model behind the gateway failed"),
+        (502, "upstream_error", "{model} failed"),
     ),
     (
         ModelUnavailableError,
         _always,
-        (502, "upstream_unavailable", "the model behind the gateway is not available"),
+        (502, "upstream_unavailable", "{model} is not available"),
     ),
     (
         BudgetExhaustedError,
@@ -266,5 +222,12 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
             "the budget of a request to this profile is used up before there is an answer",
         ),
     ),
+    (
+        ModelError,
+        lambda error: error.status in {400, 413, 422},
+        (0, "upstream_refused", "{model} refused the request"),
+    ),
 )
-"""What a client gets for an error: the first row with its class whose condition it meets."""
+"""What a client is told of an error: the status, the code and the beginning of the message in the
+first row with its class whose condition it meets. Status 0 is that of the model's reply.
+"""

@@ -581,7 +581,7 @@ class Failure:
     Attributes:
         step_slot: The slot of the step, which stays empty.
         role: The kind of step: "generate", "refine", "repair", "grade" or "compare".
-        error: Name of the error.
+        error: The cause, one of `errors.CAUSES`.
         message: What went wrong, in words.
         stop_reason: BUDGET, DEADLINE or, of a validator with a fault, FAILED if the run must end
             because of it, else None.

@@ -45,6 +45,7 @@ from .endpoint_errors import (
     is_server_response,
     may_be_refusal,
 )
+from .observe import observer
 from .timeout import MAX_WAIT, longest_wait
 from .token_bucket import TokenBucket
 
@@ -503,6 +504,7 @@ class LimitedCall:
                     error.endpoint_responsive = self.limiter.answers_others(slot)
                 error.usage = self._total_usage(error.usage)
                 raise
+            observer().record_failed_attempt(error, None)
             self.timeout = error if isinstance(error, ModelTimeoutError) else None
             self.timeout_slot, self.failures_before = slot, self.limiter.confirmed_failures
             return error.usage

@@ -13,7 +13,6 @@ from typing import Any, cast
 from ..base.error_text import error_text
 from ..base.lazy_imports import extension
 from ..base.log import log
-from ..errors import error_name
 from ..protocols import AsyncFunction, Observer, R, S
 
 MAX_ERRORS = 10  # that are counted separately: each message may name another row
@@ -52,7 +51,7 @@ class CallbackErrors:
         """
         text = f"{name} raised {error_text(error)}"[:MAX_LENGTH]
         if text not in self.of_all and len(self.of_all) < MAX_ERRORS:
-            log.warning("%s raised %s; the run goes on", name, error_name(error))
+            log.warning("%s raised %s; the run goes on", name, type(error).__name__)
         for counts in (self.counts, self.of_all):
             counts[
                 text

@@ -31,6 +31,7 @@ def retry(
     base_delay: float = 0.5,
     max_delay: float = 20.0,
     max_wait: float = inf,
+    on_failure: Callable[[ModelError, float | None], object] = lambda *_: None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     jitter: Callable[[], float] = random.random,
 ) -> Call:
@@ -41,7 +42,8 @@ def retry(
     error is raised at once. An answer that is empty, or ended for an unknown reason, is asked for
     once more, and a call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS
     times in all. The usage of failed attempts is added to the reply, or to the error that is raised
-    in the end. `endpoint` names it in the log.
+    in the end. `endpoint` names it in the log. `on_failure` is called with the error of each
+    attempt that failed, and the seconds until the next one; None if there is none.
     """
 
     async def call_with_retries(request: Request) -> Reply:
@@ -60,11 +62,13 @@ def retry(
                     or not error.retryable
                     or (error.retry_after or 0.0) > longest
                 ):
+                    on_failure(error, None)
                     _explain(error, longest, call_timeouts)
                     raise
                 wait = (error.retry_after or 0.0) + jitter() * min(
                     max_delay, base_delay * 2**attempt
                 )
+                on_failure(error, wait)
                 details = {"endpoint": endpoint, "wait": wait}
                 retry_log.info(
                     "%s: %s; retry %d of %d in %.1f s",

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..answers import AnswerForm
 from ..base.descriptors import is_shortage
-from ..errors import RedraftError
+from ..base.error_text import error_text
+from ..errors import RedraftError, error_name
 from ..loop.records import Failure, Outcome, StopReason
 from ..loop.trace import PanelGrader, Trace
 from ..loop.visible_tests import hidden_results
@@ -79,14 +80,14 @@ def failed_result(error: Exception) -> ResultFacts:
     """Return the result of a row that raised an error. After an unexpected error it is open, so
     that the next run tries again.
     """
-    kind = SHORTAGE if is_shortage(error) else type(error).__name__
+    kind = SHORTAGE if is_shortage(error) else error_name(error)
     is_final = isinstance(error, RedraftError | ValueError) and kind != SHORTAGE
     return ResultFacts(
         "failed" if is_final else "open",
         "failed",
         tokens=0,
         cost=0.0,
-        error=f"{kind}: {error}",
+        error=f"{kind}: {error_text(error)}",
         error_kind=kind,
     )
 

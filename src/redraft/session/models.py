@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.jsontext import dumps
 from ..base.parameters import SAMPLING, merge_parameters, without_sampling
-from ..errors import ConfigError
+from ..errors import ConfigError, ModelError, error_name
 from ..middleware import BudgetTracker, EndpointCapabilities
 from ..middleware.adapt import adapt
 from ..middleware.cache import cache
@@ -58,7 +58,8 @@ class Models:
     those before it are out of service. `judge` is the one that graders ask (None: the writer, the
     first of a list). `limit_calls` replaces the limit around the calls of a model. `connect`
     returns the model that a user names; `watch` wraps the complete call. `listeners` are called
-    with a message when one of several models goes out of service or comes back.
+    with a message when one of several models goes out of service or comes back. `failed_attempts`
+    counts the attempts to call a model that failed, by their cause.
     """
 
     options: Options
@@ -69,6 +70,7 @@ class Models:
     watch: Callable[[Call], Call] | None = field(default=None, kw_only=True)
     capabilities: EndpointCapabilities = field(default_factory=EndpointCapabilities, kw_only=True)
     budget_tracker: BudgetTracker = field(init=False)
+    failed_attempts: Counter[str] = field(default_factory=Counter, init=False)
     listeners: list[Callable[[str], object]] = field(default_factory=list, init=False)
     _limiter: ConcurrencyLimit = field(init=False)
     _clients: dict[int, tuple[Any, ModelClient]] = field(default_factory=dict, init=False)
@@ -165,7 +167,13 @@ class Models:
         call = adapt(call, capabilities, traits.formats)
         # for longer the endpoint's limiter waits, if anything does
         longest = MAX_WAIT if self.limit_calls else inf
-        call = retry(call, endpoint=traits.endpoint, attempts=retries + 1, max_wait=longest)
+        call = retry(
+            call,
+            endpoint=traits.endpoint,
+            attempts=retries + 1,
+            max_wait=longest,
+            on_failure=partial(_note_failure, self.failed_attempts),
+        )
         call = observer().record_calls(call, model.name, traits.base_url or None, traits.operation)
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
@@ -227,6 +235,12 @@ class Models:
             for given, model in self._connected.values():
                 if given is not model and (closes := traits_of_model(model).close):
                     closing.push_async_callback(closes)
+
+
+def _note_failure(counts: Counter[str], error: ModelError, wait: float | None) -> None:
+    """Count and record an attempt that failed; the next one is made after `wait` seconds."""
+    counts[error_name(error)] += 1
+    observer().record_failed_attempt(error, wait)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import ModelError
 from ..loop.trace import Trace
 from ..protocols import Call, RecordSteps, Reply, Request
 from ..usage import Usage
@@ -43,6 +44,7 @@ __all__ = [
     "name_request",
     "outgoing_headers",
     "record_calls",
+    "record_failed_attempt",
     "record_forwarded_call",
     "record_refinement",
     "record_run",
@@ -84,6 +86,15 @@ def record_calls(call: Call, model: str, address: object, operation: str) -> Cal
         )
 
     return call_recorded
+
+
+def record_failed_attempt(error: ModelError, wait: float | None) -> None:
+    """Record an attempt of the current call that failed; the next one is made after `wait` seconds,
+    or at a time that is not known.
+    """
+    recorder = active_recorder()
+    if recorder:
+        recorder.failed_attempt(error, wait)
 
 
 @dataclass

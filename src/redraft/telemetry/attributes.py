@@ -27,6 +27,7 @@ from ..loop.records import (
 from ..loop.steps import Compare, Generate, Grade, Refine, Repair, Step
 from ..loop.task import Message
 from ..loop.trace import PanelGrader, Trace
+from ..plans.quality.result_facts import find_error
 from ..protocols import Reply, Request
 from ..usage import Usage
 
@@ -34,6 +35,7 @@ Attributes = dict[str, str | bool | int | float | list[str] | list[int]]
 
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
+FAILED_ATTEMPT_EVENT = "redraft.attempt.failed"
 ERROR_TYPE = "error.type"
 MAX_CHARS = 1_000  # of a name
 MAX_CONTENT = 65_536  # characters of a message, and of all messages of a call together
@@ -187,6 +189,20 @@ def reply_attributes(reply: Reply) -> Attributes:
     return without_unknown(values) | token_attributes(reply.usage)
 
 
+def attempt_attributes(
+    cause: str, status: int | None = None, wait: float | None = None
+) -> Attributes:
+    """Return what is said of an attempt of a call that failed, and of the seconds until the next
+    one.
+    """
+    values = {
+        ERROR_TYPE: cause,
+        "http.response.status_code": status,
+        "redraft.retry.wait": wait,
+    }
+    return without_unknown(values)
+
+
 def token_attributes(usage: Usage) -> Attributes:
     """Return the tokens of one call, and its cost in USD."""
     values = {
@@ -334,10 +350,8 @@ def outcome_error(trace: Trace) -> str | None:
     """
     reason = trace.outcome.reason if trace.outcome else None
     if reason is StopReason.FAILED:
-        failure = trace.fatal_failure or min(
-            trace.failures.values(), key=lambda f: str(f.step_slot), default=None
-        )
-        return clean(failure.error) if failure else "GradingError"
+        failure = find_error(trace)
+        return failure.error if failure else None
     return "CancelledError" if reason is StopReason.CANCELLED else None
 
 

@@ -38,7 +38,7 @@ from ..base.error_text import error_text
 from ..base.log import error_kind
 from ..base.masking import Mask, secrets_in_environment
 from ..base.own_code import PACKAGE
-from ..errors import ModelError, error_name
+from ..errors import CAUSES, ModelError, error_name, is_model_cause
 from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
 from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.trace import Trace
@@ -85,6 +85,7 @@ class CallOfStep:
 
 
 _CURRENT_STEP: ContextVar[CallOfStep | None] = ContextVar("current_step", default=None)
+_CURRENT_TARGET: ContextVar[say.CallTarget | None] = ContextVar("current_target", default=None)
 
 
 class Recorder:
@@ -114,6 +115,11 @@ class Recorder:
             "Number of input and output tokens used.",
             explicit_bucket_boundaries_advisory=say.TOKEN_BUCKETS,
         )
+        self.failed_attempts = meter.create_counter(
+            "redraft.client.failed_attempts",
+            "{attempt}",
+            "Attempts to call a model that failed, retried ones included.",
+        )
 
     @property
     def has_content(self) -> bool:
@@ -134,7 +140,11 @@ class Recorder:
         target = say.call_target(model, address, operation=operation)
         attributes = say.request_attributes(target, request)
         with self.forwarded_call(target, attributes) as made, made.as_current():
-            reply = await call(request)
+            token = _CURRENT_TARGET.set(target)
+            try:
+                reply = await call(request)
+            finally:
+                _CURRENT_TARGET.reset(token)
             made.usage, span = reply.usage, trace.get_current_span()
             span.set_attributes(say.reply_attributes(reply))
             if self.has_content:
@@ -161,16 +171,31 @@ class Recorder:
             call.is_complete = True
         except BaseException as error:
             if not call.is_complete:
-                label = getattr(error, "label", None)  # of an error for the client
-                kind = label if isinstance(label, str) else error_name(error)
-                self._measure(target, perf_counter() - started, error=kind)
-                self.end_with_error(span, error, kind)
+                self._measure(target, perf_counter() - started, error=_cause_of(error))
+                if isinstance(error, ModelError):
+                    span.set_attributes(say.token_attributes(error.usage))
+                elif is_model_cause(cause := _cause_of(error)):  # no attempt follows this one
+                    self.record_attempt(span, target, say.attempt_attributes(cause))
+                self.end_with_error(span, error)
             raise
         finally:
             if call.is_complete:
                 self._measure(target, perf_counter() - started, call.usage)
                 span.set_attributes(say.token_attributes(call.usage) if call.usage else {})
                 span.end()
+
+    def failed_attempt(self, error: ModelError, wait: float | None) -> None:
+        """Record an attempt of the current call that failed."""
+        attributes = say.attempt_attributes(error_name(error), error.status, wait)
+        self.record_attempt(trace.get_current_span(), _CURRENT_TARGET.get(), attributes)
+
+    def record_attempt(
+        self, span: Span, target: say.CallTarget | None, attributes: say.Attributes
+    ) -> None:
+        """Record an attempt that failed as an event of the call's span, and count it."""
+        span.add_event(say.FAILED_ATTEMPT_EVENT, attributes)
+        common = target.attributes if target else {}
+        self.failed_attempts.add(1, common | {say.ERROR_TYPE: attributes[say.ERROR_TYPE]})
 
     def _measure(
         self, target: say.CallTarget, seconds: float, usage: Usage | None = None, error: str = ""
@@ -339,12 +364,11 @@ class Recorder:
 
     # ---- errors
 
-    def end_with_error(self, span: Span, error: BaseException, kind: str = "") -> None:
+    def end_with_error(self, span: Span, error: BaseException) -> None:
         """End a span with an error. Its message, which may quote a prompt or an answer, is
         content.
         """
-        is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
-        kind = "CancelledError" if is_cancelled else kind or error_name(error)
+        kind = _cause_of(error)
         text = error_kind(error) if isinstance(error, ModelError) else kind
         if self.has_content:
             text = self.mask(say.clean(error_text(error), say.MAX_CHARS))
@@ -457,6 +481,14 @@ async def _perform_as_current(span: Span, work: Awaitable[Record]) -> tuple[Reco
             return await work, made_by
     finally:
         _CURRENT_STEP.reset(token)
+
+
+def _cause_of(error: BaseException) -> str:
+    """Return the cause of an error: its own, if it is one for a client of the gateway."""
+    if not isinstance(error, Exception):  # an interruption
+        return "CancelledError"
+    cause = str(getattr(error, "cause", ""))
+    return cause if cause in CAUSES else error_name(error)
 
 
 def _records(provider: object) -> bool:

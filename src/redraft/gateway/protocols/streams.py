@@ -57,7 +57,7 @@ def progress_body(progress: Progress) -> dict[str, Any]:
 
 def bad_reply(message: str) -> GatewayError:
     """Return the error for a reply that is no answer."""
-    return GatewayError(502, "upstream_error", f"the model {message}")
+    return GatewayError(502, "upstream_error", f"the model {message}", cause="BadResponseError")
 
 
 def neutral_finish(finish: str, *, is_refused: bool, has_calls: bool) -> FinishReason:
