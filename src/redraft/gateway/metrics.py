@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
-from ..errors import is_model_cause
+from ..errors import CAUSES, is_model_cause
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -62,7 +63,6 @@ class GatewayMetrics:
                 ProcessCollector,
             )
         self.registry = CollectorRegistry()
-        self.models = frozenset(models)
         self._label_values: dict[str, set[str]] = {}
 
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -123,6 +123,18 @@ class GatewayMetrics:
             "access_log_lost_lines", "Lines of the access log that could not be written in time"
         )
         ProcessCollector(registry=self.registry)
+        self.use_models(models)
+        for code in REFUSALS:
+            self._refusals.labels(code)
+
+    def use_models(self, models: Iterable[str]) -> None:
+        """Count requests for these models under their names. Their failures are counted from 0, so
+        that `increase()` sees the first of each cause.
+        """
+        self.models = frozenset(models)
+        for model, cause in product(self.models, filter(is_model_cause, CAUSES)):
+            self._upstream_errors.labels(model, cause)
+            self._failed_attempts.labels(model, cause)
 
     def request_started(self) -> None:
         """Count a request as in flight."""
