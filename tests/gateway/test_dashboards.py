@@ -2,21 +2,28 @@
 queries of the docs. Every query names metrics and labels that /metrics has, and parses.
 """
 
+import asyncio
 import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 import yaml
+from fault_server import error
 from prometheus_client.parser import text_string_to_metric_families
 
+from redraft.gateway.keys import METRICS_ONLY, KeyRing
 from redraft.gateway.request_table import RequestFacts
 from require import require_program
+from reserved_port import reserved_port
 
-from .running import config_for, http_client, running
+from .running import PROMPT, config_for, http_client, running
 
 ROOT = Path(__file__).parents[2]
 ALERTS, DASHBOARD = ROOT / "deploy/prometheus-alerts.yml", ROOT / "deploy/grafana-dashboard.json"
@@ -272,3 +279,91 @@ def test_dashboard():
             assert target["datasource"] == panel["datasource"] == every[1]["datasource"]
             metric_count = len(re.findall(r"\b(?:redraft_gateway|process)_\w+", target["expr"]))
             assert target["expr"].count('instance=~"$instance"') == metric_count
+
+
+def own_address():
+    """An address of this machine that is no loopback: what comes from it needs a key."""
+    told = subprocess.run([require_program("hostname"), "-I"], capture_output=True, text=True)
+    addresses = [each for each in told.stdout.split() if "." in each]
+    return addresses[0] if addresses else pytest.skip("no address besides loopback")
+
+
+@asynccontextmanager
+async def prometheus(folder, jobs):
+    """Run Prometheus with the alerts, scraping each second; yield a function that asks it."""
+    program = require_program("prometheus")
+    shutil.copy(ALERTS, folder)
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [ALERTS.name],
+        "scrape_configs": jobs,
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    with reserved_port() as port:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/api/v1") as client:
+
+            async def ask(path, **params):
+                try:
+                    return (await client.get(path, params=params)).json().get("data", {})
+                except (httpx2.TransportError, ValueError):  # it is starting
+                    return {}
+
+            try:
+                yield ask
+            finally:
+                process.terminate()
+                await process.wait()
+
+
+async def found(ask, query):
+    """The values that a query has once it has any, by the job."""
+    async with asyncio.timeout(60):
+        while not (result := (await ask("/query", query=query)).get("result")):
+            await asyncio.sleep(0.2)
+    return {each["metric"].get("job"): each["value"][1] for each in result}
+
+
+@pytest.mark.slow
+async def test_a_real_prometheus_sees_the_first_failure(faults, tmp_path):
+    """With a key that only scrapes it gets the figures, without one it does not; the first failure
+    of a cause is an increase, and its alert fires.
+    """
+    with KeyRing(tmp_path) as ring:
+        secret = ring.add("prometheus", profiles=METRICS_ONLY)[1]
+        client_key = ring.add("app")[1]
+    faults.says(error(401))
+    gateway = replace(config_for(tmp_path, f"{faults.url}#tiny"), host="0.0.0.0")
+    async with running(gateway) as (url, _), http_client(url) as client:
+        targets = [{"targets": [f"{own_address()}:{urlsplit(url).port}"]}]
+        keyed = {"authorization": {"credentials": secret}, "static_configs": targets}
+        jobs = [
+            {"job_name": "redraft", **keyed},
+            {"job_name": "keyless", "static_configs": targets},
+        ]
+        async with prometheus(tmp_path, jobs) as ask:
+            assert await found(ask, "up == 1") == {"redraft": "1"}
+            assert await found(ask, "up == 0") == {"keyless": "0"}
+            errors = 'redraft_gateway_upstream_errors_total{cause="AuthenticationError"}'
+            await found(ask, f"count_over_time({errors}[1m]) > 1")
+            reply = await client.post(
+                "/chat/completions",
+                json={"model": "pass/tiny", "messages": PROMPT},
+                headers={"x-api-key": client_key},
+            )
+            assert reply.status_code == 502
+            increased = await found(ask, f"increase({errors}[1m]) > 0")
+            assert set(increased) == {"redraft"}
+            assert await found(ask, 'ALERTS{alertname="RedraftKeyRefused"}') == {"redraft": "1"}
+            groups = (await ask("/rules"))["groups"]
+            health = {rule["name"]: rule["health"] for each in groups for rule in each["rules"]}
+            assert health == {rule["alert"]: "ok" for rule in rules()}
+            for where, query in queries():
+                data = await ask("/query", query=query.text.replace("$instance", ".*"))
+                assert "result" in data, (where, query.text)
