@@ -11,7 +11,7 @@ import redraft
 from redraft.gateway.exchange import GatewayError
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply, Request
-from redraft.telemetry import annotate, outgoing_headers, record_forwarded_call
+from redraft.telemetry import name_request, outgoing_headers, record_forwarded_call
 from redraft.telemetry.attributes import call_target
 from redraft.telemetry.requests import RequestSpans
 from redraft.usage import Usage
@@ -176,19 +176,23 @@ async def test_call_that_is_passed_on_and_fails(memory, end):
     assert "SECRETIVE" not in memory.text
 
 
-async def test_annotations(memory, monkeypatch):
-    """The program can add facts to the span of a request, such as the ID under which it is
-    stored.
+async def test_ids_of_a_request(memory, monkeypatch):
+    """The span of a request has the ID under which it is stored, and its trace is told. Without
+    OpenTelemetry that is the trace of the client.
     """
+    told = []
 
     async def app(scope, receive, send):
-        annotate(trace_id="req-\ud800", iterations=2)
+        told.append(name_request("req-1", {"traceparent": TRACEPARENT}))
 
     await request(app)
-    assert memory.one("POST").attributes["redraft.trace_id"] == "req-?"
-    assert memory.one("POST").attributes["redraft.iterations"] == 2
+    span = memory.one("POST")
+    assert span.attributes["redraft.trace_id"] == "req-1"
+    assert told == [f"{span.context.trace_id:032x}"]
     configure(monkeypatch)
-    annotate(trace_id="req-2")
+    await request(app)
+    assert told[1:] == [TRACEPARENT.split("-")[1]]
+    assert name_request("req-2", {}) is None
     target = call_target("tiny")
     with record_forwarded_call(target, lambda _: Request(())) as call, call.as_current():
         assert outgoing_headers({"a": "b"}) == {"a": "b"}
