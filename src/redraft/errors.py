@@ -223,8 +223,9 @@ ERROR_TYPES: Mapping[str, type[RedraftError]] = {
 }
 """All error classes by name."""
 
+# why something failed: the one list for journals, rows, reports, spans, metrics and logs
 CAUSES = (*ERROR_TYPES, "CancelledError")
-"""Why something failed: the one list for journals, rows, reports, spans, metrics and logs."""
+MODEL_CAUSES = tuple(name for name, kind in ERROR_TYPES.items() if issubclass(kind, ModelError))
 
 
 def attach(error: BaseException, **values: object) -> None:
@@ -239,16 +240,13 @@ def attachment(error: BaseException, name: str = "result") -> Any:
     return vars(error).get(name)
 
 
-def is_model_cause(cause: str) -> bool:
-    """Whether it is a cause for which calls of models fail."""
-    return issubclass(ERROR_TYPES.get(cause, Exception), ModelError)
-
-
 def error_name(error: BaseException, other: str = "RedraftError") -> str:
-    """Return the cause under which an error is recorded: the first of its classes in CAUSES;
-    `other` for an error of foreign code, whose message names its class.
+    """Return the cause under which an error is recorded: its own `cause`, as an error for a client
+    of the gateway has it, or the first of its classes in CAUSES. Else it is `other`, for an error
+    of foreign code, whose message names its class, and "CancelledError" for an interruption.
     """
-    names = (kind.__name__ for kind in type(error).__mro__)
+    names = (getattr(error, "cause", ""), *(kind.__name__ for kind in type(error).__mro__))
+    other = other if isinstance(error, Exception) else "CancelledError"
     return next((name for name in names if name in CAUSES), other)
 
 

@@ -145,9 +145,9 @@ class Reply:
     tokens of the whole answer, if the request asked for log-probabilities and the endpoint gave
     them. `response_id` and `response_model` are what the endpoint calls the answer and the model
     that gave it, "" if it does not say; neither is stored with it. `cached_tokens` are tokens of
-    the prompt that the endpoint counts apart because its cache had them: `usage.input_tokens` may
-    include them or not. `reasoning_tokens` are those of `usage.output_tokens` that the endpoint
-    says are reasoning.
+    the prompt that the endpoint counts apart because its cache had them, and `cache_written_tokens`
+    because it wrote them there: `usage.input_tokens` may include them or not. `reasoning_tokens`
+    are those of `usage.output_tokens` that the endpoint says are reasoning. 0: none, or not told.
     """
 
     text: str
@@ -163,6 +163,7 @@ class Reply:
     response_id: str = field(default="", compare=False, repr=False)
     response_model: str = field(default="", compare=False, repr=False)
     cached_tokens: int = field(default=0, compare=False, repr=False)
+    cache_written_tokens: int = field(default=0, compare=False, repr=False)
     reasoning_tokens: int = field(default=0, compare=False, repr=False)
 
     @property

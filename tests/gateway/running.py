@@ -27,10 +27,10 @@ def config_for(folder, url, **changes):
 
 
 @asynccontextmanager
-async def running(config, env={}):
+async def running(config, env={}, telemetry=None):
     """Serve a gateway on a free port; yields its base URL and the gateway."""
     with bind_socket(config.host, 0) as listener:
-        async with Gateway(config, env) as gateway:
+        async with Gateway(config, env, telemetry) as gateway:
             server: uvicorn.Server = GatewayHttpServer(gateway)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:

@@ -50,6 +50,7 @@ def test_line_of_a_request():
         "model": "refine/fast",
         "status": 200,
         "error": None,
+        "cause": None,
         "ms": 12.5,
         "input_tokens": 10,
         "output_tokens": 5,

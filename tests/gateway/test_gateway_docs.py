@@ -114,5 +114,5 @@ def test_the_page_lists_every_code():
     codes, expressions = codes_in_source()
     assert listed == codes
     forwarded = {"code", "self.code", "error.code"}
-    assert expressions == {*forwarded, "UNKNOWN_PATH_CODE", "_CODES_OF_TEXTS[fault]"}
+    assert expressions == {*forwarded, "UNKNOWN_PATH_CODE", "_code(status, body, mask)"}
     assert set(CLIENTS) == {"chat", "responses", "messages"}

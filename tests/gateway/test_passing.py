@@ -311,7 +311,10 @@ async def test_refusals(faults, status, body, expected, code, should_retry, is_s
     failure = caught.value
     assert (failure.status, failure.code, failure.should_retry) == (expected, code, should_retry)
     assert failure.retry_after == (
-        7 if code in {"upstream_rate_limit", "upstream_overloaded", "upstream_error"} else None
+        7
+        if code
+        in {"upstream_rate_limit", "upstream_overloaded", "upstream_error", "upstream_timeout"}
+        else None
     )
     assert "4711" not in f"{failure.message} {failure.param}"
     assert len(faults.requests) == 1

@@ -126,6 +126,7 @@ class Receiver:
     resources: list = field(default_factory=list)
     headers: list = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
+    is_asked: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self):
         receiver = self
@@ -154,6 +155,7 @@ class Receiver:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         if handler.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
+        self.is_asked.set()
         if self.delay:
             self.closing.wait(30)
             return

@@ -10,6 +10,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import redraft
 from redraft.gateway.exchange import GatewayError
 from redraft.models import ScriptedModel
+from redraft.protocols import Reply, Request
 from redraft.telemetry import name_request, outgoing_headers, record_forwarded_call
 from redraft.telemetry.attributes import call_target
 from redraft.telemetry.requests import RequestSpans
@@ -61,6 +62,7 @@ async def test_request_is_the_parent_of_its_refinement(memory):
     assert root.parent.span_id == span.context.span_id
     assert dict(span.attributes) == {
         "http.request.method": "POST",
+        "url.scheme": "http",
         "url.path": "/v1/chat/completions",
         "http.route": "/v1/chat/completions",
         "http.response.status_code": 200,
@@ -131,13 +133,14 @@ async def passed_parts(usage, error=None):
     """Pass a call on as a gateway does: in an asynchronous generator, which is suspended while the
     client reads.
     """
-    with record_forwarded_call(call_target("tiny", "http://127.0.0.1:9/v1", "anthropic")) as call:
+    target = call_target("tiny", "http://127.0.0.1:9/v1", "anthropic")
+    with record_forwarded_call(target, lambda _: Request(())) as call:
         with call.as_current():
             sent = outgoing_headers({})
         yield sent.get("traceparent", "")
         if error:
             raise error
-        call.usage = usage
+        call.reply = Reply("", usage)
 
 
 async def test_call_that_is_passed_on(memory):
@@ -159,15 +162,16 @@ async def test_call_that_is_passed_on(memory):
 
 @pytest.mark.parametrize("end", ["error", "close"])
 async def test_call_that_is_passed_on_and_fails(memory, end):
-    """Its error is the one that the client gets; a client that goes away cancels it."""
-    error = GatewayError(502, "upstream_unauthorized", "SECRETIVE message")
+    """It has the cause of the error that the client gets; a client that goes away cancels it."""
+    cause = "AuthenticationError"
+    error = GatewayError(502, "upstream_authentication", "SECRETIVE message", cause=cause)
     async with aclosing(passed_parts(None, error)) as parts:
         await anext(parts)
         if end == "error":
             with pytest.raises(GatewayError):
                 await anext(parts)
     assert memory.one("chat tiny").attributes["error.type"] == (
-        "upstream_unauthorized" if end == "error" else "CancelledError"
+        cause if end == "error" else "CancelledError"
     )
     assert "SECRETIVE" not in memory.text
 
@@ -189,5 +193,6 @@ async def test_ids_of_a_request(memory, monkeypatch):
     await request(app)
     assert told[1:] == [TRACEPARENT.split("-")[1]]
     assert name_request("req-2", {}) is None
-    with record_forwarded_call(call_target("tiny")) as call, call.as_current():
+    target = call_target("tiny")
+    with record_forwarded_call(target, lambda _: Request(())) as call, call.as_current():
         assert outgoing_headers({"a": "b"}) == {"a": "b"}

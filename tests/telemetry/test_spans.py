@@ -254,7 +254,7 @@ async def test_grader_that_fails(memory):
     assert (
         grade.attributes["error.type"]
         == memory.events[0].attributes["error.type"]
-        == "ZeroDivisionError"
+        == "GradingError"
     )
     assert "gen_ai.evaluation.score.value" not in memory.events[0].attributes
     root = memory.one("invoke")

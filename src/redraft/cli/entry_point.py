@@ -145,7 +145,7 @@ def program(ctx: click.Context) -> None:
         from ..telemetry import continue_trace
         from ..telemetry.environment import telemetry_from_environment
 
-        ctx.with_resource(telemetry_from_environment(warning))
+        ctx.obj = ctx.with_resource(telemetry_from_environment(warning))
         if ctx.invoked_subcommand not in {"serve", "mcp"}:  # whose requests belong elsewhere
             ctx.with_resource(continue_trace(os.environ))
 

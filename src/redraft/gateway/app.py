@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .. import __version__
 from ..base.jsontext import dumps
 from ..base.threads import run_in_thread
+from ..telemetry.environment import ExportWatch
 from ..telemetry.requests import RequestSpans
 from .access_log import log_request
 from .admission import Admission
@@ -86,8 +87,13 @@ class Gateway:
     folder.
     """
 
-    def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
-        self._env, self._local = env, LocalServers()
+    def __init__(
+        self,
+        config: GatewayConfig,
+        env: Mapping[str, str],
+        telemetry: ExportWatch | None = None,
+    ) -> None:
+        self._env, self._local, self._telemetry = env, LocalServers(), telemetry
         self.routing = load_routing(*self._local.start(config, env))
         self._resources = AsyncExitStack()
         self.is_draining = False
@@ -103,6 +109,8 @@ class Gateway:
             self.admission = Admission(config.limits)
             self.answers = AnswerMemory(config.limits.max_answers)
             self.metrics = GatewayMetrics(self.routing.names, lambda: self.admission.waiting)
+            if self._telemetry:
+                self._telemetry.on_dropped = self.metrics.telemetry_dropped
             self.keys = KeyStore(config.folder / "gateway.db", require_keys=config.require_keys)
             opening.callback(self.keys.close)
             self.store = RequestStore(config.folder, retentions(config), self.metrics.store_error)
@@ -309,7 +317,11 @@ class Gateway:
     async def _show_readiness(self, request: Request) -> Response:
         if self.is_draining:
             return _json({"status": "draining"}, 503)
-        return _json({"status": "ready", **({"store": "failing"} if self.store.problem else {})})
+        problems = {
+            "store": "failing" if self.store.problem else None,
+            "telemetry": dict(self._telemetry.failing) if self._telemetry else None,
+        }
+        return _json({"status": "ready", **{name: each for name, each in problems.items() if each}})
 
     async def _show_metrics(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type=CONTENT_TYPE)

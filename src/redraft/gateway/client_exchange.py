@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from random import Random
 from time import time
@@ -27,8 +27,9 @@ from ..base.jsontext import dumps
 from ..base.log import log
 from ..base.threads import run_in_thread_if_large
 from ..loop.records import Failure
-from ..telemetry import name_request, record_forwarded_call
+from ..telemetry import ForwardedCall, name_request, record_forwarded_call
 from ..telemetry.attributes import call_target
+from ..telemetry.requests import STATUS_KEY
 from ..usage import CallLedger, Usage
 from .admission import Admission
 from .answer_memory import AnswerMemory
@@ -36,6 +37,7 @@ from .bodies import BodyParser
 from .config import Retention, ServedModel
 from .conversations import Conversations
 from .exchange import Answer, GatewayError, Progress
+from .forwarded_calls import OPERATIONS, reply_of, request_of
 from .idempotency import RunsInFlight
 from .ignored_fields import IgnoredFields, ignored_header
 from .keys import Caller, KeyReservation, KeyStore
@@ -376,13 +378,16 @@ class ClientExchange:
                     self.model, retention, is_stored=body.get("store") is not False
                 )
                 yield AdmittedRequest(self.trace_id)
-                with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
+                with self._recorded_call(model, body) as call:
                     with call.as_current(), ledger:
                         reply = await self._forward(model, body)
                     try:
                         yield ReplyHead(reply.headers, reply.is_stream, reply.ignored)
+                        has_content = recorder.keeps_texts or call.has_content
                         async for part in reply:
-                            if recorder.keeps_texts and len(received) <= MAX_EXCHANGE_BYTES:
+                            if reply.is_stream:
+                                call.note_chunk()
+                            if has_content and len(received) <= MAX_EXCHANGE_BYTES:
                                 received += part
                             yield part
                         if reply.failure is None:
@@ -392,13 +397,15 @@ class ClientExchange:
                         finally:
                             if end is not None:
                                 recorder.record_exchange(self.raw, bytes(received), end.usage)
-                        if (failure := reply.take_failure()) is not None:
-                            try:
-                                raise failure
-                            finally:
-                                del failure  # which keeps this frame
+                        reply.raise_failure()
                     finally:
-                        call.usage = reply.usage
+                        call.reply = reply_of(
+                            self.protocol.name,
+                            reply.fields,
+                            reply.usage,
+                            bytes(received) if call.has_content else b"",
+                            is_stream=reply.is_stream,
+                        )
                         await reply.aclose()
             except GatewayError as error:
                 end = RequestEnd(self.protocol.error_status(error), error.code, ledger.total_usage)
@@ -413,6 +420,14 @@ class ClientExchange:
                 self._settle(
                     reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage
                 )
+
+    def _recorded_call(
+        self, model: ServedModel, body: Mapping[str, Any]
+    ) -> AbstractContextManager[ForwardedCall]:
+        """Record what happens meanwhile as a call of a model."""
+        operation = OPERATIONS.get(self.label, self.label)
+        target = call_target(model.model, model.url, model.kind, operation)
+        return record_forwarded_call(target, partial(request_of, self.protocol.name, body))
 
     def begin(self, model: str, retention: Retention, *, is_stored: bool) -> RequestRecorder:
         """Record that the work for the request starts."""
@@ -635,6 +650,7 @@ class ClientExchange:
 
     def _record(self, status: int, error_code: str, seconds: float) -> None:
         """Count and log the end of the request."""
+        self.scope[STATUS_KEY] = status
         caller = self.caller
         facts = self.facts or RequestFacts(
             self.trace_id,

@@ -320,6 +320,7 @@ def _core_reply(reply: Reply, usage: Usage) -> ModelReply:
         response_id=reply.id[:MAX_NAME_CHARS],
         response_model=reply.model[:MAX_NAME_CHARS],
         cached_tokens=reply.tokens.cached or 0,
+        cache_written_tokens=reply.tokens.cache_written or 0,
         reasoning_tokens=reply.tokens.reasoning or 0,
     )
 
@@ -346,6 +347,7 @@ def neutral_reply(reply: ModelReply) -> Reply:
         usage.input_tokens,
         usage.output_tokens,
         cached=reply.cached_tokens or None,
+        cache_written=reply.cache_written_tokens or None,
         reasoning=reply.reasoning_tokens or None,
     )
     return Reply(reply.response_id, reply.response_model, tuple(parts), ending, tokens)

@@ -14,7 +14,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
-from ..errors import CAUSES, is_model_cause
+from ..errors import MODEL_CAUSES
+from ..telemetry.environment import SIGNALS, Signal
 
 if TYPE_CHECKING:
     from .request_table import RequestFacts
@@ -25,6 +26,7 @@ SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 ITERATIONS = (0, 1, 2, 3, 4, 5, 8, 13, 21)
 MAX_VALUES = 64  # of one label
 OTHER = "other"
+# codes of the requests that the gateway itself refuses for a budget, a rate or the load
 REFUSALS = (
     "budget_exhausted",
     "budget_reserved",
@@ -35,10 +37,7 @@ REFUSALS = (
     "shutting_down",
     "unknown_price",
 )
-"""Codes of the requests that the gateway itself refuses for a budget, a rate or the load."""
-CREATION_TIMES = re.compile(
-    r"^(?:# (?:HELP|TYPE) )?redraft_gateway_\w+_created[ {].*\n", re.MULTILINE
-)
+CREATION_TIMES = re.compile(r"^(?:# (?:HELP|TYPE) )?redraft_\w+_created[ {].*\n", re.MULTILINE)
 """Samples that the client adds to each counter and histogram; nothing here uses them."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -122,17 +121,25 @@ class GatewayMetrics:
         self._lost_lines = counter(
             "access_log_lost_lines", "Lines of the access log that could not be written in time"
         )
+        self._dropped = Counter(
+            "redraft_telemetry_dropped",
+            "Spans, events and reports of metrics that could not be sent to OpenTelemetry",
+            ["signal"],
+            registry=self.registry,
+        )
         ProcessCollector(registry=self.registry)
         self.use_models(models)
         for code in REFUSALS:
             self._refusals.labels(code)
+        for signal in SIGNALS:
+            self._dropped.labels(signal)
 
     def use_models(self, models: Iterable[str]) -> None:
         """Count requests for these models under their names. Their failures are counted from 0, so
         that `increase()` sees the first of each cause.
         """
         self.models = frozenset(models)
-        for model, cause in product(self.models, filter(is_model_cause, CAUSES)):
+        for model, cause in product(self.models, MODEL_CAUSES):
             self._upstream_errors.labels(model, cause)
             self._failed_attempts.labels(model, cause)
 
@@ -143,7 +150,7 @@ class GatewayMetrics:
     def request_finished(self, facts: RequestFacts) -> None:
         """Count a request for which `request_started` was called."""
         self._in_flight.dec()
-        model = self._served_model(facts.model)
+        model = facts.model if facts.model in self.models else OTHER
         self._requests.labels(
             model,
             self._limited_value("wire", facts.wire),
@@ -160,13 +167,15 @@ class GatewayMetrics:
 
     def upstream_error(self, model: str, cause: str) -> None:
         """Count a failed call to a model behind the gateway, if that is the cause."""
-        if is_model_cause(cause):
-            self._upstream_errors.labels(self._served_model(model), cause).inc()
+        if cause in MODEL_CAUSES:
+            name = model if model in self.models else OTHER
+            self._upstream_errors.labels(name, cause).inc()
 
     def failed_attempts(self, model: str, counts: Mapping[str, int]) -> None:
         """Count attempts to call models behind the gateway that failed, by their cause."""
-        for cause in filter(is_model_cause, counts):
-            self._failed_attempts.labels(self._served_model(model), cause).inc(counts[cause])
+        name = model if model in self.models else OTHER
+        for cause in counts.keys() & MODEL_CAUSES:
+            self._failed_attempts.labels(name, cause).inc(counts[cause])
 
     def store_error(self) -> None:
         """Count an error of the store."""
@@ -175,6 +184,10 @@ class GatewayMetrics:
     def lost_lines(self, count: int) -> None:
         """Count lines that the access log lost."""
         self._lost_lines.inc(count)
+
+    def telemetry_dropped(self, signal: Signal, count: int) -> None:
+        """Count what could not be sent to OpenTelemetry's collector."""
+        self._dropped.labels(signal).inc(count)
 
     def text(self) -> str:
         """Return all figures in Prometheus's text format, whose content type is CONTENT_TYPE."""
@@ -197,10 +210,6 @@ class GatewayMetrics:
             self._iterations.labels(model).observe(facts.iterations)
         if facts.score is not None:
             self._scores.labels(model).observe(facts.score)
-
-    def _served_model(self, model: str) -> str:
-        """Return the name of a model that clients can use; "other" for any other name."""
-        return model if model in self.models else OTHER
 
     def _limited_value(self, label: str, value: Any) -> str:
         """Return a value of a label; "other" once the label has too many."""

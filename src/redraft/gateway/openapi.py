@@ -162,7 +162,15 @@ def _passed_paths() -> dict[str, Any]:
 
 def _other_paths(models: Sequence[str]) -> dict[str, Any]:
     """Return the paths that read."""
-    ready = _status("ready", store={"type": "string", "const": "failing"})
+    ready = _status(
+        "ready",
+        store={"type": "string", "const": "failing"},
+        telemetry={
+            "type": "object",
+            "description": "Why signals of OpenTelemetry cannot be sent, by signal",
+            "additionalProperties": TEXT,
+        },
+    )
     figures = {"description": "Figures for Prometheus", "content": {"text/plain": {"schema": TEXT}}}
     return {
         "/v1/models": {

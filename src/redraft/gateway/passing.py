@@ -48,6 +48,7 @@ from ..models.server_errors import ErrorBody, answer_error, parse_error_body, st
 from ..usage import Usage, current_ledger
 from .config import ServedModel
 from .exchange import GatewayError
+from .forwarded_calls import reply_fields
 from .neutral import Event, ProtocolName, Request
 from .protocols.protocol import ClientProtocol, StreamReader, StreamWriter
 from .protocols.registry import CLIENTS, MODELS
@@ -87,7 +88,8 @@ class ForwardedReply:
     `usage` is known once the last part is returned; it stays None if the reply breaks off or is
     closed before. `failure` is the error with which a stream ended: its last event told it.
     `ignored`: the fields of the request that the model did not get. Closing the reply (`aclose`)
-    closes the connection to the model, which then stops its work.
+    closes the connection to the model, which then stops its work. `fields`: what it says besides
+    its text (see `reply_fields`), known when `usage` is.
     """
 
     def __init__(
@@ -103,16 +105,21 @@ class ForwardedReply:
         self.ignored = ignored
         self.is_stream = response is not None
         self.usage = usage
+        self.fields: Mapping[str, Any] = {}
         self.failure: GatewayError | None = None
         self._parts, self._response = parts, response
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._parts
 
-    def take_failure(self) -> GatewayError | None:
-        """Return the error with which a stream ended, to be raised once."""
+    def raise_failure(self) -> None:
+        """Raise the error with which a stream ended, if it did, once."""
         failure, self.failure = self.failure, None
-        return failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # which keeps this frame
 
     def release(self) -> None:
         """Leave the connection to who reads the end of the body; closing the reply no longer closes
@@ -474,7 +481,9 @@ async def _forward_whole(
     except GatewayError as error:
         raise upstream.without_secrets(error) from None
     head = headers_of_reply("application/json", reply_headers)
-    return ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
+    reply = ForwardedReply(single_part(content), head, usage, ignored=translation.ignored)
+    reply.fields = reply_fields(data)
+    return reply
 
 
 async def single_part(content: bytes) -> AsyncGenerator[bytes, None]:
@@ -509,7 +518,7 @@ def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
     if stated := stated_error(data):
-        failure = answer_error("sent no answer", stated)
+        failure = answer_error(f"the model {name!r} sent no answer", stated)
         raise error_from_failure(name, failure, upstream.mask(str(failure)))
     if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS) or _lacks_choices(
         data
@@ -770,7 +779,9 @@ class StreamReading:
         if not (self._ends.has_answer or self._ends.has_error):
             raise unreadable_reply(self._upstream.model.name, "sent a stream without an answer")
         rest = self._converter.finish() if self._converter else b""
-        self.reply.usage = self._exchange.entry.settle(self._upstream.usage(self._ends.usage()))
+        said = self._ends.summary()
+        self.reply.fields = reply_fields(said)
+        self.reply.usage = self._exchange.entry.settle(self._upstream.usage(said["usage"]))
         if self._ends.has_error:
             self.reply.failure = unreadable_reply(
                 self._upstream.model.name, "sent an error in its stream"

@@ -17,6 +17,7 @@ from ..models.http_client import REFUSED_USAGE, HttpExchange
 from ..models.server_errors import ErrorBody, parse_error_body
 from ..usage import Usage
 from .exchange import GatewayError
+from .forwarded_calls import reply_fields
 from .neutral import ProtocolName
 from .passing import (
     UNKNOWN_PATH,
@@ -78,12 +79,12 @@ async def forward_plain(
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, path, status, of_model, content)
-    usage = exchange.entry.settle(_usage(upstream, answers, content))
-    return ForwardedReply(
-        single_part(upstream.without_key(content)),
-        headers_of_reply("application/json", of_model),
-        usage,
-    )
+    said = _summary(upstream, answers, content)
+    usage = exchange.entry.settle(_usage(upstream, answers, said.get("usage")))
+    head = headers_of_reply("application/json", of_model)
+    reply = ForwardedReply(single_part(upstream.without_key(content)), head, usage)
+    reply.fields = reply_fields(said)
+    return reply
 
 
 def _refusal(
@@ -100,22 +101,21 @@ def _refusal(
     return error_from_reply(name, status, body, headers, upstream.mask)
 
 
-def _usage(upstream: Upstream, answers: Answers, content: bytes) -> Usage:
-    """Return the usage of an answer. Raises GatewayError for what is none."""
-    reported = _reported_usage(upstream, answers, content)
+def _usage(upstream: Upstream, answers: Answers, reported: Any) -> Usage:
+    """Return the usage of an answer, given its usage object."""
     if answers.is_free:
         return Usage(1, 0, 0, cost=0.0)
-    if reported and not answers.has_text:
+    if reported and isinstance(reported, dict) and not answers.has_text:
         reported = {**reported, "completion_tokens": 0}
     return upstream.usage(reported)
 
 
-def _reported_usage(upstream: Upstream, answers: Answers, content: bytes) -> Mapping[str, Any]:
-    """Return the usage object of an answer; {} if it has none."""
+def _summary(upstream: Upstream, answers: Answers, content: bytes) -> Mapping[str, Any]:
+    """Return what an answer says of itself. Raises GatewayError for what is none."""
     if len(content) > PARSED_BYTES:
         ends = StreamEnds(answers.protocol)
         ends.add(content)
-        return ends.usage()
+        return ends.summary()
     name = upstream.model.name
     try:
         data = loads(content)
@@ -125,8 +125,7 @@ def _reported_usage(upstream: Upstream, answers: Answers, content: bytes) -> Map
     if not isinstance(data, dict) or not isinstance(data.get(answers.field), list | int):
         text = upstream.mask(ErrorBody(data).text)
         raise unreadable_reply(name, f"sent no {answers.field!r}{f': {text}' if text else ''}")
-    usage = data.get("usage")
-    return usage if isinstance(usage, dict) else {}
+    return data
 
 
 # ---- what the provider has stored

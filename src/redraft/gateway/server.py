@@ -27,6 +27,7 @@ from ..base.descriptors import descriptor_limit
 from ..base.sync import run_on_uvloop
 from ..base.threads import run_in_thread
 from ..errors import ConfigError, RedraftError
+from ..telemetry.environment import ExportWatch
 from .acceptor import Acceptor
 from .app import Gateway
 from .config import GatewayConfig
@@ -48,7 +49,7 @@ class GatewayServer:
 
     `read_config` reads the configuration again. `allow_public`: other machines may use it without a
     key. `say` and `warn` write messages; `announce` is called with the URL and the gateway once it
-    takes requests.
+    takes requests. `telemetry` knows what of OpenTelemetry could not be sent.
     """
 
     def __init__(
@@ -61,8 +62,9 @@ class GatewayServer:
         say: Say = print,
         warn: Say = print,
         announce: Callable[[str, Gateway], object] = lambda *_: None,
+        telemetry: ExportWatch | None = None,
     ) -> None:
-        self.config, self._env = config, env
+        self.config, self._env, self._telemetry = config, env, telemetry
         self._allow_public = allow_public
         self._read_config, self._say, self._warn, self._announce = read_config, say, warn, announce
         self._end = asyncio.Event()
@@ -76,7 +78,7 @@ class GatewayServer:
         """Serve until `stop`."""
         with bind_socket(self.config.host, self.config.port) as listener:
             self._check_descriptors()
-            async with Gateway(self.config, self._env) as gateway:
+            async with Gateway(self.config, self._env, self._telemetry) as gateway:
                 server = GatewayHttpServer(gateway)
                 with self._signals(gateway, server):
                     serving = asyncio.ensure_future(server.serve(sockets=[listener]))

@@ -49,6 +49,10 @@ has the whole answer.
 """
 # a stream of chat completions may end after it without [DONE]
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)')
+_NAMES = tuple(
+    (name, re.compile(rb'"%b"\s*:\s*"([^"\\]{1,256})"' % name.encode())) for name in ("id", "model")
+)
+_REASON = re.compile(rb'"(?:finish_reason|stop_reason|status)"\s*:\s*"([^"\\]{1,64})"')
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
 
@@ -111,6 +115,16 @@ class StreamEnds:
         """Whether there is an answer in the stream, and not only its end."""
         pattern = _ANSWER[self._wire]
         return bool(pattern.search(self._first) or pattern.search(b"".join(self._last)))
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the stream says besides its answer, as a whole reply says it: its ID and
+        model, why it ended, and its usage.
+        """
+        names = {name: match for name, pattern in _NAMES if (match := pattern.search(self._first))}
+        texts = {name: match[1].decode(errors="replace") for name, match in names.items()}
+        reasons = _REASON.findall(b"".join(self._last))
+        reason = reasons[-1].decode(errors="replace") if reasons else None
+        return {**texts, "stop_reason": reason, "usage": self.usage()}
 
     def usage(self) -> dict[str, Any]:
         """Return the usage object of the stream.

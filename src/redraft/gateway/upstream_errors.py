@@ -32,10 +32,10 @@ from ..models.server_errors import ErrorBody, error_from_status, is_out_of_credi
 from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 from .outcome import without_hosts
 
-KEPT_STATUSES = frozenset({400, 404, 413, 422})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
 # of a model's error: it is logged and stored, too
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+# of replies that keep their status
 _CODES = {
     400: "invalid_request",
     404: "not_found",
@@ -57,7 +57,7 @@ def error_from_reply(
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     is_key = isinstance(error, AuthenticationError)
     is_refusal = 400 <= status < 500 and not (error.retryable or is_key)
-    if is_refusal and status in KEPT_STATUSES:
+    if is_refusal and status in _CODES:
         return GatewayError(
             status,
             _code(status, body, mask),
@@ -130,7 +130,7 @@ def _error_for_client(
         (
             answer
             for kind, applies, answer in _ANSWERS
-            if isinstance(error, kind) and applies(error)
+            if isinstance(error, kind) and (applies is None or applies(error))
         ),
         (502, "upstream_error", ""),
     )
@@ -142,12 +142,8 @@ def _error_for_client(
     return GatewayError(status, code, message, retry_after=wait, cause=error_name(error))
 
 
-def _always(_error: object) -> bool:
-    return True
-
-
-_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, str]], ...] = (
-    (ConfigError, _always, (400, "invalid_request", "")),
+_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool] | None, tuple[int, str, str]], ...] = (
+    (ConfigError, None, (400, "invalid_request", "")),
     (
         AuthenticationError,
         is_out_of_credit,
@@ -159,24 +155,24 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
     ),
     (
         AuthenticationError,
-        _always,
+        None,
         (
             502,
             "upstream_authentication",
             "{model} refused the gateway's own key",
         ),
     ),
-    (ShortageError, _always, (503, "overloaded", "the gateway is busy")),
+    (ShortageError, None, (503, "overloaded", "the gateway is busy")),
     (
         RateLimitError,
-        _always,
+        None,
         (429, "upstream_rate_limit", "{model} receives too many requests"),
     ),
-    (ContextLengthError, _always, (400, "context_length_exceeded", "")),
-    (ContentFilterError, _always, (400, "content_filter", "")),
+    (ContextLengthError, None, (400, "context_length_exceeded", "")),
+    (ContentFilterError, None, (400, "content_filter", "")),
     (
         ModelTimeoutError,
-        _always,
+        None,
         (504, "upstream_timeout", "{model} did not answer in time"),
     ),
     (
@@ -205,7 +201,7 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
     ),
     (
         ModelUnavailableError,
-        _always,
+        None,
         (502, "upstream_unavailable", "{model} is not available"),
     ),
     (
@@ -215,7 +211,7 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
     ),
     (
         BudgetExhaustedError,
-        _always,
+        None,
         (
             402,
             "budget_exhausted",
@@ -229,5 +225,6 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
     ),
 )
 """What a client is told of an error: the status, the code and the beginning of the message in the
-first row with its class whose condition it meets. Status 0 is that of the model's reply.
+first row with its class whose condition, if it has one, it meets. Status 0 stands for the status of
+the model's reply.
 """

@@ -59,7 +59,7 @@ def notice_cut_prompts(call: Call, endpoint: str) -> Call:
         if tokens is None or reply.usage.calls != 1:
             return reply
         texts = sent_texts(request)
-        if not is_cut(texts, tokens + reply.cached_tokens):
+        if not is_cut(texts, tokens + reply.cached_tokens + reply.cache_written_tokens):
             return reply
         what = f"{CUT}: it read {tokens:,} tokens of a prompt of {utf8_size(texts):,} bytes"
         if endpoint not in _warned_of:

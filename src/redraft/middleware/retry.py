@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from math import inf
 
 from ..base.log import error_kind, retry_log
 from ..base.text import format_duration, format_time_in
-from ..errors import BadResponseError, ModelError, ModelTimeoutError
+from ..errors import BadResponseError, ModelError, ModelTimeoutError, error_name
 from ..protocols import Call, Reply, Request
 from ..usage import NO_USAGE
+from .observe import observer
 from .timeout import longest_wait
 
 MAX_CALL_TIMEOUTS = 3  # attempts that may time out while the endpoint answers other calls
@@ -31,7 +33,7 @@ def retry(
     base_delay: float = 0.5,
     max_delay: float = 20.0,
     max_wait: float = inf,
-    on_failure: Callable[[ModelError, float | None], object] = lambda *_: None,
+    failures: Counter[str] | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     jitter: Callable[[], float] = random.random,
 ) -> Call:
@@ -42,9 +44,10 @@ def retry(
     error is raised at once. An answer that is empty, or ended for an unknown reason, is asked for
     once more, and a call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS
     times in all. The usage of failed attempts is added to the reply, or to the error that is raised
-    in the end. `endpoint` names it in the log. `on_failure` is called with the error of each
-    attempt that failed, and the seconds until the next one; None if there is none.
+    in the end. `endpoint` names it in the log. `failures` counts the attempts that failed, by
+    cause.
     """
+    counts = Counter[str]() if failures is None else failures
 
     async def call_with_retries(request: Request) -> Reply:
         spent, call_timeouts = NO_USAGE, 0
@@ -56,19 +59,19 @@ def retry(
                 error.usage = spent.as_single_answer()
                 call_timeouts += isinstance(error, ModelTimeoutError) and error.endpoint_responsive
                 longest = longest_wait(max_wait)
-                if (
+                is_last = (
                     attempt + 1 >= _max_attempts(error, attempts)
                     or call_timeouts >= MAX_CALL_TIMEOUTS
                     or not error.retryable
                     or (error.retry_after or 0.0) > longest
-                ):
-                    on_failure(error, None)
+                )
+                backoff = 0.0 if is_last else jitter() * min(max_delay, base_delay * 2**attempt)
+                wait = None if is_last else (error.retry_after or 0.0) + backoff
+                counts[error_name(error)] += 1
+                observer().record_failed_attempt(error, wait)
+                if wait is None:
                     _explain(error, longest, call_timeouts)
                     raise
-                wait = (error.retry_after or 0.0) + jitter() * min(
-                    max_delay, base_delay * 2**attempt
-                )
-                on_failure(error, wait)
                 details = {"endpoint": endpoint, "wait": wait}
                 retry_log.info(
                     "%s: %s; retry %d of %d in %.1f s",

@@ -90,18 +90,12 @@ def read_reply(data: Any) -> Reply:
 
 def answer_fields(data: Mapping[str, Any], usage: Any, logprobs: list[Any]) -> dict[str, Any]:
     """Return what an answer says besides its message, as fields of a Reply: what the endpoint calls
-    it and the model that gave it, the tokens that were in a cache, and log-probabilities.
+    it and the model that gave it, its tokens from a cache and of reasoning, and log-probabilities.
     """
     return {
         "response_id": text_in(data, "id")[:MAX_NAME_CHARS],
         "response_model": text_in(data, "model")[:MAX_NAME_CHARS],
-        "cached_tokens": read_cached_tokens(usage),
-        "reasoning_tokens": read_count(
-            object_in(object_in({"usage": usage}, "usage"), "completion_tokens_details").get(
-                "reasoning_tokens"
-            )
-        )
-        or 0,
+        **read_token_details(usage),
         "token_logprobs": read_logprobs(logprobs),
     }
 
@@ -278,14 +272,33 @@ def read_usage(usage: Any) -> Usage:
     )
 
 
-def read_cached_tokens(usage: Any) -> int:
-    """Return the tokens of a prompt that the usage of a call counts apart because they were in a
-    cache, in whichever field.
+TOKEN_DETAILS: Mapping[str, tuple[str, ...]] = {
+    "cached_tokens": ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"),
+    "cache_written_tokens": (
+        "cache_write_tokens",
+        "cache_creation_tokens",
+        "cache_creation_input_tokens",
+    ),
+    "reasoning_tokens": ("reasoning_tokens", "thinking_tokens"),
+}
+"""What servers call the tokens that a Reply counts apart."""
+
+
+def read_token_details(usage: Any) -> dict[str, int]:
+    """Return the tokens that the usage of a call in any protocol counts apart, by their names in a
+    Reply. Those that it does not tell are left out.
     """
     fields = dict(usage) if isinstance(usage, dict) else {}
-    for name in ("prompt_tokens_details", "input_tokens_details"):
-        fields |= object_in(fields, name)
-    return sum(read_count(value) or 0 for name, value in fields.items() if "cache" in name)
+    for start in ("prompt", "input", "completion", "output"):
+        fields |= object_in(fields, f"{start}_tokens_details")
+    counts = {name: first_count(fields, *keys) for name, keys in TOKEN_DETAILS.items()}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def first_count(fields: Mapping[str, Any], *names: str) -> int | None:
+    """Return the first number of tokens that is stated; None if none is."""
+    counts = (read_count(fields.get(name)) for name in names)
+    return next((count for count in counts if count is not None), None)
 
 
 def read_count(value: object) -> int | None:

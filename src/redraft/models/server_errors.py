@@ -151,7 +151,11 @@ def _error_class(
         return ModelUnavailableError, False
     if status in _RETRYABLE:
         return _RETRYABLE[status], True
-    return (ModelError, False) if 400 <= status < 500 else (ModelUnavailableError, True)
+    return (
+        (ModelError, False)
+        if 400 <= status < 500
+        else (ModelUnavailableError, not 300 <= status < 400)
+    )
 
 
 # 424: TGI failed while it generated; 498: Groq has no capacity

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.jsontext import dumps
 from ..base.parameters import SAMPLING, merge_parameters, without_sampling
-from ..errors import ConfigError, ModelError, error_name
+from ..errors import ConfigError
 from ..middleware import BudgetTracker, EndpointCapabilities
 from ..middleware.adapt import adapt
 from ..middleware.cache import cache
@@ -172,7 +172,7 @@ class Models:
             endpoint=traits.endpoint,
             attempts=retries + 1,
             max_wait=longest,
-            on_failure=partial(_note_failure, self.failed_attempts),
+            failures=self.failed_attempts,
         )
         call = observer().record_calls(call, model.name, traits.base_url or None, traits.operation)
         if options.cache is not None:
@@ -235,12 +235,6 @@ class Models:
             for given, model in self._connected.values():
                 if given is not model and (closes := traits_of_model(model).close):
                     closing.push_async_callback(closes)
-
-
-def _note_failure(counts: Counter[str], error: ModelError, wait: float | None) -> None:
-    """Count and record an attempt that failed; the next one is made after `wait` seconds."""
-    counts[error_name(error)] += 1
-    observer().record_failed_attempt(error, wait)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ asked.
   call with all its retries (`chat MODEL`). A row of a batch is a trace of its own, linked to the
   span of the run.
 - One event a grade (`gen_ai.evaluation.result`), under the call that wrote the answer.
-- The histograms `gen_ai.client.operation.duration` and `gen_ai.client.token.usage`.
+- The histograms `gen_ai.client.operation.duration`, `gen_ai.client.operation.time_to_first_chunk`,
+  `gen_ai.client.token.usage` and `http.server.request.duration`.
 
 No prompt, answer, reason or message of an error is recorded unless
 OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
@@ -25,12 +26,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import ModelError
+from ..errors import ModelError, error_name
 from ..loop.trace import Trace
 from ..protocols import Call, RecordSteps, Reply, Request
-from ..usage import Usage
 
 if TYPE_CHECKING:
     from .attributes import CallTarget
@@ -92,36 +93,48 @@ def record_failed_attempt(error: ModelError, wait: float | None) -> None:
     """Record an attempt of the current call that failed; the next one is made after `wait` seconds,
     or at a time that is not known.
     """
-    recorder = active_recorder()
-    if recorder:
-        recorder.failed_attempt(error, wait)
+    if recorder := active_recorder():
+        recorder.failed_attempt(error_name(error), error.status, wait)
 
 
 @dataclass
 class ForwardedCall:
-    """A client's request that is passed on to a model. `usage`: what its reply says, once its body
-    has been read.
+    """A call of a model. `reply`: what it answered, once that has been read, without its text and
+    tool calls unless `has_content`.
 
     `is_complete`: set once the whole reply is passed on; what ends the work after that is no error
     of the call.
     """
 
-    usage: Usage | None = None
+    reply: Reply | None = None
     is_complete: bool = False
+    has_content: bool = False
+    started: float = field(default_factory=perf_counter)
+    seconds_to_first_chunk: float | None = None
     as_current: Callable[[], AbstractContextManager[object]] = field(
         default=nullcontext, repr=False
     )
     """Makes its span current meanwhile, so that the model's server is told of it."""
 
+    def note_chunk(self) -> None:
+        """Note that a part of a stream has arrived."""
+        if self.seconds_to_first_chunk is None:
+            self.seconds_to_first_chunk = perf_counter() - self.started
 
-def record_forwarded_call(target: CallTarget) -> AbstractContextManager[ForwardedCall]:
+
+def record_forwarded_call(
+    target: CallTarget, make_request: Callable[[bool], Request]
+) -> AbstractContextManager[ForwardedCall]:
     """Record what happens meanwhile as a model's call whose request and reply are the client's own.
+    `make_request` returns the request, given whether its messages are wanted.
 
     Its span is not current, so that an asynchronous generator may be suspended meanwhile; see
     `ForwardedCall.as_current`.
     """
     recorder = active_recorder()
-    return recorder.forwarded_call(target) if recorder else nullcontext(ForwardedCall())
+    if recorder is None:
+        return nullcontext(ForwardedCall())
+    return recorder.forwarded_call(target, make_request(recorder.has_content))
 
 
 def name_request(id: str, headers: Mapping[str, str]) -> str | None:

@@ -1,10 +1,12 @@
 """What is said of a call, a step, a grade and a refinement: names and values, by the conventions
 for generative AI.
 
-Pure: this module does not know OpenTelemetry. The conventions come from the OpenTelemetry GenAI
-repository, version 0.1.0; what they have no name for begins with `redraft.`. Tokens are
-`gen_ai.usage.*` on the span of a call only, and `redraft.usage.*` on the spans around it, so that a
-sum over all spans counts each token once. A value that is unknown has no attribute.
+Pure: this module does not know OpenTelemetry. The names are those of the conventions at SCHEMA_URL,
+the newest that are released as a package; what they have no name for begins with `redraft.`. The
+conventions for generative AI go on apart from it; their version 0.1.0 calls the name of a workflow
+`gen_ai.agent.name`, so both are recorded. Tokens are `gen_ai.usage.*` on the span of a call only,
+and `redraft.usage.*` on the spans around it, so that a sum over all spans counts each token once. A
+value that is unknown has no attribute.
 """
 
 from __future__ import annotations
@@ -33,15 +35,18 @@ from ..usage import Usage
 
 Attributes = dict[str, str | bool | int | float | list[str] | list[int]]
 
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 FAILED_ATTEMPT_EVENT = "redraft.attempt.failed"
 ERROR_TYPE = "error.type"
+HTTP_STATUS = "http.response.status_code"
 MAX_CHARS = 1_000  # of a name
 MAX_CONTENT = 65_536  # characters of a message, and of all messages of a call together
 MAX_MESSAGES = 200
 TOKEN_BUCKETS = tuple(4**n for n in range(14))  # to 67 million
 SECONDS_BUCKETS = tuple(0.01 * 2**n for n in range(14))  # to 82
+REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 PROVIDER_HOSTS = {
     "openai.com": "openai",
@@ -163,17 +168,38 @@ def without_unknown(values: Mapping[str, Any]) -> Attributes:
 
 
 def request_attributes(target: CallTarget, request: Request) -> Attributes:
-    """Return what is known of a call before it is made."""
-    values = {
-        "gen_ai.request.temperature": request.temperature,
-        "gen_ai.request.max_tokens": request.max_tokens,
-        "gen_ai.request.seed": request.seed,
+    """Return what is known of a call before it is made. Its `params` may be a client's: what is no
+    such value is left out.
+    """
+    own = {name: getattr(request, name) for name in ("temperature", "max_tokens", "seed")}
+    fields = {**(request.params or {}), **without_unknown(own)}
+    values = {name: _parameter(fields, *where) for name, where in PARAMETERS.items()} | {
         "gen_ai.output.type": None
         if request.format == "text" and request.schema is None
         else "json",
         "redraft.call.is_judgement": not request.is_generation,
     }
     return target.attributes | without_unknown(values)
+
+
+def _parameter(fields: Mapping[str, Any], kind: type[float], *names: str) -> float | None:
+    """Return the first of these fields with a value of this type that exporters can write."""
+    types = (float, int) if kind is float else (kind,)
+    values = (fields[name] for name in names if name in fields)
+    return next((kind(v) for v in values if type(v) in types and abs(v) < 2**63), None)
+
+
+PARAMETERS: Mapping[str, tuple[Any, ...]] = {
+    "gen_ai.request.temperature": (float, "temperature"),
+    "gen_ai.request.top_p": (float, "top_p"),
+    "gen_ai.request.top_k": (float, "top_k"),
+    "gen_ai.request.frequency_penalty": (float, "frequency_penalty"),
+    "gen_ai.request.presence_penalty": (float, "presence_penalty"),
+    "gen_ai.request.max_tokens": (int, "max_tokens", "max_completion_tokens", "max_output_tokens"),
+    "gen_ai.request.seed": (int, "seed"),
+    "gen_ai.request.choice.count": (int, "n"),
+    "gen_ai.request.stream": (bool, "stream"),
+}  # their types, and what the protocols call them
 
 
 def reply_attributes(reply: Reply) -> Attributes:
@@ -185,13 +211,14 @@ def reply_attributes(reply: Reply) -> Attributes:
         "gen_ai.response.id": _name(reply.response_id),
         "gen_ai.response.model": _name(reply.response_model),
         "gen_ai.response.finish_reasons": [clean(reason)] if reason else None,
+        "gen_ai.usage.cache_read.input_tokens": reply.cached_tokens or None,
+        "gen_ai.usage.cache_creation.input_tokens": reply.cache_written_tokens or None,
+        "gen_ai.usage.reasoning.output_tokens": reply.reasoning_tokens or None,
     }
     return without_unknown(values) | token_attributes(reply.usage)
 
 
-def attempt_attributes(
-    cause: str, status: int | None = None, wait: float | None = None
-) -> Attributes:
+def attempt_attributes(cause: str, status: int | None, wait: float | None) -> Attributes:
     """Return what is said of an attempt of a call that failed, and of the seconds until the next
     one.
     """
@@ -314,6 +341,15 @@ def _label(feedback: Feedback, panel_grader: PanelGrader | None) -> str | None:
 # ---- refinements
 
 
+def workflow_attributes(name: str) -> Attributes:
+    """Return what names a loop that code decides, not a model."""
+    return {
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.workflow.name": name,
+        "gen_ai.agent.name": name,
+    }
+
+
 def refinement_attributes(
     trace: Trace, writer: str | None, run: str | None = None, row: str | None = None
 ) -> Attributes:
@@ -321,8 +357,7 @@ def refinement_attributes(
     batch.
     """
     values = {
-        "gen_ai.operation.name": "invoke_workflow",
-        "gen_ai.agent.name": "refine",
+        **workflow_attributes("refine"),
         "gen_ai.request.model": _name(writer),
         "redraft.resumed_records": len(trace.records) or None,
         "redraft.run.name": _name(run),
@@ -349,9 +384,8 @@ def outcome_error(trace: Trace) -> str | None:
     or at a limit.
     """
     reason = trace.outcome.reason if trace.outcome else None
-    if reason is StopReason.FAILED:
-        failure = find_error(trace)
-        return failure.error if failure else None
+    if reason is StopReason.FAILED and (failure := find_error(trace)):
+        return failure.error
     return "CancelledError" if reason is StopReason.CANCELLED else None
 
 
@@ -359,18 +393,56 @@ def outcome_error(trace: Trace) -> str | None:
 
 
 HTTP_METHODS = frozenset(
-    {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+    {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"}
 )
 
 
-def http_attributes(method: str, path: str, *, is_route: bool) -> Attributes:
+def http_attributes(method: str, path: str, scheme: str, *, is_route: bool) -> Attributes:
     """Return what is known of a request to a server before it is answered."""
     values = {
         "http.request.method": method if method in HTTP_METHODS else "_OTHER",
+        "url.scheme": scheme,
         "url.path": clean(path, 200),
         "http.route": path if is_route else None,
     }
     return without_unknown(values)
+
+
+# ---- what OpenInference calls it
+
+OPENINFERENCE_KINDS = {
+    "chat": "LLM",
+    "text_completion": "LLM",
+    "embeddings": "EMBEDDING",
+    "rerank": "RERANKER",
+    "tei_rerank": "RERANKER",
+    "grade": "EVALUATOR",
+    "compare": "EVALUATOR",
+}  # of a call by its operation, and of a step; all else is a CHAIN
+
+
+def openinference_kind(attributes: Mapping[str, Any]) -> str:
+    """Return the kind of a span with these attributes."""
+    work = attributes.get("redraft.step") or attributes.get("gen_ai.operation.name")
+    return OPENINFERENCE_KINDS.get(str(work), "CHAIN")
+
+
+def step_content(step: Step, record: Record) -> tuple[Any, Any]:
+    """Return what a step was about and what came of it: texts, or what becomes JSON; None for what
+    there is not.
+    """
+    about: Any = None
+    match step:
+        case Repair(parent=candidate) | Grade(candidate=candidate):
+            about = candidate.text
+        case Generate() | Refine():
+            about = message_data(step.messages) or None
+    match record:
+        case Candidate():
+            return about, record.text
+        case Feedback() | Comparison():
+            return about, {"score": getattr(record, "score", None), "reason": record.reason}
+    return about, None
 
 
 # ---- content

@@ -6,7 +6,7 @@ metrics, logs, of which the evaluation events are a part), OTEL_TRACES_EXPORTER 
 `otlp`, `console` or `none`; without it, the signal is sent if OTEL_EXPORTER_OTLP_ENDPOINT or the
 signal's own endpoint is set. The SDK reads the other variables itself: headers, sampler, resource,
 limits, timeouts. Sending happens in threads of the SDK. A collector that does not answer delays the
-end of the program by two seconds at most, and never fails it.
+end of the program by two seconds at most, and never fails it: `ExportWatch` knows what is lost.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Thread
+from math import inf
+from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -29,6 +30,14 @@ Say: TypeAlias = Callable[[str], object]
 
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
 EXPORTERS = ("otlp", "console", "none")
+ITEMS: Mapping[Signal, str] = {
+    "traces": "spans",
+    "metrics": "reports of metrics",
+    "logs": "events",
+}
+UNTAKEN = frozenset({"status 404", "status 405", "status 501"})
+QUEUE_LOGGER = "opentelemetry.sdk._shared_internal"
+WARNING_SECONDS = 60.0  # between two warnings of what could not be sent
 END_SECONDS = 2.0  # for what is left when the program ends
 # spans, and events, that wait to be sent; the SDK's own default drops spans of a fast batch
 MAX_QUEUE = 16_384
@@ -58,30 +67,30 @@ def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
 
 
 @contextmanager
-def telemetry_from_environment(say: Say) -> Iterator[None]:
+def telemetry_from_environment(say: Say) -> Iterator[ExportWatch | None]:
     """While this is open, send telemetry, if the environment asks for it and the program has
     configured nothing itself. At the end, send what is left, for two seconds at most.
 
-    `say` gets one line for what is ignored, such as a missing extra (these variables may be meant
-    for other programs), and one if something could not be sent.
+    The value knows what could not be sent; it is None if nothing is sent. `say` gets one line for
+    what is ignored, such as a missing extra (these variables may be meant for other programs), and
+    at most one a minute for what could not be sent.
     """
     exporters = exporters_of(os.environ, say)
     if not exporters or not _may_configure(say):
-        yield
+        yield None
         return
-    complaints = ExportComplaints()
-    with complaints.collect():
-        providers = _configure(exporters, complaints, say)
-    if not providers:
-        yield
-        return
-    with complaints.collect():
+    watch = ExportWatch(say)
+    with watch.collect():
+        providers = _configure(exporters, watch, say)
+        if not providers:
+            yield None
+            return
         try:
-            yield
+            yield watch
         finally:
-            in_time = _shut_down(providers)
-            if complaints.count or not in_time:
-                say(f"telemetry: not everything could be sent to {collector(os.environ)}")
+            watch.next_warning_at = inf  # one line has all that is lost from now on
+            is_in_time = _shut_down(providers)
+            watch.tell(*() if is_in_time else [f"what was left, within {END_SECONDS:g} s"])
 
 
 def _may_configure(say: Say) -> bool:
@@ -107,27 +116,106 @@ def _shut_down(providers: Iterable[Any]) -> bool:
     return not any(thread.is_alive() for thread in threads)
 
 
-class ExportComplaints(logging.Handler):
-    """Counts the warnings of OpenTelemetry's own loggers. Warnings about its configuration are
-    kept, too: they quote variables.
+class ExportWatch(logging.Handler):
+    """Watches what exporters send: how much of each signal is lost, and why.
+
+    OpenTelemetry itself only logs that. This handler takes the records of its loggers, so that they
+    get on no terminal; those about its configuration are kept, because they quote variables.
+
+    `failing` has, of each signal whose last batch could not be sent, the reason, such as "status
+    500" or "ConnectionError". `on_dropped` is called with a signal and how many of its items are
+    lost: spans, events, or reports of all metrics. Both are used from the threads that send.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, say: Say, clock: Callable[[], float] = monotonic) -> None:
         super().__init__(logging.WARNING)
-        self.count = 0
+        self.failing: dict[Signal, str] = {}
+        self.on_dropped: Callable[[Signal, int], object] = lambda *_: None
+        self._say, self._clock, self.next_warning_at = say, clock, -inf
         self._texts: list[str] | None = []
+        self._ends: dict[Signal, str] = {}  # of the last requests
+        self._untold: dict[Signal, tuple[int, str]] = {}  # what is lost, and why
+        self._untaken: set[Signal] = set()
+        self._lock = Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.count += 1
+        """Keep what is said of the configuration."""
         if self._texts is not None:
             self._texts.append(record.getMessage())
 
+    def session(self, signal: Signal) -> Any:
+        """Return a session of `requests` for the exporter of a signal; how each request ends is
+        noted.
+        """
+        from requests import Session
+
+        session = Session()
+
+        def send_watched(request: Any, **options: Any) -> Any:
+            try:
+                reply = Session.send(session, request, **options)
+            except OSError as error:
+                self._ends[signal] = type(error).__name__
+                raise
+            self._ends[signal] = f"status {reply.status_code}"
+            return reply
+
+        session.send = send_watched  # type: ignore[method-assign]
+        return session
+
+    def watch(self, signal: Signal, exporter: Any) -> Any:
+        """Return the exporter of a signal, with its failures noted here."""
+
+        def export_watched(batch: Any, **options: Any) -> Any:
+            result = type(exporter).export(exporter, batch, **options)
+            if result.name == "SUCCESS":
+                self.failing.pop(signal, None)
+            else:
+                self.failing[signal] = self._ends.get(signal, "for an unknown reason")
+                self._drop(signal, len(batch) if isinstance(batch, Sequence) else 1)
+            return result
+
+        exporter.export = export_watched
+        return exporter
+
+    def count_full_queue(self, record: logging.LogRecord) -> bool:
+        """Count what the SDK loses because a queue is full, as a filter of its logger. Its own
+        filter lets only one such record in 20 seconds pass.
+        """
+        if record.msg == "Queue full, dropping %s.":
+            self._drop("logs" if record.args == ("Log",) else "traces", 1)
+        return True
+
+    def _drop(self, signal: Signal, count: int) -> None:
+        self.on_dropped(signal, count)
+        reason = self.failing.get(signal, "the queue is full")
+        with self._lock:
+            if signal != "traces" and reason in UNTAKEN:  # as by backends for traces only
+                if signal in self._untaken:
+                    return
+                self._untaken.add(signal)
+                reason += f", OTEL_{signal.upper()}_EXPORTER=none switches them off"
+            self._untold[signal] = (count + self._untold.get(signal, (0, ""))[0], reason)
+            if self._clock() >= self.next_warning_at:
+                self.next_warning_at = self._clock() + WARNING_SECONDS
+                self.tell()
+
+    def tell(self, *more: str) -> None:
+        """Say what could not be sent and was not said yet, and what `more` could not be sent."""
+        untold, self._untold = self._untold, {}
+        lost = [
+            f"{count} {ITEMS[signal]} to {collector(os.environ, signal)} ({reason})"
+            for signal, (count, reason) in untold.items()
+        ]
+        if lost or more:
+            self._say(f"telemetry: not sent: {'; '.join([*lost, *more])}")
+
     def take_texts(self) -> list[str]:
         """Return the different texts so far, without the secrets of the environment; from now on,
-        only count.
+        none is kept.
         """
         mask, texts = Mask(secrets_in_environment(os.environ)), dict.fromkeys(self._texts or ())
-        self.count, self._texts = 0, None
+        self._texts = None
         return [mask(text) for text in texts]
 
     @contextmanager
@@ -136,6 +224,7 @@ class ExportComplaints(logging.Handler):
         logger = logging.getLogger("opentelemetry")
         before, logger.propagate = logger.propagate, False
         logger.addHandler(self)
+        logging.getLogger(QUEUE_LOGGER).filters.insert(0, self.count_full_queue)
         try:
             yield
         finally:
@@ -143,34 +232,32 @@ class ExportComplaints(logging.Handler):
             logger.propagate = before
 
 
-def collector(environ: Mapping[str, str]) -> str:
-    """Return the host and port of the collector, for messages; its URL may contain a key."""
-    names = (
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        *(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT" for signal in SIGNALS),
-    )
+def collector(environ: Mapping[str, str], signal: Signal) -> str:
+    """Return the host and port of the collector of a signal, for messages; its URL may contain a
+    key.
+    """
+    names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     url = next(
         (environ[name] for name in names if environ.get(name, "").strip()), "http://localhost:4318"
     )
     try:
         parts = urlsplit(url.strip())
-        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "the collector"
+        host, port = parts.hostname or "the collector", parts.port
     except ValueError:
         return "the collector"
+    return f"{host}:{port}" if parts.hostname and port else host
 
 
 # ---- the SDK
 
 
-def _configure(
-    exporters: Mapping[Signal, str], complaints: ExportComplaints, say: Say
-) -> list[Any]:
+def _configure(exporters: Mapping[Signal, str], watch: ExportWatch, say: Say) -> list[Any]:
     """Configure the SDK, and return its providers; none if that fails."""
     makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
     try:
         resource = _resource()
         return [
-            makers[signal](_sender(signal, exporter), resource)
+            makers[signal](watch.watch(signal, _sender(signal, exporter, watch)), resource)
             for signal, exporter in exporters.items()
         ]
     except (ImportError, ValueError, OSError) as error:
@@ -180,7 +267,7 @@ def _configure(
         )
         return []
     finally:
-        for text in complaints.take_texts():
+        for text in watch.take_texts():
             say(f"OpenTelemetry: {text}")
 
 
@@ -202,7 +289,7 @@ def _queue_size(prefix: str) -> dict[str, Any]:
     return {} if os.environ.get(f"OTEL_{prefix}_MAX_QUEUE_SIZE") else {"max_queue_size": MAX_QUEUE}
 
 
-def _sender(signal: Signal, exporter: str) -> Any:
+def _sender(signal: Signal, exporter: str, watch: ExportWatch) -> Any:
     """Return what sends a signal. Raises ImportError if it is not installed."""
     senders: dict[Signal, Callable[..., Any]]
     if exporter == "console":
@@ -221,7 +308,9 @@ def _sender(signal: Signal, exporter: str) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     senders = {"traces": OTLPSpanExporter, "metrics": OTLPMetricExporter, "logs": OTLPLogExporter}
-    return senders[signal]()
+    # a provider of credentials has a session of its own
+    has_session = any(name.endswith("CREDENTIAL_PROVIDER") for name in os.environ)
+    return senders[signal](session=None if has_session else watch.session(signal))
 
 
 def _trace_provider(sender: Any, resource: Any) -> Any:

@@ -12,17 +12,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import RLock
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from opentelemetry import _logs, metrics, trace
-from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry import _logs, baggage, metrics, trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.context import Context, attach, detach, get_current, get_value
+from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -34,16 +36,16 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from ..base.checks import one_of
 from ..base.error_text import error_text
 from ..base.log import error_kind
 from ..base.masking import Mask, secrets_in_environment
 from ..base.own_code import PACKAGE
-from ..errors import CAUSES, ModelError, error_name, is_model_cause
+from ..errors import MODEL_CAUSES, ModelError, error_name
 from ..loop.records import Candidate, Failure, Feedback, Record, StopReason
 from ..loop.steps import Compare, Grade, Step, Stop
 from ..loop.trace import Trace
 from ..protocols import Call, Perform, RecordSteps, Reply, Request
-from ..usage import Usage
 from . import ForwardedCall
 from . import attributes as say
 
@@ -51,24 +53,32 @@ if TYPE_CHECKING:
     from . import RowOfRun
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
+ON_SPANS = frozenset({"true", "span_only", "span_and_event"})
 IN_EVENTS = frozenset({"event_only", "span_and_event"})
+OPENINFERENCE_VARIABLE = "REDRAFT_OPENINFERENCE"
+SETTINGS: Mapping[str, tuple[str, ...]] = {
+    CONTENT_VARIABLE: ("true", "false", "span_only", "event_only", "span_and_event", "no_content"),
+    OPENINFERENCE_VARIABLE: ("true", "false"),
+}  # the variables that say what is recorded, and their values
 # the API's own providers record nothing
 API_PACKAGES = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")
 VERSION = str(sys.modules[PACKAGE].__version__)
 _PROPAGATOR = TraceContextTextMapPropagator()
+_INCOMING = CompositePropagator([_PROPAGATOR, W3CBaggagePropagator()])
 # no error is recorded by the API: its message may quote a prompt
 _as_current = partial(trace.use_span, record_exception=False, set_status_on_exception=False)
 
 
 def configured_recorder() -> Recorder | None:
-    """Return the recorder for what the program has configured; None if nothing records."""
+    """Return the recorder for what the program has configured; None if nothing records. Raises
+    ConfigError for a value of SETTINGS that does not exist.
+    """
     global _RECORDER  # noqa: PLW0603  (it is replaced when the program configures other providers)
     key = (
         trace.get_tracer_provider(),
         metrics.get_meter_provider(),
         _logs.get_logger_provider(),
-        os.environ.get(CONTENT_VARIABLE, "").strip().lower(),
+        *(os.environ.get(name, "").strip().lower() for name in SETTINGS),
     )
     with _LOCK:  # two recorders would count twice
         if _RECORDER is None or _RECORDER.key != key:
@@ -89,20 +99,26 @@ _CURRENT_TARGET: ContextVar[say.CallTarget | None] = ContextVar("current_target"
 
 
 class Recorder:
-    """Records spans, events and metrics with the providers in `key`, and content as its last part
-    says.
+    """Records spans, events and metrics with the providers in `key`, as the values of SETTINGS in
+    its last parts say.
     """
 
-    def __init__(
-        self, key: tuple[trace.TracerProvider, metrics.MeterProvider, _logs.LoggerProvider, str]
-    ) -> None:
+    def __init__(self, key: tuple[Any, ...]) -> None:
         self.key = key
-        tracers, meters, loggers, content = key
-        self.is_active = any(_records(provider) for provider in key[:3])
+        tracers, meters, loggers, content, openinference = key
+        self.is_active = any(map(_records, (tracers, meters, loggers)))
+        for name, value in zip(SETTINGS, (content, openinference), strict=True):
+            if self.is_active and value:
+                one_of(name, value, SETTINGS[name])
         self.content_on_spans, self.content_in_events = content in ON_SPANS, content in IN_EVENTS
-        self.tracer = tracers.get_tracer(PACKAGE, VERSION)
-        self.logger = loggers.get_logger(PACKAGE, VERSION) if _records(loggers) else None
-        meter = meters.get_meter(PACKAGE, VERSION)
+        self.has_openinference = openinference == "true"
+        self.has_values = self.has_openinference and self.content_on_spans
+        self.tracer: trace.Tracer = tracers.get_tracer(PACKAGE, VERSION, say.SCHEMA_URL)
+        is_logged = _records(loggers)
+        self.logger: _logs.Logger | None = (
+            loggers.get_logger(PACKAGE, VERSION, say.SCHEMA_URL) if is_logged else None
+        )
+        meter: metrics.Meter = meters.get_meter(PACKAGE, VERSION, say.SCHEMA_URL)
         self.seconds = meter.create_histogram(
             "gen_ai.client.operation.duration",
             "s",
@@ -120,6 +136,18 @@ class Recorder:
             "{attempt}",
             "Attempts to call a model that failed, retried ones included.",
         )
+        self.seconds_to_first_chunk = meter.create_histogram(
+            "gen_ai.client.operation.time_to_first_chunk",
+            "s",
+            "Time from the request to the first chunk of its reply.",
+            explicit_bucket_boundaries_advisory=say.SECONDS_BUCKETS,
+        )
+        self.request_seconds = meter.create_histogram(
+            "http.server.request.duration",
+            "s",
+            "Duration of HTTP server requests.",
+            explicit_bucket_boundaries_advisory=say.REQUEST_BUCKETS,
+        )
 
     @property
     def has_content(self) -> bool:
@@ -131,6 +159,26 @@ class Recorder:
         """Masks the secrets of the environment in content."""
         return Mask(secrets_in_environment(os.environ))
 
+    def start_span(
+        self,
+        name: str,
+        attributes: say.Attributes,
+        context: Context | None = None,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Sequence[Link] = (),
+    ) -> Span:
+        """Start a span, with the IDs of the user and the session that the current context names,
+        and its kind by OpenInference if the program wants that.
+        """
+        more = {
+            name: say.clean(id, 200)
+            for name in ("session.id", "user.id")
+            if (id := get_value(name) or baggage.get_baggage(name))
+        }
+        if self.has_openinference:
+            more["openinference.span.kind"] = say.openinference_kind(attributes)
+        return self.tracer.start_span(name, context, kind, {**attributes, **more}, links)
+
     # ---- calls
 
     async def call(
@@ -138,77 +186,88 @@ class Recorder:
     ) -> Reply:
         """Make a call, and record it."""
         target = say.call_target(model, address, operation=operation)
-        attributes = say.request_attributes(target, request)
-        with self.forwarded_call(target, attributes) as made, made.as_current():
-            token = _CURRENT_TARGET.set(target)
-            try:
-                reply = await call(request)
-            finally:
-                _CURRENT_TARGET.reset(token)
-            made.usage, span = reply.usage, trace.get_current_span()
-            span.set_attributes(say.reply_attributes(reply))
-            if self.has_content:
-                self._record_messages(span, attributes, request, reply)
+        with self.forwarded_call(target, request) as made, made.as_current():
+            made.reply = reply = await call(request)
             if step := _CURRENT_STEP.get():
-                step.span, step.response_id = span.get_span_context(), reply.response_id
+                step.span = trace.get_current_span().get_span_context()
+                step.response_id = reply.response_id
         return reply
 
     @contextmanager
-    def forwarded_call(
-        self, target: say.CallTarget, attributes: say.Attributes | None = None
-    ) -> Iterator[ForwardedCall]:
-        """Record a call whose request and reply are passed on. `attributes`: what is known of it
-        besides its target.
-        """
-        span = self.tracer.start_span(
-            target.span_name,
-            kind=SpanKind.CLIENT if target.host else SpanKind.INTERNAL,
-            attributes=attributes or target.attributes,
-        )
-        started, call = perf_counter(), ForwardedCall(as_current=partial(_as_current, span))
+    def forwarded_call(self, target: say.CallTarget, request: Request) -> Iterator[ForwardedCall]:
+        """Record a call whose request and reply are passed on."""
+        kind = SpanKind.CLIENT if target.host else SpanKind.INTERNAL
+        attributes = say.request_attributes(target, request)
+        span = self.start_span(target.span_name, attributes, kind=kind)
+        as_current = partial(_as_current_call, span, target)
+        call = ForwardedCall(has_content=self.has_content, as_current=as_current)
         try:
             yield call
             call.is_complete = True
         except BaseException as error:
             if not call.is_complete:
-                self._measure(target, perf_counter() - started, error=_cause_of(error))
+                self._end_call(span, target, request, call, error_name(error))
                 if isinstance(error, ModelError):
                     span.set_attributes(say.token_attributes(error.usage))
-                elif is_model_cause(cause := _cause_of(error)):  # no attempt follows this one
-                    self.record_attempt(span, target, say.attempt_attributes(cause))
+                elif (cause := error_name(error)) in MODEL_CAUSES:
+                    with as_current():
+                        self.failed_attempt(cause, None, None)
                 self.end_with_error(span, error)
             raise
         finally:
             if call.is_complete:
-                self._measure(target, perf_counter() - started, call.usage)
-                span.set_attributes(say.token_attributes(call.usage) if call.usage else {})
+                self._end_call(span, target, request, call)
                 span.end()
 
-    def failed_attempt(self, error: ModelError, wait: float | None) -> None:
-        """Record an attempt of the current call that failed."""
-        attributes = say.attempt_attributes(error_name(error), error.status, wait)
-        self.record_attempt(trace.get_current_span(), _CURRENT_TARGET.get(), attributes)
-
-    def record_attempt(
-        self, span: Span, target: say.CallTarget | None, attributes: say.Attributes
-    ) -> None:
-        """Record an attempt that failed as an event of the call's span, and count it."""
-        span.add_event(say.FAILED_ATTEMPT_EVENT, attributes)
-        common = target.attributes if target else {}
-        self.failed_attempts.add(1, common | {say.ERROR_TYPE: attributes[say.ERROR_TYPE]})
-
-    def _measure(
-        self, target: say.CallTarget, seconds: float, usage: Usage | None = None, error: str = ""
-    ) -> None:
-        """Measure a call. What a server says of itself, such as its model's name, would make a
-        series of its own each time.
+    def failed_attempt(self, cause: str, status: int | None, wait: float | None) -> None:
+        """Record an attempt of the current call that failed as an event of its span, and count it.
+        The next one is made after `wait` seconds.
         """
-        common = target.attributes
-        self.seconds.record(seconds, common | ({say.ERROR_TYPE: say.clean(error)} if error else {}))
-        counts = {"input": usage.input_tokens, "output": usage.output_tokens} if usage else {}
-        for kind, count in counts.items():
-            if count is not None:
+        attributes = say.attempt_attributes(cause, status, wait)
+        trace.get_current_span().add_event(say.FAILED_ATTEMPT_EVENT, attributes)
+        target = _CURRENT_TARGET.get()
+        common = target.attributes if target else {}
+        self.failed_attempts.add(1, common | {say.ERROR_TYPE: cause})
+
+    def _end_call(
+        self,
+        span: Span,
+        target: say.CallTarget,
+        request: Request,
+        call: ForwardedCall,
+        cause: str = "",
+    ) -> None:
+        """Measure a call that has ended, and record what it said: of itself on its span, and its
+        messages where content is wanted, on its span, in an event, or in both.
+
+        What a server says of itself, such as its model's name, would make a series of its own each
+        time.
+        """
+        common, reply, first = target.attributes, call.reply, call.seconds_to_first_chunk
+        self.seconds.record(
+            perf_counter() - call.started,
+            common | ({say.ERROR_TYPE: say.clean(cause)} if cause else {}),
+        )
+        answered = say.reply_attributes(reply) if reply else {}
+        if first is not None:
+            self.seconds_to_first_chunk.record(first, common)
+            answered["gen_ai.response.time_to_first_chunk"] = first
+        for kind in ("input", "output"):
+            if isinstance(count := answered.get(f"gen_ai.usage.{kind}_tokens"), int):
                 self.tokens.record(count, common | {"gen_ai.token.type": kind})
+        span.set_attributes(answered)
+        if self.has_content:
+            answer = (
+                say.answer_data(reply.text, reply.tool_calls, reply.finish_reason) if reply else []
+            )
+            content = self._set_messages(span, say.message_data(request.messages), answer)
+            if self.content_in_events and self.logger:
+                self.logger.emit(
+                    event_name=say.DETAILS_EVENT,
+                    attributes={**say.request_attributes(target, request), **answered, **content},
+                    context=trace.set_span_in_context(span),
+                    severity_number=_logs.SeverityNumber.DEBUG,
+                )
 
     def name_request(self, id: str) -> str | None:
         """Write the ID of a request to the current span; return the ID of its trace, if it has
@@ -219,28 +278,36 @@ class Recorder:
         current = span.get_span_context()
         return f"{current.trace_id:032x}" if current.is_valid else None
 
-    def _record_messages(
-        self, span: Span, attributes: say.Attributes, request: Request, reply: Reply
-    ) -> None:
-        """Record the messages of a call where content is wanted: on its span, in an event, or in
-        both.
+    def _set_messages(
+        self, span: Span, asked: list[Any], answer: list[Any]
+    ) -> dict[str, list[Any]]:
+        """Return messages by their names, without secrets; set them on a span, if content is wanted
+        there, and on that of the request to a server that they answer.
         """
         content = {
-            "gen_ai.input.messages": self.mask.mask_json(say.message_data(request.messages)),
-            "gen_ai.output.messages": self.mask.mask_json(
-                say.answer_data(reply.text, reply.tool_calls, reply.finish_reason)
-            ),
+            f"gen_ai.{name}.messages": self.mask.mask_json(messages)
+            for name, messages in (("input", asked), ("output", answer))
+            if messages
         }
         if self.content_on_spans:
             span.set_attributes({name: say.as_json(value) for name, value in content.items()})
-        if self.content_in_events and self.logger:
-            details = attributes | say.reply_attributes(reply) | content
-            self.logger.emit(
-                event_name=say.DETAILS_EVENT,
-                attributes=details,
-                context=trace.set_span_in_context(span),
-                severity_number=_logs.SeverityNumber.DEBUG,
-            )
+        if self.has_values:
+            parent = trace.get_current_span()
+            is_request = getattr(parent, "kind", None) is SpanKind.SERVER
+            for each in (span, parent) if is_request else (span,):
+                self.set_values(each, asked or None, answer or None)
+        return content
+
+    def set_values(self, span: Span, *values: Any) -> None:
+        """Set what went into the work of a span and what came of it, as OpenInference names them:
+        texts, or what becomes JSON; None for what there is not.
+        """
+        for name, value in zip(("input", "output"), self.mask.mask_json(values), strict=True):
+            if value is not None and span.is_recording():
+                is_text = isinstance(value, str)
+                text = say.clean(value, say.MAX_CONTENT) if is_text else say.as_json(value)
+                kind = "text/plain" if is_text else "application/json"
+                span.set_attributes({f"{name}.value": text, f"{name}.mime_type": kind})
 
     # ---- refinements
 
@@ -258,9 +325,8 @@ class Recorder:
         attributes = say.refinement_attributes(latest(), writer, *(row or ()))
         ambient = trace.get_current_span().get_span_context()
         links = [Link(ambient)] if row and ambient.is_valid else []
-        span = self.tracer.start_span(
-            "invoke_workflow refine", Context() if row else None, attributes=attributes, links=links
-        )
+        context = Context() if row else None
+        span = self.start_span("invoke_workflow refine", attributes, context, links=links)
         steps = RefinementSteps(self, span, latest, fingerprint)
         try:
             yield steps.record
@@ -282,52 +348,53 @@ class Recorder:
             return
         span.set_attributes(say.outcome_attributes(ended))
         if self.content_on_spans:
-            span.set_attribute(
-                "gen_ai.input.messages",
-                say.as_json(self.mask.mask_json(say.message_data(ended.task.messages))),
-            )
+            answer = []
             if best := ended.best:
-                answer = say.answer_data(
-                    best.text, best.tool_calls, "length" if best.truncated else "stop"
-                )
-                span.set_attribute(
-                    "gen_ai.output.messages", say.as_json(self.mask.mask_json(answer))
-                )
+                finish = "length" if best.truncated else "stop"
+                answer = say.answer_data(best.text, best.tool_calls, finish)
+            asked = say.message_data(ended.task.messages)
+            self._set_messages(span, asked, answer)
 
     @contextmanager
     def run(self, name: str) -> Iterator[None]:
         """Record the span of a batch, as the current one."""
-        attributes: say.Attributes = {
-            "gen_ai.operation.name": "invoke_workflow",
-            "gen_ai.agent.name": "batch",
-            "redraft.run.name": say.clean(name),
-        }
+        attributes = {**say.workflow_attributes("batch"), "redraft.run.name": say.clean(name)}
         with self._work("invoke_workflow batch", attributes):
             yield
 
     @contextmanager
-    def request(self, method: str, path: str, is_route: bool) -> Iterator[Callable[[int], None]]:  # noqa: FBT001
-        """Record the span of a request to a server, as the current one; yield what tells it the
-        status of the reply.
+    def request(
+        self, method: str, path: str, scheme: str, *, is_route: bool
+    ) -> Iterator[say.Attributes]:
+        """Record the span of a request to a server, as the current one, and its duration. The value
+        takes what is said of the reply.
         """
-        attributes = say.http_attributes(method, path, is_route=is_route)
-        verb = attributes["http.request.method"]
+        attributes = say.http_attributes(method, path, scheme, is_route=is_route)
+        series = {name: value for name, value in attributes.items() if name != "url.path"}
+        verb, started = attributes["http.request.method"], perf_counter()
         name = f"{verb} {path}" if is_route else str(verb)
-        with self._work(name, attributes, SpanKind.SERVER) as span:
-
-            def set_status(status: int) -> None:
-                span.set_attribute("http.response.status_code", status)
-                if status >= 500:
+        try:
+            with self._work(name, attributes, SpanKind.SERVER) as span:
+                try:
+                    yield series
+                finally:
+                    span.set_attributes(series)
+                status = series.get(say.HTTP_STATUS)
+                if isinstance(status, int) and status >= 500:
                     self._set_error(span, str(status))
-
-            yield set_status
+                    series[say.ERROR_TYPE] = str(status)
+        except BaseException as error:
+            series[say.ERROR_TYPE] = error_name(error)
+            raise
+        finally:
+            self.request_seconds.record(perf_counter() - started, series)
 
     @contextmanager
     def _work(
         self, name: str, attributes: say.Attributes, kind: SpanKind = SpanKind.INTERNAL
     ) -> Iterator[Span]:
         """Record what happens meanwhile as the current span, which ends with its error."""
-        span = self.tracer.start_span(name, kind=kind, attributes=attributes)
+        span = self.start_span(name, attributes, kind=kind)
         try:
             with _as_current(span):
                 yield span
@@ -368,7 +435,7 @@ class Recorder:
         """End a span with an error. Its message, which may quote a prompt or an answer, is
         content.
         """
-        kind = _cause_of(error)
+        kind = error_name(error)
         text = error_kind(error) if isinstance(error, ModelError) else kind
         if self.has_content:
             text = self.mask(say.clean(error_text(error), say.MAX_CHARS))
@@ -391,9 +458,7 @@ class Recorder:
     @contextmanager
     def remote_context(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Make the span that a request names current meanwhile."""
-        token = attach(
-            _PROPAGATOR.extract(headers, get_current()) if propagates() else get_current()
-        )
+        token = attach(_INCOMING.extract(headers, get_current()) if propagates() else get_current())
         try:
             yield
         finally:
@@ -437,9 +502,7 @@ class RefinementSteps:
                 self.fingerprint(step.grader) if isinstance(step, Grade | Compare) else None
             )
             attributes = say.step_attributes(step, fingerprint)
-            span = self.recorder.tracer.start_span(
-                say.step_name(step), parent, attributes=attributes
-            )
+            span = self.recorder.start_span(say.step_name(step), attributes, parent)
             try:
                 record, made_by = await _perform_as_current(span, perform(step))
             except BaseException as error:
@@ -454,6 +517,8 @@ class RefinementSteps:
         self, step: Step, record: Record, span: Span, made_by: CallOfStep, fingerprint: str | None
     ) -> None:
         span.set_attributes(say.record_attributes(record))
+        if self.recorder.has_values:
+            self.recorder.set_values(span, *say.step_content(step, record))
         if isinstance(record, Candidate):
             self.sources[record.id] = (
                 made_by if made_by.span else CallOfStep(span.get_span_context())
@@ -483,12 +548,15 @@ async def _perform_as_current(span: Span, work: Awaitable[Record]) -> tuple[Reco
         _CURRENT_STEP.reset(token)
 
 
-def _cause_of(error: BaseException) -> str:
-    """Return the cause of an error: its own, if it is one for a client of the gateway."""
-    if not isinstance(error, Exception):  # an interruption
-        return "CancelledError"
-    cause = str(getattr(error, "cause", ""))
-    return cause if cause in CAUSES else error_name(error)
+@contextmanager
+def _as_current_call(span: Span, target: say.CallTarget) -> Iterator[None]:
+    """Make the span of a call current meanwhile."""
+    token = _CURRENT_TARGET.set(target)
+    try:
+        with _as_current(span):
+            yield
+    finally:
+        _CURRENT_TARGET.reset(token)
 
 
 def _records(provider: object) -> bool:

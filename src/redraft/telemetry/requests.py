@@ -10,9 +10,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from . import active_recorder
+from .attributes import HTTP_STATUS
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+STATUS_KEY = "redraft.status"  # of a scope: with which status the application logs the request
+WENT_AWAY = 499  # its client did not wait for the reply
 
 
 class RequestSpans:
@@ -41,14 +45,17 @@ class RequestSpans:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope.get("headers", ())
         }
+        method, scheme = str(scope["method"]), str(scope.get("scheme", "http"))
         with (
             recorder.remote_context(headers),
-            recorder.request(str(scope["method"]), path, path in self._routes) as set_status,
+            recorder.request(method, path, scheme, is_route=path in self._routes) as reply,
         ):
 
             async def send_recorded(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    set_status(int(message["status"]))
+                    reply[HTTP_STATUS] = int(message["status"])
                 await send(message)
 
             await self._app(scope, receive, send_recorded)
+            if (status := scope.get(STATUS_KEY)) == WENT_AWAY:
+                reply[HTTP_STATUS] = status

@@ -121,6 +121,7 @@ def serve(*, config: str | None, insecure: bool, access_log: bool, **given: Any)
             say=_tell(notice),
             warn=_tell(warning),
             announce=announce,
+            telemetry=click.get_current_context().obj,
         ).run()
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from ...base.jsontext import dumps, list_in, object_in, text_in
 from ...models.chat_replies import (
-    read_count,
+    first_count,
     read_finish,
+    read_token_details,
     read_tool_calls,
     reasoning_text,
     split_content,
@@ -233,31 +234,14 @@ def _as_function_call(item: Any) -> Any:
 def read_tokens(usage: Any) -> Tokens:
     """Return the tokens in a usage object. What is missing, or is no count, is unknown."""
     fields = usage if isinstance(usage, dict) else {}
-    prompt = object_in(fields, "prompt_tokens_details")
-    completion = object_in(fields, "completion_tokens_details")
-    given = _first_count((fields, "prompt_tokens"), (fields, "input_tokens"))
-    cached = _first_count(
-        (prompt, "cached_tokens"),
-        (fields, "cached_tokens"),
-        (fields, "prompt_cache_hit_tokens"),
-        (fields, "cache_read_input_tokens"),
-    )
-    written = _first_count(
-        (prompt, "cache_write_tokens"),
-        (prompt, "cache_creation_tokens"),
-        (fields, "cache_creation_input_tokens"),
-    )
+    details = read_token_details(fields)
+    given = first_count(fields, "prompt_tokens", "input_tokens")
+    cached, written = details.get("cached_tokens"), details.get("cache_written_tokens")
     is_sound = given is None or (cached or 0) + (written or 0) <= given
     return Tokens(
         input=given,
-        output=_first_count((fields, "completion_tokens"), (fields, "output_tokens")),
+        output=first_count(fields, "completion_tokens", "output_tokens"),
         cached=cached if is_sound else None,
         cache_written=written if is_sound else None,
-        reasoning=read_count(completion.get("reasoning_tokens")),
+        reasoning=details.get("reasoning_tokens"),
     )
-
-
-def _first_count(*places: tuple[Json, str]) -> int | None:
-    """Return the first number of tokens that is stated."""
-    counts = (read_count(fields.get(name)) for fields, name in places)
-    return next((count for count in counts if count is not None), None)
