@@ -46,7 +46,7 @@ from .exchange import (
     GatewayError,
     invalid_request,
 )
-from .guard import Guard, protocol_of
+from .guard import Guard, error_reply, protocol_of
 from .guardrail import GUARDRAIL_PATH, GuardrailExchange
 from .idempotency import RunsInFlight
 from .ignored_fields import IgnoredFields
@@ -110,13 +110,11 @@ class Gateway:
             maintenance = asyncio.create_task(self.store.maintain())
             opening.callback(maintenance.cancel)
             await self.routing.__aenter__()
-            opening.push_async_callback(self._close_routing)
+            opening.push_async_callback(lambda: self.routing.aclose())  # noqa: PLW0108  (the one in force by then)
             opening.push_async_callback(self.runs.cancel_all)
-            app = _with_own_header(self._route)
             self.guard = Guard(
-                app,
+                _with_own_header(self._route),
                 config,
-                protocols=CLIENTS,
                 keys=self.keys,
                 local_key_paths=("/metrics", "/openapi.json"),
             )
@@ -127,9 +125,6 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self._resources.aclose()
         await run_in_thread(self._local.close)
-
-    async def _close_routing(self) -> None:
-        await self.routing.aclose()
 
     @property
     def config(self) -> GatewayConfig:
@@ -189,12 +184,10 @@ class Gateway:
                 while (await receive()).get("more_body"):
                     pass
         self.metrics.request_started()
-        request, protocol = Request(scope), protocol_of(scope["path"])
-        reply = await _error_reply(request, NO_ROOM)
-        facts = RequestFacts(
-            "", time(), wire=protocol, status=reply.status_code, error=NO_ROOM.code, calls=0
-        )
-        self.finish(facts, request.method, scope["path"], {})
+        reply = error_reply(scope["path"], NO_ROOM)
+        wire, status = protocol_of(scope["path"]), reply.status_code
+        facts = RequestFacts("", time(), wire=wire, status=status, error=NO_ROOM.code, calls=0)
+        self.finish(facts, scope["method"], scope["path"], {})
         await reply(scope, receive, send_last)
 
     def finish(
@@ -224,9 +217,8 @@ class Gateway:
             finally:
                 self._exchanges.discard(task)
         else:
-            reply = await _wrong_method(
-                Request(scope), HTTPException(405, headers={"Allow": ", ".join(methods)})
-            )
+            wrong = HTTPException(405, headers={"Allow": ", ".join(methods)})
+            reply = await _wrong_method(Request(scope), wrong)
             await reply(scope, receive, send)
 
     def _exchange(
@@ -256,7 +248,7 @@ class Gateway:
             Route("/metrics", self._show_metrics),
             Route("/openapi.json", self._show_openapi),
         ]
-        handlers: Any = {GatewayError: _error_reply, 404: _not_found, 405: _wrong_method}
+        handlers: Any = {GatewayError: _refused, 404: _not_found, 405: _wrong_method}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _list_models(self, request: Request) -> Response:
@@ -338,19 +330,15 @@ def _json(data: Any, status: int = 200) -> Response:
     return Response(dumps(data), status, media_type="application/json")
 
 
-async def _error_reply(request: Request, error: Exception) -> Response:
-    """Return an error in the form of the protocol that the path belongs to."""
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)
-    protocol = CLIENTS[protocol_of(request.url.path)]
-    reply = _json(protocol.error_body(error), protocol.error_status(error))
-    reply.headers.update(error.reply_headers)
-    return reply
+    return error_reply(request.url.path, error)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     path = request.url.path
     message = f"there is nothing at {path[:200]!r}; {_path_hint(path)}"
-    return await _error_reply(request, GatewayError(404, "not_found", message))
+    return error_reply(path, GatewayError(404, "not_found", message))
 
 
 def _path_hint(path: str) -> str:
@@ -367,17 +355,9 @@ def _path_hint(path: str) -> str:
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    path = request.url.path
-    headers = dict(getattr(error, "headers", None) or {})
-    return await _error_reply(
-        request,
-        GatewayError(
-            405,
-            "method_not_allowed",
-            f"{request.method[:20]} is not allowed for {path[:200]!r}",
-            headers=headers,
-        ),
-    )
+    path, headers = request.url.path, getattr(error, "headers", None) or {}
+    message = f"{request.method[:20]} is not allowed for {path[:200]!r}"
+    return error_reply(path, GatewayError(405, "method_not_allowed", message, headers=headers))
 
 
 def _with_own_header(app: ASGIApp) -> ASGIApp:
