@@ -498,7 +498,7 @@ async def test_a_store_that_fails_keeps_no_reservation(faults, tmp_path, monkeyp
             "internal_error",
         ) and not faults.requests
         with KeyRing(tmp_path) as ring:
-            assert ring.spending_today(key).reserved == 0
+            assert ring.spending("day", key).reserved == 0
 
 
 @pytest.mark.parametrize(

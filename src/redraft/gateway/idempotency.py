@@ -192,7 +192,7 @@ class RunsInFlight(Generic[T]):
         is no run.
         """
         run = self._find(key, caller_id)
-        return run and run.body_hash
+        return run.body_hash if run else None
 
     def may_join_freely(self, key: str, caller_id: str) -> bool:
         """Whether there is a run with this key, and fewer than FREE_JOINS requests have asked this.

@@ -173,11 +173,6 @@ class RequestStore:
             self._table.put(facts)
         return recorder
 
-    def record(self, trace_id: str, trace: Trace) -> None:
-        """Record what a trace has of new records. Returns at once."""
-        if recorder := self._open_requests.get(trace_id):
-            recorder.append(trace)
-
     def finish(self, trace_id: str, end: RequestEnd) -> RequestFacts:
         """Record how a request ended, and return its facts. Returns at once."""
         return self._open_requests[trace_id].finish(end)

@@ -241,7 +241,6 @@ class RequestTable:
     def __init__(self, path: Path, on_error: Callable[[StoreError], None]) -> None:
         self.path, self._on_error = path, on_error
         self.error: StoreError | None = None
-        self.lost_rows = 0
         _create(path)
         try:
             self._connection = _open(path, "mode=rw")
@@ -255,9 +254,8 @@ class RequestTable:
                 self.announced[facts.trace_id] = facts
             else:
                 self._queue.put(facts)
-        self._closing = Event()
         self._urgent = Event()
-        self._must_clear = False
+        self._must_clear = self._is_closed = False
         self._thread = Thread(target=self._run, name="redraft-requests", daemon=True)
         self._thread.start()
 
@@ -312,8 +310,8 @@ class RequestTable:
 
     def close(self) -> None:
         """Commit what was put, if the file can be written, and release it."""
-        if not self._closing.is_set():
-            self._closing.set()
+        if not self._is_closed:
+            self._is_closed = True
             self._queue.put(None)
             self._urgent.set()
             self._thread.join()
@@ -323,11 +321,9 @@ class RequestTable:
     def in_progress(self) -> list[RequestFacts]:
         """Return the requests without an outcome."""
         self.flush()
-        with self._reader() as connection:
-            return [
-                _facts(self.path, row)
-                for row in connection.execute(f"{SELECT} WHERE outcome IS NULL")
-            ]
+        with _connection(self.path) as connection:
+            rows = connection.execute(f"{SELECT} WHERE outcome IS NULL")
+            return [_facts(self.path, row) for row in rows]
 
     def find(self, trace_id: str) -> RequestFacts | None:
         """Return a request; None if there is none of that ID."""
@@ -336,12 +332,12 @@ class RequestTable:
 
     def models(self) -> list[str]:
         """Return the models that requests named."""
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             return [model for (model,) in connection.execute("SELECT DISTINCT model FROM requests")]
 
     def missing_ids(self, ids: Iterable[str]) -> list[str]:
         """Return those IDs that the table does not have."""
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             find = "SELECT 1 FROM requests WHERE trace_id = ?"
             return [id for id in ids if connection.execute(find, (id,)).fetchone() is None]
 
@@ -349,7 +345,7 @@ class RequestTable:
         """Return the finished requests for a model that are older than `since`, and the oldest of
         more than `max_bytes` bytes.
         """
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             ids = [id for (id,) in connection.execute(OLDER, (model, since))]
             if connection.execute(TOTAL_BYTES, (model,)).fetchone()[0] > max_bytes:
                 ids += [id for (id,) in connection.execute(OVER_SIZE, (model, max_bytes))]
@@ -360,7 +356,7 @@ class RequestTable:
         together.
         """
         found: dict[str, list[str]] = {}
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             for model, id, size in connection.execute(OLDEST):
                 if byte_count <= 0:
                     break
@@ -371,7 +367,7 @@ class RequestTable:
     @property
     def size(self) -> int:
         """Bytes of everything committed, as pages of the file."""
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             return int(
                 connection.execute(
                     "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
@@ -391,7 +387,7 @@ class RequestTable:
                 f"nothing is deleted from the table of requests {str(self.path)!r}: its pending "
                 "rows cannot be written"
             )
-        with self._reader("mode=rw") as connection:
+        with _connection(self.path, "mode=rw") as connection:
             for start in range(0, len(ids), IDS_PER_STATEMENT):
                 part = ids[start : start + IDS_PER_STATEMENT]
                 connection.execute(
@@ -401,15 +397,6 @@ class RequestTable:
             # `execute` would free a single page
             connection.executescript("PRAGMA incremental_vacuum")
             empty_log(connection)
-
-    @contextmanager
-    def _reader(self, mode: str = "mode=ro") -> Iterator[sqlite3.Connection]:
-        """Yield a connection for this thread. Errors of SQLite become StoreErrors."""
-        try:
-            with closing(_open(self.path, mode)) as connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise _store_error(self.path, "read", error) from error
 
     def _check(self) -> None:
         if self.error:
@@ -472,7 +459,6 @@ class RequestTable:
                     notifications.append(item)
                 item = self._queue.get_nowait()
         if (surplus := len(rows) - MAX_WAITING) > 0 and self.error:
-            self.lost_rows += surplus
             del rows[:surplus]
         return notifications, is_open
 
@@ -504,12 +490,9 @@ def find_request(path: Path, trace_id: str) -> RequestFacts | None:
     """
     if is_new(path):
         return None
-    try:
-        with closing(_open(path, "mode=ro")) as connection:
-            set_time_limit(connection, READ_SECONDS)
-            row = connection.execute(f"{SELECT} WHERE trace_id = ?", (trace_id,)).fetchone()
-    except sqlite3.Error as error:
-        raise _store_error(path, "read", error) from error
+    with _connection(path) as connection:
+        set_time_limit(connection, READ_SECONDS)
+        row = connection.execute(f"{SELECT} WHERE trace_id = ?", (trace_id,)).fetchone()
     return _facts(path, row) if row else None
 
 
@@ -539,6 +522,16 @@ def _create(path: Path) -> None:
         create_database(path, APPLICATION_ID, SCHEMA, TABLES, "PRAGMA auto_vacuum = INCREMENTAL")
     except (OSError, sqlite3.Error) as error:
         raise _store_error(path, "created", error) from error
+
+
+@contextmanager
+def _connection(path: Path, mode: str = "mode=ro") -> Iterator[sqlite3.Connection]:
+    """Yield a connection of its own. Errors of SQLite become StoreErrors."""
+    try:
+        with closing(_open(path, mode)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise _store_error(path, "read", error) from error
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:
