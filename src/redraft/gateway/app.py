@@ -58,7 +58,7 @@ from .protocols.registry import CLIENTS
 from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
-from .routing import load_routing
+from .routing import Routing
 from .stored_endpoints import StoredExchange, find_stored_path, kind_of_client
 
 MODEL_PATHS: Mapping[str, ProtocolName] = {
@@ -88,7 +88,7 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
         self._env, self._local = env, LocalServers()
-        self.routing = load_routing(*self._local.start(config, env))
+        self.routing = Routing(*self._local.start(config, env))
         self._resources = AsyncExitStack()
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
@@ -144,7 +144,7 @@ class Gateway:
         they were. Raises ConfigError.
         """
         config, env = await run_in_thread(self._local.start, config, self._env)
-        routing = await load_routing(config, env).__aenter__()
+        routing = await Routing(config, env).__aenter__()
         before, self.routing = self.routing, routing
         self.admission.resize(config.limits)
         self.answers.limit = config.limits.max_answers

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..base.checks import format_value
-from ..errors import ConfigError
 from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
 from ..models.traits import traits_of_model
@@ -310,15 +309,3 @@ def check_forwarding(routing: Routing, request: Request, profile: Profile) -> Se
     answers it.
     """
     return None if routing.refiners[profile.name].is_refined(request) else routing.model_of(profile)
-
-
-def load_routing(config: GatewayConfig, env: Mapping[str, str]) -> Routing:
-    """Return the routing of a configuration. Raises ConfigError, also if there is nothing to
-    serve.
-    """
-    if not config.profiles and not config.models:
-        raise ConfigError(
-            "the configuration has neither a table [models.NAME] nor [profiles.NAME]: there is "
-            "nothing to serve"
-        )
-    return Routing(config, env)
