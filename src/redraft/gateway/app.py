@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from ..base.jsontext import dumps
@@ -46,7 +46,7 @@ from .exchange import (
     GatewayError,
     invalid_request,
 )
-from .guard import Guard, error_reply, protocol_of
+from .guard import Guard, error_reply, protocol_of, with_headers
 from .guardrail import GUARDRAIL_PATH, GuardrailExchange
 from .idempotency import RunsInFlight
 from .ignored_fields import IgnoredFields
@@ -75,7 +75,7 @@ NO_ROOM = GatewayError(
     "the gateway is busy: this process has no room for more connections",
     retry_after=SHORTAGE_RETRY_AFTER,
 )
-OWN_HEADER = (b"x-redraft", __version__.encode())
+OWN_HEADERS = {"x-redraft": __version__}  # by which `find_model` recognises a gateway
 
 
 class Gateway:
@@ -113,7 +113,7 @@ class Gateway:
             opening.push_async_callback(lambda: self.routing.aclose())  # noqa: PLW0108  (the one in force by then)
             opening.push_async_callback(self.runs.cancel_all)
             self.guard = Guard(
-                _with_own_header(self._route),
+                self._route,
                 config,
                 keys=self.keys,
                 local_key_paths=("/metrics", "/openapi.json"),
@@ -169,12 +169,7 @@ class Gateway:
         """Answer a request for whose connection this process has no room: whether the gateway
         lives, or that it is busy.
         """
-
-        async def send_last(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
-            await send(message)
-
+        send_last = with_headers(send, {"connection": "close"})
         if scope["path"] in UNRECORDED_PATHS:
             await self.app(scope, receive, send_last)
             return
@@ -205,6 +200,7 @@ class Gateway:
     # ---- routes
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = with_headers(send, OWN_HEADERS)
         methods, exchange = self._exchange(scope, receive, send)
         if exchange is None:
             await self._pages(scope, receive, send)
@@ -358,17 +354,3 @@ async def _wrong_method(request: Request, error: Exception) -> Response:
     path, headers = request.url.path, getattr(error, "headers", None) or {}
     message = f"{request.method[:20]} is not allowed for {path[:200]!r}"
     return error_reply(path, GatewayError(405, "method_not_allowed", message, headers=headers))
-
-
-def _with_own_header(app: ASGIApp) -> ASGIApp:
-    """Return the application with a header by which `find_model` recognises a gateway."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_header(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), OWN_HEADER]
-            await send(message)
-
-        await app(scope, receive, send_with_header)
-
-    return call

@@ -19,10 +19,11 @@ It refuses in the form of the protocol that the path belongs to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from ipaddress import ip_address
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -48,6 +49,7 @@ EXPOSED_HEADERS = (
     "x-redraft-iterations, x-redraft-stop, x-redraft-reason, x-redraft-cost, x-redraft-notice, "
     "x-redraft-ignored"
 )
+CORS_HEADERS = {"access-control-expose-headers": EXPOSED_HEADERS, "vary": "Origin"}
 
 
 def protocol_of(path: str) -> ProtocolName:
@@ -103,16 +105,16 @@ class Guard:
         self.max_body = config.limits.max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is not None and origin.lower() in self._origins:
-            send = _with_cors(send, origin)
+            send = with_headers(send, {"access-control-allow-origin": origin, **CORS_HEADERS})
         try:
-            self._check_source(scope, headers)
+            if scope["path"] not in FREE_PATHS:
+                self._check_host(headers)
+            self._check_origin(headers)
             if (
                 origin is not None
                 and scope["method"] == "OPTIONS"
@@ -129,14 +131,6 @@ class Guard:
         await self._serve(scope, headers, receive, send)
 
     # ---- headers
-
-    def _check_source(self, scope: Scope, headers: Headers) -> None:
-        """Raise GatewayError for another host than this gateway, and for pages that may not call
-        it.
-        """
-        if scope["path"] not in FREE_PATHS:
-            self._check_host(headers)
-        self._check_origin(headers)
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
         path = scope["path"]
@@ -156,6 +150,7 @@ class Guard:
             raise self._size_error()
 
     def _check_host(self, headers: Headers) -> None:
+        """Raise GatewayError for another host than this gateway."""
         hosts = headers.getlist("host")
         if len(hosts) != 1:
             raise GatewayError(
@@ -165,7 +160,7 @@ class Guard:
         if not name or not (
             name in self._hosts
             or name.endswith(self._domains)
-            or (self._any_address and _is_address(name))
+            or (self._any_address and address_of(name))
         ):
             message = (
                 "this server does not answer to the host "
@@ -174,6 +169,7 @@ class Guard:
             raise GatewayError(421, "invalid_host", message, should_retry=False)
 
     def _check_origin(self, headers: Headers) -> None:
+        """Raise GatewayError for a page that may not call this gateway."""
         origins = headers.getlist("origin")
         if origins:
             if len(origins) == 1 and origins[0].lower() in self._origins:
@@ -280,13 +276,11 @@ def _allows_others(setting: str) -> str:
     return f"; {setting} allows others" if setting else ""
 
 
-def _is_address(name: str) -> bool:
-    """Whether the name in a Host header is an IP address."""
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
+def address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the IP address that a host is, as in a Host header; None for a name."""
+    with suppress(ValueError):
+        return ip_address(host.strip("[]"))
+    return None
 
 
 def _is_below(path: str, places: tuple[str, ...]) -> bool:
@@ -298,12 +292,9 @@ def _is_local(scope: Scope, headers: Headers) -> bool:
     client = scope.get("client")
     if client is None or any(name in headers for name in PROXY_HEADERS):
         return False
-    try:
-        address = ip_address(client[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
+    address = address_of(client[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address is not None and address.is_loopback
 
 
 def _preflight_headers(headers: Headers) -> dict[str, str]:
@@ -324,15 +315,13 @@ def _preflight_headers(headers: Headers) -> dict[str, str]:
     return reply
 
 
-def _with_cors(send: Send, origin: str) -> Send:
-    """Return a `send` that adds the headers which let an allowed page read the reply."""
+def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """Return a `send` that adds headers to the reply."""
+    pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 
-    async def send_with_cors(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers["access-control-allow-origin"] = origin
-            headers["access-control-expose-headers"] = EXPOSED_HEADERS
-            headers.add_vary_header("Origin")
+            message["headers"] = [*message.get("headers", ()), *pairs]
         await send(message)
 
-    return send_with_cors
+    return send_with_headers

@@ -33,6 +33,7 @@ from .acceptor import Acceptor
 from .app import Gateway
 from .config import GatewayConfig
 from .connections import MAX_HEADER_BYTES, http_protocol
+from .guard import address_of
 from .keys import KeyRing
 
 Say = Callable[[str], object]
@@ -333,12 +334,8 @@ def url_of(listener: socket.socket) -> str:
 
 def is_public(host: str) -> bool:
     """Whether other machines can reach a server on this host."""
-    if host == "localhost":
-        return False
-    try:
-        return not ip_address(host).is_loopback
-    except ValueError:
-        return True
+    address = address_of(host)
+    return host != "localhost" and (address is None or not address.is_loopback)
 
 
 def check_exposure(config: GatewayConfig) -> None:
