@@ -105,7 +105,9 @@ class Gateway:
             self.metrics = GatewayMetrics(self.routing.names, lambda: self.admission.waiting)
             self.keys = KeyStore(config.folder / "gateway.db", require_keys=config.require_keys)
             opening.callback(self.keys.close)
-            self.store = RequestStore(config.folder, retentions(config), self.metrics.store_error)
+            self.store = RequestStore(
+                config.folder, retentions(config), self.metrics.store_errors.inc
+            )
             opening.callback(self.store.close)
             maintenance = asyncio.create_task(self.store.maintain())
             opening.callback(maintenance.cancel)

@@ -101,8 +101,8 @@ class GatewayMetrics:
         self._upstream_errors = counter(
             "upstream_errors", "Failed calls to models behind the gateway", "model", "kind"
         )
-        self._store_errors = counter("store_errors", "Errors of the store of requests")
-        self._lost_lines = counter(
+        self.store_errors = counter("store_errors", "Errors of the store of requests")
+        self.lost_lines = counter(
             "access_log_lost_lines", "Lines of the access log that could not be written in time"
         )
         ProcessCollector(registry=self.registry)
@@ -134,14 +134,6 @@ class GatewayMetrics:
         self._upstream_errors.labels(
             model if model in self.models else OTHER, self._limited_value("kind", kind)
         ).inc()
-
-    def store_error(self) -> None:
-        """Count an error of the store."""
-        self._store_errors.inc()
-
-    def lost_lines(self, count: int) -> None:
-        """Count lines that the access log lost."""
-        self._lost_lines.inc(count)
 
     def text(self) -> str:
         """Return all figures in Prometheus's text format, whose content type is CONTENT_TYPE."""
