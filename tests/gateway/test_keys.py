@@ -525,8 +525,9 @@ def test_a_budget_allows_what_it_has_room_for_and_nothing_else(
                     parts, calls = parts * fourths // 4, calls // 2
                     reservation.settle(Usage(calls=calls, cost=parts * PART / NANO))
                 purse.used.append((began, parts, calls))
-            for period, found in ((day, ring.spending_today), (None, ring.spending_this_month)):
-                spending, (used, held) = found(ring.stored_keys()[0]), purse.sums(period)
+            for period, name in ((day, "day"), (None, "month")):
+                spending = ring.spending(name, ring.stored_keys()[0])
+                used, held = purse.sums(period)
                 assert (spending.spent, spending.reserved) == (used[0] * PART, held[0] * PART)
                 assert (spending.calls, spending.reserved_calls) == (used[1], held[1])
         for reservation, _ in reservations:
