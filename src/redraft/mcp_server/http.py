@@ -22,7 +22,6 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from ..errors import RedraftError
-from ..gateway.admission import Admission
 from ..gateway.config import GatewayConfig, GatewayLimits
 from ..gateway.guard import Guard
 from ..gateway.keys import FILE_NAME, Caller, KeyStore
@@ -37,7 +36,7 @@ from ..middleware import Budget
 from ..usage import Usage
 from .progress import CallProgress
 from .server import Context, make_server
-from .workbench import MAX_WAITING, CallLimits, Workbench
+from .workbench import CallLimits, Workbench
 
 PATH = "/mcp"
 HEALTH_PATH = "/healthz"
@@ -119,11 +118,7 @@ class McpService:
     """The ASGI application: knows who sends a request, and passes it to the protocol's library."""
 
     def __init__(self, bench: Workbench, keys: KeyStore) -> None:
-        self._keys, self._limits = keys, bench.limits
-        queue = GatewayLimits(
-            max_concurrent=bench.limits.max_calls, max_queue=MAX_WAITING, queue_seconds=600.0
-        )
-        self._admission = Admission(queue)
+        self._keys, self._limits, self._admission = keys, bench.limits, bench.admission
         self.sessions = StreamableHTTPSessionManager(
             make_server(bench, self.admit),
             max_request_body_size=MAX_BODY,

@@ -112,7 +112,7 @@ async def _call(
     progress = CallProgress()
     try:
         call = _read(tool.input, arguments)
-        async with admit(context, progress) if admit else bench.place():
+        async with admit(context, progress) if admit else bench.admission.slot():
             result = await _run_apart(_work(tool, call, bench, context, progress))
     except ValidationError as error:
         return _error_result(_invalid_input_text(tool, bench, error))
