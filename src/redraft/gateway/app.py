@@ -66,6 +66,12 @@ MODEL_PATHS: Mapping[str, ProtocolName] = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
 }
+EXCHANGES: Mapping[str, tuple[type[ClientExchange], ProtocolName]] = {
+    **{path: (ClientExchange, protocol) for path, protocol in MODEL_PATHS.items()},
+    **{path: (EndpointExchange, endpoint.protocol) for path, endpoint in ENDPOINTS.items()},
+    GUARDRAIL_PATH: (GuardrailExchange, "chat"),
+}
+"""What answers POST requests to a path, and the protocol of their errors."""
 COUNT_PATH = "/v1/messages/count_tokens"
 UNRECORDED_PATHS = ("/healthz", "/readyz", "/metrics")
 REFUSAL_SECONDS = 5.0  # for a body that is not used
@@ -89,7 +95,6 @@ class Gateway:
     def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
         self._env, self._local = env, LocalServers()
         self.routing = Routing(*self._local.start(config, env))
-        self._resources = AsyncExitStack()
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
         self.bodies = BodyParser()
@@ -98,7 +103,7 @@ class Gateway:
         self._exchanges: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
-        config, stack = self.config, self._resources
+        config = self.config
         async with AsyncExitStack() as opening:
             self.admission = Admission(config.limits)
             self.answers = AnswerMemory(config.limits.max_answers)
@@ -121,7 +126,7 @@ class Gateway:
                 local_key_paths=("/metrics", "/openapi.json"),
             )
             self._pages = self._page_app()
-            stack.push_async_exit(opening.pop_all())
+            self._resources = opening.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -138,7 +143,7 @@ class Gateway:
         """The application, behind its checks of hosts, origins and bodies; each request to a model
         is a span of OpenTelemetry.
         """
-        routes = (*MODEL_PATHS, *ENDPOINTS, GUARDRAIL_PATH, COUNT_PATH, "/v1/models")
+        routes = (*EXCHANGES, COUNT_PATH, "/v1/models")
         return RequestSpans(self.guard, routes, UNRECORDED_PATHS)
 
     async def reload(self, config: GatewayConfig) -> None:
@@ -224,12 +229,9 @@ class Gateway:
     ) -> tuple[tuple[str, ...], ClientExchange | None]:
         """Return the methods of a path, and what answers a request to it; None: a page does."""
         path, asgi = scope["path"], (scope, receive, send)
-        if name := MODEL_PATHS.get(path):
-            return ("POST",), ClientExchange(self, CLIENTS[name], *asgi)
-        if endpoint := ENDPOINTS.get(path):
-            return ("POST",), EndpointExchange(self, CLIENTS[endpoint.protocol], *asgi)
-        if path == GUARDRAIL_PATH:
-            return ("POST",), GuardrailExchange(self, CLIENTS["chat"], *asgi)
+        if found := EXCHANGES.get(path):
+            exchange, name = found
+            return ("POST",), exchange(self, CLIENTS[name], *asgi)
         if stored := find_stored_path(path):
             kind = kind_of_client(stored, Headers(scope=scope))
             protocol = CLIENTS["messages" if kind == "anthropic" else protocol_of(path)]

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..base.jsontext import dumps_text
 from ..base.log import log
@@ -44,6 +44,7 @@ from ..storage.journal import Journal
 from ..storage.secure_files import make_folder
 from ..usage import Usage, unknown_usage
 from .config import GatewayConfig, Retention
+from .keys import Caller
 from .request_table import USAGE_FACTS, RequestFacts, RequestOutcomeName, RequestTable, find_request
 
 JOURNAL = "gateway.journal"
@@ -71,16 +72,6 @@ RESULT_BYTES = 500  # of the result of a trace besides its text, roughly
 MAX_EXCHANGE_BYTES = 2**20
 """Bytes of a request, and of a reply, that was passed on and is kept."""
 store_log = log.getChild("gateway.store")
-
-
-class Owner(Protocol):
-    """Who sends a request: the ID and the name of the API key."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +144,7 @@ class RequestStore:
     def begin(
         self,
         trace_id: str,
-        owner: Owner,
+        caller: Caller,
         model: str,
         wire: str,
         retention: Retention,
@@ -166,7 +157,7 @@ class RequestStore:
         nothing of it be kept.
         """
         level = "metadata" if retention.level == "full" and not is_stored else retention.level
-        facts = RequestFacts(trace_id, time.time(), owner.id, owner.name, model, wire, level)
+        facts = RequestFacts(trace_id, time.time(), caller.id, caller.name, model, wire, level)
         recorder = self._open_requests[trace_id] = RequestRecorder(self, facts)
         if level != "off":
             self._table.put(facts)

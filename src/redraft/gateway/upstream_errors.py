@@ -182,20 +182,17 @@ def gateway_error(
 
 def _status_of(error: BaseException) -> tuple[int, str, str]:
     """Return the status, the code and the beginning of the message for an error."""
-    for kind, applies, answer in _ANSWERS:
-        if isinstance(error, kind) and applies(error):
-            return answer
-    match error:
-        case ModelError(status=(400 | 413 | 422) as status):
-            return status, "upstream_refused", "the model behind the gateway refused the request"
-    return 502, "upstream_error", ""
+    return next(
+        answer for kind, applies, answer in _ANSWERS if isinstance(error, kind) and applies(error)
+    )
 
 
 def _always(_error: object) -> bool:
     return True
 
 
-_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, str]], ...] = (
+_REFUSED = "the model behind the gateway refused the request"
+_ANSWERS: tuple[tuple[type[BaseException], Callable[[Any], bool], tuple[int, str, str]], ...] = (
     (ConfigError, _always, (400, "invalid_request", "")),
     (
         AuthenticationError,
@@ -266,5 +263,14 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, st
             "the budget of a request to this profile is used up before there is an answer",
         ),
     ),
+    *(
+        (
+            ModelError,
+            lambda error, status=status: error.status == status,
+            (status, "upstream_refused", _REFUSED),
+        )
+        for status in (400, 413, 422)
+    ),
+    (BaseException, _always, (502, "upstream_error", "")),
 )
 """What a client gets for an error: the first row with its class whose condition it meets."""
