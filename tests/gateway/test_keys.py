@@ -22,7 +22,7 @@ from redraft.errors import ConfigError, StoreError, StoreLockedError
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.key_database import KeyDatabase
 from redraft.gateway.keys import DAY, FILE_NAME, NANO, KeyLimits, KeyRing, KeyStore, days_of
-from redraft.usage import Usage, unknown_usage
+from redraft.usage import NO_USAGE, Usage, unknown_usage
 from require import as_root
 
 NOON = 20_000 * DAY + DAY / 2
@@ -246,7 +246,7 @@ def test_a_budget_in_usd_is_reserved_and_settled(ring, store, clock):
         2,
     )
     clock.now += DAY
-    store.reserve(caller, cost=1.0, calls=1).release()
+    store.reserve(caller, cost=1.0, calls=1).settle(NO_USAGE)
 
 
 def test_a_request_that_never_fits_is_not_to_be_retried(ring, store):
@@ -302,18 +302,14 @@ def test_an_unknown_cost_is_charged_as_it_was_reserved(ring, store, usage):
     assert (today.spent, today.calls, today.unknown_calls, today.reserved) == (NANO // 4, 3, 3, 0)
 
 
-def test_a_reservation_is_settled_once_and_at_the_end_of_its_context(ring, store):
-    """Settling twice charges once; an exception charges what was reserved; a release charges
-    nothing.
-    """
+def test_a_reservation_is_settled_once(ring, store):
+    """Settling twice charges once; unknown usage is charged as it was reserved, none not at all."""
     caller = caller_with(ring, store, usd_per_day=1.0)
-    with store.reserve(caller, cost=0.1, calls=1) as reservation:
+    reservation = store.reserve(caller, cost=0.1, calls=1)
+    for _ in range(2):
         reservation.settle(Usage(calls=1, cost=0.05))
-        reservation.settle(Usage(calls=1, cost=0.05))
-    with suppress(RuntimeError), store.reserve(caller, cost=0.1, calls=1):
-        raise RuntimeError
-    with store.reserve(caller, cost=0.1, calls=1) as reservation:
-        reservation.release()
+    store.reserve(caller, cost=0.1, calls=1).settle(None)
+    store.reserve(caller, cost=0.1, calls=1).settle(NO_USAGE)
     assert ring.spending("day", ring.stored_keys()[0]).spent == 0.15 * NANO
 
 
@@ -378,7 +374,7 @@ def test_a_budget_of_a_month_lasts_until_the_next(ring, store, clock, limits, co
     ) and f"'ci' {text}" in error.message
     assert "(in 12 h)" in error.message
     clock.now += DAY / 2
-    store.reserve(caller, cost=cost, calls=calls).release()
+    store.reserve(caller, cost=cost, calls=calls).settle(NO_USAGE)
     assert ring.spending("month", ring.stored_keys()[0]).calls == 0
 
 
@@ -411,8 +407,7 @@ def test_without_a_price_a_limit_of_a_month_in_usd_refuses(ring, store):
 def test_anonymous_callers_have_no_budget(tmp_path, store):
     """Nothing is written for them."""
     caller = store.authenticate({})
-    with store.reserve(caller, cost=None, calls=5) as reservation:
-        reservation.settle(None)
+    store.reserve(caller, cost=None, calls=5).settle(None)
     assert store._database.used_at() == {}
 
 
@@ -531,7 +526,7 @@ def test_a_budget_allows_what_it_has_room_for_and_nothing_else(
                 assert (spending.spent, spending.reserved) == (used[0] * PART, held[0] * PART)
                 assert (spending.calls, spending.reserved_calls) == (used[1], held[1])
         for reservation, _ in reservations:
-            reservation.release()
+            reservation.settle(NO_USAGE)
         month = ring.spending("month", ring.stored_keys()[0])
         assert (month.reserved, month.reserved_calls) == (0, 0)
 
@@ -732,7 +727,7 @@ def test_a_full_disk_refuses_new_requests_and_charges_later(ring, store):
     assert str(store._database.path) not in str(error)
     blocker.execute("ROLLBACK")
     blocker.close()
-    store.reserve(caller, cost=0.5, calls=1).release()
+    store.reserve(caller, cost=0.5, calls=1).settle(NO_USAGE)
     assert ring.spending("day", ring.stored_keys()[0]).spent == NANO // 10
 
 

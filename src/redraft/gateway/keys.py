@@ -40,7 +40,7 @@ from ..base.text import format_duration, format_time_in
 from ..errors import ConfigError, StoreError
 from ..middleware.token_bucket import TokenBucket
 from ..storage.secure_files import PathLock
-from ..usage import NO_USAGE, Usage
+from ..usage import Usage
 from .exchange import GatewayError
 from .key_database import MAX_NANODOLLARS, Charge, KeyDatabase, Spending
 
@@ -287,10 +287,8 @@ def _hash_of(secret: str) -> bytes:
 
 
 class KeyReservation:
-    """What is set aside for one request. It is settled once; in a context, at its end at the
-    latest.
-
-    A reservation that is not settled otherwise is charged in full: the calls may have been made.
+    """What is set aside for one request, until it is settled. One that is not is charged in full
+    at the next start: the calls may have been made.
     """
 
     __slots__ = ("_calls", "_id", "_store")
@@ -310,16 +308,6 @@ class KeyReservation:
                 else Charge(_nanodollars(usage.cost), max(usage.calls, 0))
             )
             self._store.settle(reservation, charge)
-
-    def release(self) -> None:
-        """Charge nothing: no call was made."""
-        self.settle(NO_USAGE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.settle(None)
 
 
 class KeyStore:
