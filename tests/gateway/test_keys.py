@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
