@@ -161,7 +161,6 @@ class GatewayConfig:
     allowed_origins: tuple[str, ...] = ()
     require_keys: bool | None = None
     log_content: bool = False
-    source: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -262,14 +261,12 @@ def load_config(path: str | Path, env: Mapping[str, str]) -> GatewayConfig:
     """
     table = _read_toml(path)
     try:
-        return parse_config(table, Path(path).absolute().parent, env, source=Path(path))
+        return parse_config(table, Path(path).absolute().parent, env)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse_config(
-    table: Mapping[str, Any], beside: Path, env: Mapping[str, str], source: Path | None = None
-) -> GatewayConfig:
+def parse_config(table: Mapping[str, Any], beside: Path, env: Mapping[str, str]) -> GatewayConfig:
     """Return the configuration in a table. Relative paths begin at the folder `beside`. Raises
     ConfigError.
     """
@@ -296,7 +293,7 @@ def parse_config(
         name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
     }
     return GatewayConfig(
-        folder, models, profiles, limits=limits, passed_retention=retention, source=source, **places
+        folder, models, profiles, limits=limits, passed_retention=retention, **places
     )
 
 
