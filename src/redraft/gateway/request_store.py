@@ -144,7 +144,7 @@ class RequestStore:
     def begin(
         self,
         trace_id: str,
-        caller: Caller,
+        owner: Caller,
         model: str,
         wire: str,
         retention: Retention,
@@ -157,7 +157,7 @@ class RequestStore:
         nothing of it be kept.
         """
         level = "metadata" if retention.level == "full" and not is_stored else retention.level
-        facts = RequestFacts(trace_id, time.time(), caller.id, caller.name, model, wire, level)
+        facts = RequestFacts(trace_id, time.time(), owner.id, owner.name, model, wire, level)
         recorder = self._open_requests[trace_id] = RequestRecorder(self, facts)
         if level != "off":
             self._table.put(facts)

@@ -8,7 +8,7 @@ about the request itself keeps its status and its message.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..base.masking import NO_SECRETS, Mask
@@ -57,7 +57,7 @@ def error_from_reply(
     """
     text, wait = mask(body.text), stated_wait(status, headers, body.data)
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
-    quoted, is_redirect = f": {text}" if text else "", 300 <= status < 400
+    quoted = f": {text}" if text else ""
     fault = body.fault(status)
     if fault in _CODES_OF_TEXTS and status not in KEPT_STATUSES:
         return GatewayError(400, _CODES_OF_TEXTS[fault], text)
@@ -85,32 +85,45 @@ def error_from_reply(
         return GatewayError(
             429 if status == 429 else 502, "upstream_quota", message, should_retry=False
         )
-    _, answered, code, says = next(row for row in _FAILURES if status in row[0])
+    if status == 429:
+        return GatewayError(
+            429,
+            "upstream_rate_limit",
+            f"the model {name!r} receives too many requests{quoted}",
+            retry_after=wait,
+        )
+    if status in {408, 504}:
+        return GatewayError(
+            504,
+            "upstream_timeout",
+            f"the model {name!r} answered too late (status {status}){quoted}",
+        )
+    if status in {409, 424, 425, 498, 503, 529}:
+        return GatewayError(
+            503,
+            "upstream_overloaded",
+            f"the model {name!r} is not available{quoted}",
+            retry_after=wait,
+        )
+    if 300 <= status < 400:
+        return GatewayError(
+            502,
+            "upstream_redirect",
+            f"the model {name!r} redirects (status {status}), which is not followed",
+        )
+    if status < 500:
+        return GatewayError(
+            400,
+            "invalid_request",
+            f"the model {name!r} refused the request (status {status}){quoted}",
+            param=param,
+        )
     return GatewayError(
-        answered,
-        code,
-        f"the model {name!r} {says.format(status=status)}{'' if is_redirect else quoted}",
-        param=param if answered == 400 else None,
+        502,
+        "upstream_error",
+        f"the model {name!r} failed (status {status}){quoted}",
         retry_after=wait,
     )
-
-
-_FAILURES: tuple[tuple[Container[int], int, str, str], ...] = (
-    (frozenset({429}), 429, "upstream_rate_limit", "receives too many requests"),
-    (frozenset({408, 504}), 504, "upstream_timeout", "answered too late (status {status})"),
-    (frozenset({409, 424, 425, 498, 503, 529}), 503, "upstream_overloaded", "is not available"),
-    (
-        range(300, 400),
-        502,
-        "upstream_redirect",
-        "redirects (status {status}), which is not followed",
-    ),
-    (range(500), 400, "invalid_request", "refused the request (status {status})"),
-    (range(500, 1000), 502, "upstream_error", "failed (status {status})"),
-)
-"""What a client gets for a status of a model: the first row that has it, with the status, the code
-and what the message says.
-"""
 
 
 def _code(status: int, body: ErrorBody, mask: Mask) -> str:
@@ -169,17 +182,20 @@ def gateway_error(
 
 def _status_of(error: BaseException) -> tuple[int, str, str]:
     """Return the status, the code and the beginning of the message for an error."""
-    return next(
-        answer for kind, applies, answer in _ANSWERS if isinstance(error, kind) and applies(error)
-    )
+    for kind, applies, answer in _ANSWERS:
+        if isinstance(error, kind) and applies(error):
+            return answer
+    match error:
+        case ModelError(status=(400 | 413 | 422) as status):
+            return status, "upstream_refused", "the model behind the gateway refused the request"
+    return 502, "upstream_error", ""
 
 
 def _always(_error: object) -> bool:
     return True
 
 
-_REFUSED = "the model behind the gateway refused the request"
-_ANSWERS: tuple[tuple[type[BaseException], Callable[[Any], bool], tuple[int, str, str]], ...] = (
+_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, str]], ...] = (
     (ConfigError, _always, (400, "invalid_request", "")),
     (
         AuthenticationError,
@@ -250,14 +266,5 @@ _ANSWERS: tuple[tuple[type[BaseException], Callable[[Any], bool], tuple[int, str
             "the budget of a request to this profile is used up before there is an answer",
         ),
     ),
-    *(
-        (
-            ModelError,
-            lambda error, status=status: error.status == status,
-            (status, "upstream_refused", _REFUSED),
-        )
-        for status in (400, 413, 422)
-    ),
-    (BaseException, _always, (502, "upstream_error", "")),
 )
 """What a client gets for an error: the first row with its class whose condition it meets."""
