@@ -202,7 +202,7 @@ def check_keys(redraft, files):
     assert (key["name"], key["state"], key["profiles"]) == ("anna", "active", ["pass/*"])
     assert key["limits"]["usd_per_day"] == 5.0
     with KeyRing(files / "gateway") as keys:
-        assert [each.caller.may_use("pass/m") for each in keys.stored_keys()] == [True]
+        assert [each.may_use("pass/m") for each in keys.stored_keys()] == [True]
 
 
 def check_priors(redraft, files):

@@ -111,7 +111,8 @@ def test_reader_that_does_not_read(monkeypatch):
     monkeypatch.setattr(module, "MAX_WAITING_LINES", 50)
     reading, writing = os.pipe()
     lost, finished = [], threading.Event()
-    with access_log_on(writing, lost.append):
+    with access_log_on(writing) as handler:
+        handler.on_lost = lost.append
         for n in range(20_000):
             log_request(replace(FACTS, trace_id=f"t{n}"), "POST", "/v1/messages")
         lines = []
@@ -132,7 +133,8 @@ def test_reader_that_went_away():
     reading, writing = os.pipe()
     os.close(reading)
     lost = []
-    with access_log_on(writing, lost.append):
+    with access_log_on(writing) as handler:
+        handler.on_lost = lost.append
         log_request(FACTS, "POST", "/v1/messages")
     os.close(writing)
     assert lost == [1]

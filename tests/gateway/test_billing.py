@@ -117,7 +117,7 @@ class Gateway:
 
     def today(self):
         with KeyRing(self.folder / "data") as ring:
-            spending = ring.spending_today(self.key)
+            spending = ring.spending("day", self.key)
         return spending.requests, spending.spent / 1e9, spending.reserved / 1e9
 
     def wait_for(self, expected, seconds=60):

@@ -157,7 +157,7 @@ async def test_a_passed_stream_is_complete_with_its_last_event(
         trace_id = reply.partition(b"x-redraft-trace-id: ")[2].partition(b"\r\n")[0].decode()
         stored = gateway.store.find(trace_id)
         with KeyRing(tmp_path) as ring:
-            spending = ring.spending_today(key)
+            spending = ring.spending("day", key)
     facts = stored.facts
     assert (facts.outcome, facts.status, facts.error) == ("answered", 200, "")
     assert (facts.input_tokens, facts.output_tokens, facts.cost) == (7, 3, pytest.approx(COST))

@@ -340,7 +340,7 @@ async def test_a_budget_is_charged(faults, tmp_path, path):
         reply = await client.post(path, content=sent, headers=headers)
         assert reply.status_code == 200
     with KeyRing(tmp_path) as ring:
-        spending = ring.spending_today(ring.stored_keys()[0])
+        spending = ring.spending("day", ring.stored_keys()[0])
     expected = len(sent) * 1000 if None in tokens else tokens[0] * 1000 + tokens[1] * 2000
     assert (spending.spent, spending.reserved, spending.calls) == (expected, 0, 1)
 

@@ -71,7 +71,7 @@ async def test_what_a_failure_costs(
                 "SELECT outcome, calls, input_tokens, output_tokens, cost FROM requests"
             ).fetchall()
         with KeyRing(tmp_path) as ring:
-            spending = ring.spending_today(key)
+            spending = ring.spending("day", key)
     assert rows == [("failed", *expected)]
     assert (spending.calls, spending.spent > 0, spending.reserved) == (
         expected[0],
@@ -147,7 +147,7 @@ async def test_what_is_refused_before_it_is_sent_costs_nothing(faults, tmp_path)
         await gateway.admission.wait_until_idle()
         assert "upstream_errors_total{" not in gateway.metrics.text()
     with KeyRing(tmp_path) as ring:
-        spending = ring.spending_today(key)
+        spending = ring.spending("day", key)
     assert (spending.calls, spending.spent, spending.reserved) == (0, 0, 0)
 
 
@@ -168,7 +168,7 @@ async def test_each_form_in_which_a_request_is_sent_is_a_call(faults, tmp_path):
         )
         facts = gateway.store.find(reply.headers["x-redraft-trace-id"]).facts
     with KeyRing(tmp_path) as ring:
-        spending = ring.spending_today(key)
+        spending = ring.spending("day", key)
     cost = (7 * 1.0 + 3 * 2.0) / 1e6
     assert (facts.calls, facts.input_tokens, facts.output_tokens, facts.cost) == (
         2,

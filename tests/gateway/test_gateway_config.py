@@ -122,7 +122,6 @@ def test_a_whole_file(tmp_path):
         allowed_origins=("https://chat.example.org",),
         require_keys=True,
         log_content=True,
-        source=file,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from in_process import run_code
+from redraft import gateway
 from redraft.gateway import upstream_errors
 from redraft.gateway.config import (
     LIMIT_KEYS,
@@ -23,6 +24,16 @@ from redraft.gateway.protocols.registry import CLIENTS
 from redraft.gateway.server import GatewayServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+
+
+def test_the_package_says_what_each_module_is_for():
+    """A reader finds the place of each in its docstring, and none that is not there."""
+    folder = Path(gateway.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    named = set(re.findall(r"`([a-z_.]+)`", gateway.__doc__))
+    protocols = {name.partition(".")[2] for name in named if name.startswith("protocols.")}
+    assert modules == {name for name in named if "." not in name}
+    assert protocols <= {path.stem for path in (folder / "protocols").glob("*.py")}
 
 
 @pytest.fixture(scope="module")

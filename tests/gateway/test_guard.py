@@ -19,7 +19,6 @@ from starlette.routing import Route
 from redraft.gateway.config import GatewayConfig, GatewayLimits
 from redraft.gateway.guard import Guard
 from redraft.gateway.keys import FILE_NAME, KeyRing, KeyStore
-from redraft.gateway.protocols.registry import CLIENTS
 
 MAX_BODY = 1000
 MIB = 2**20
@@ -122,7 +121,6 @@ def serving(tmp_path, http="httptools", *, keys=None, key_paths=(), body_seconds
         Guard(
             APP,
             config,
-            protocols=CLIENTS,
             keys=keys,
             key_paths=key_paths,
             body_seconds=body_seconds,
@@ -424,7 +422,7 @@ def keyed(tmp_path):
         _, secret = ring.add("ci")
     with closing(KeyStore(tmp_path / FILE_NAME)) as keys:
         config = GatewayConfig(tmp_path, host="0.0.0.0")
-        yield Guard(APP, config, protocols=CLIENTS, keys=keys, key_paths=("/mcp",)), secret
+        yield Guard(APP, config, keys=keys, key_paths=("/mcp",)), secret
 
 
 async def status_of(guard, path, client, **headers):

@@ -217,7 +217,7 @@ async def test_budgets_and_retention(tmp_path, model):
     first, *_, last = stored.trace.candidates
     assert (first.text, last.text) == (BAD, GOOD)
     with KeyRing(tmp_path) as ring:
-        assert ring.spending_today(ring.stored_keys()[0]).spent == 10 * 1000 + 5 * 2000
+        assert ring.spending("day", ring.stored_keys()[0]).spent == 10 * 1000 + 5 * 2000
 
 
 def test_conversations_are_bounded():

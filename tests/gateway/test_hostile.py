@@ -23,7 +23,7 @@ from redraft.gateway.keys import KeyLimits, KeyRing
 from redraft.gateway.neutral import Request, Text, Turn
 from redraft.gateway.protocols.registry import CLIENTS
 from redraft.gateway.request_options import request_settings
-from redraft.gateway.routing import ASSUMED_OUTPUT_TOKENS, load_routing
+from redraft.gateway.routing import ASSUMED_OUTPUT_TOKENS, Routing
 
 from .running import PROMPT, config_for, http_client, running
 
@@ -410,7 +410,7 @@ def test_reserved_tokens(tmp_path, wire, fields, tokens):
     own makes it smaller.
     """
     config = config_for(tmp_path, "http://127.0.0.1:1/v1")
-    routing = load_routing(config, {})
+    routing = Routing(config, {})
     assert routing.pass_cost(config.models["tiny"], wire, fields, 0) == pytest.approx(
         tokens * 2 / 1e6
     )
@@ -428,7 +428,7 @@ def test_reserved_tokens(tmp_path, wire, fields, tokens):
 def test_reserved_tokens_of_a_refinement(tmp_path, fields, tokens):
     """A field that is sent on makes the reservation larger, never smaller."""
     settings = {"max_iterations": 0, "judge_params": {"max_tokens": 1}}
-    routing = load_routing(config_for(tmp_path, "http://127.0.0.1:1/v1", settings=settings), {})
+    routing = Routing(config_for(tmp_path, "http://127.0.0.1:1/v1", settings=settings), {})
     request = CLIENTS["chat"].read_request(
         {"model": "refine/fast", "messages": [{"role": "user", "content": "Hi"}], **fields}
     )
@@ -447,7 +447,7 @@ def test_reserved_calls(tmp_path, graders, calls):
         tmp_path, "http://127.0.0.1:1/v1", graders=graders, settings={"max_iterations": 2}
     )
     request = Request("chat", "refine/fast", {}, HELLO)
-    assert load_routing(config, {}).refiners["fast"].prepare(request, "t").max_calls == calls
+    assert Routing(config, {}).refiners["fast"].prepare(request, "t").max_calls == calls
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ async def test_a_store_that_fails_keeps_no_reservation(faults, tmp_path, monkeyp
             "internal_error",
         ) and not faults.requests
         with KeyRing(tmp_path) as ring:
-            assert ring.spending_today(key).reserved == 0
+            assert ring.spending("day", key).reserved == 0
 
 
 @pytest.mark.parametrize(

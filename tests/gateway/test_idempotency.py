@@ -3,6 +3,7 @@ cancelled with the last reader.
 """
 
 import asyncio
+from contextlib import aclosing
 
 import pytest
 from hypothesis import given
@@ -45,7 +46,7 @@ class Work:
 
 
 async def read(reader):
-    async with reader:
+    async with aclosing(reader):
         return [item async for item in reader]
 
 
@@ -146,19 +147,10 @@ async def test_a_client_whose_connection_broke_finds_its_run_again():
 
 async def test_a_run_that_nobody_waited_for_has_released_what_it_held():
     """A client that leaves before the first step: the run has begun, so that it ends properly."""
-    runs, work = RunsInFlight(), Work("one")
-    reader = await runs.join(None, "me", "hash", work)
+    runs, work = RunsInFlight(grace_seconds=0), Work("one")
+    reader = await runs.join("key", "me", "hash", work)
     await reader.aclose()
     assert (work.started, work.closed) == (1, 1)
-
-
-async def test_without_a_key_nothing_is_shared():
-    """Two equal requests without a key are two runs."""
-    runs, work = RunsInFlight(), Work("one")
-    work.gate.set()
-    for _ in range(2):
-        assert await read(await runs.join(None, "me", "hash", work)) == ["one"]
-    assert work.started == 2
 
 
 async def test_what_start_raises_is_raised_to_the_first_and_nothing_is_kept():

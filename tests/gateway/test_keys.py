@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -22,7 +22,7 @@ from redraft.errors import ConfigError, StoreError, StoreLockedError
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.key_database import KeyDatabase
 from redraft.gateway.keys import DAY, FILE_NAME, NANO, KeyLimits, KeyRing, KeyStore, days_of
-from redraft.usage import Usage, unknown_usage
+from redraft.usage import NO_USAGE, Usage, unknown_usage
 from require import as_root
 
 NOON = 20_000 * DAY + DAY / 2
@@ -187,9 +187,9 @@ def test_a_revoked_key_is_refused_within_a_second_in_another_process(tmp_path, r
 def test_a_key_is_for_the_models_it_names(ring, patterns, model, allowed):
     """403 that names the key and what it is for."""
     key, _ = ring.add("ci", profiles=patterns)
-    assert key.caller.may_use(model) == allowed
+    assert key.may_use(model) == allowed
     if not allowed:
-        error = refusal(key.caller.check_model, model)
+        error = refusal(key.check_model, model)
         assert error.status == 403 and all(pattern in str(error) for pattern in patterns)
 
 
@@ -237,7 +237,7 @@ def test_a_budget_in_usd_is_reserved_and_settled(ring, store, clock):
     error = refusal(store.reserve, caller, cost=0.01, calls=1)
     assert (error.status, error.code, error.should_retry) == (402, "budget_exhausted", False)
     assert "1.00 USD a day" in error.message and "resets at" in error.message
-    today = ring.spending_today(ring.stored_keys()[0])
+    today = ring.spending("day", ring.stored_keys()[0])
     assert (today.spent, today.calls, today.reserved, today.reserved_calls, today.requests) == (
         NANO,
         3,
@@ -246,7 +246,7 @@ def test_a_budget_in_usd_is_reserved_and_settled(ring, store, clock):
         2,
     )
     clock.now += DAY
-    store.reserve(caller, cost=1.0, calls=1).release()
+    store.reserve(caller, cost=1.0, calls=1).settle(NO_USAGE)
 
 
 def test_a_request_that_never_fits_is_not_to_be_retried(ring, store):
@@ -287,7 +287,7 @@ def test_without_a_price_a_limit_in_usd_refuses(ring, store):
     _, secret = ring.add("free")
     store._clock.now += 1
     store.reserve(store.authenticate(bearer(secret)), cost=None, calls=2).settle(unknown_usage(2))
-    today = ring.spending_today(ring.stored_keys()[1])
+    today = ring.spending("day", ring.stored_keys()[1])
     assert (today.spent, today.calls, today.unknown_calls) == (0, 2, 2)
 
 
@@ -298,23 +298,19 @@ def test_an_unknown_cost_is_charged_as_it_was_reserved(ring, store, usage):
     """Unknown is never 0, nor a negative amount."""
     caller = caller_with(ring, store, usd_per_day=1.0)
     store.reserve(caller, cost=0.25, calls=3).settle(usage)
-    today = ring.spending_today(ring.stored_keys()[0])
+    today = ring.spending("day", ring.stored_keys()[0])
     assert (today.spent, today.calls, today.unknown_calls, today.reserved) == (NANO // 4, 3, 3, 0)
 
 
-def test_a_reservation_is_settled_once_and_at_the_end_of_its_context(ring, store):
-    """Settling twice charges once; an exception charges what was reserved; a release charges
-    nothing.
-    """
+def test_a_reservation_is_settled_once(ring, store):
+    """Settling twice charges once; unknown usage is charged as it was reserved, none not at all."""
     caller = caller_with(ring, store, usd_per_day=1.0)
-    with store.reserve(caller, cost=0.1, calls=1) as reservation:
+    reservation = store.reserve(caller, cost=0.1, calls=1)
+    for _ in range(2):
         reservation.settle(Usage(calls=1, cost=0.05))
-        reservation.settle(Usage(calls=1, cost=0.05))
-    with suppress(RuntimeError), store.reserve(caller, cost=0.1, calls=1):
-        raise RuntimeError
-    with store.reserve(caller, cost=0.1, calls=1) as reservation:
-        reservation.release()
-    assert ring.spending_today(ring.stored_keys()[0]).spent == 0.15 * NANO
+    store.reserve(caller, cost=0.1, calls=1).settle(None)
+    store.reserve(caller, cost=0.1, calls=1).settle(NO_USAGE)
+    assert ring.spending("day", ring.stored_keys()[0]).spent == 0.15 * NANO
 
 
 def test_a_request_counts_on_the_day_it_started(ring, store, clock):
@@ -323,9 +319,9 @@ def test_a_request_counts_on_the_day_it_started(ring, store, clock):
     reservation = store.reserve(caller, cost=1.0, calls=1)
     clock.now += DAY
     reservation.settle(Usage(calls=1, cost=0.7))
-    assert ring.spending_today(ring.stored_keys()[0]).spent == 0
+    assert ring.spending("day", ring.stored_keys()[0]).spent == 0
     clock.now -= DAY
-    assert ring.spending_today(ring.stored_keys()[0]).spent == 0.7 * NANO
+    assert ring.spending("day", ring.stored_keys()[0]).spent == 0.7 * NANO
 
 
 def at(text):
@@ -378,8 +374,8 @@ def test_a_budget_of_a_month_lasts_until_the_next(ring, store, clock, limits, co
     ) and f"'ci' {text}" in error.message
     assert "(in 12 h)" in error.message
     clock.now += DAY / 2
-    store.reserve(caller, cost=cost, calls=calls).release()
-    assert ring.spending_this_month(ring.stored_keys()[0]).calls == 0
+    store.reserve(caller, cost=cost, calls=calls).settle(NO_USAGE)
+    assert ring.spending("month", ring.stored_keys()[0]).calls == 0
 
 
 def test_a_day_within_a_month_has_its_own_limit(ring, store, clock):
@@ -396,7 +392,7 @@ def test_a_day_within_a_month_has_its_own_limit(ring, store, clock):
     assert "1.50 USD a month" in refusal(store.reserve, caller, cost=0.6, calls=1).message
     store.reserve(caller, cost=0.5, calls=1).settle(None)
     key = ring.stored_keys()[0]
-    assert (ring.spending_today(key).spent, ring.spending_this_month(key).spent) == (
+    assert (ring.spending("day", key).spent, ring.spending("month", key).spent) == (
         NANO // 2,
         NANO * 3 // 2,
     )
@@ -411,8 +407,7 @@ def test_without_a_price_a_limit_of_a_month_in_usd_refuses(ring, store):
 def test_anonymous_callers_have_no_budget(tmp_path, store):
     """Nothing is written for them."""
     caller = store.authenticate({})
-    with store.reserve(caller, cost=None, calls=5) as reservation:
-        reservation.settle(None)
+    store.reserve(caller, cost=None, calls=5).settle(None)
     assert store._database.used_at() == {}
 
 
@@ -435,9 +430,9 @@ def test_amounts_are_rounded_up(ring, store, cost, nanodollars):
     caller = caller_with(ring, store, usd_per_day=1.0)
     reservation = store.reserve(caller, cost=cost, calls=1)
     [key] = ring.stored_keys()
-    assert (ring.spending_today(key).reserved, ring.spending_today(key).spent) == (nanodollars, 0)
+    assert (ring.spending("day", key).reserved, ring.spending("day", key).spent) == (nanodollars, 0)
     reservation.settle(Usage(calls=1, cost=cost))
-    assert (ring.spending_today(key).reserved, ring.spending_today(key).spent) == (0, nanodollars)
+    assert (ring.spending("day", key).reserved, ring.spending("day", key).spent) == (0, nanodollars)
 
 
 LIMITS = {"usd_per_day": 2.0, "calls_per_day": 20, "usd_per_month": 3.0, "calls_per_month": 30}
@@ -525,13 +520,14 @@ def test_a_budget_allows_what_it_has_room_for_and_nothing_else(
                     parts, calls = parts * fourths // 4, calls // 2
                     reservation.settle(Usage(calls=calls, cost=parts * PART / NANO))
                 purse.used.append((began, parts, calls))
-            for period, found in ((day, ring.spending_today), (None, ring.spending_this_month)):
-                spending, (used, held) = found(ring.stored_keys()[0]), purse.sums(period)
+            for period, name in ((day, "day"), (None, "month")):
+                spending = ring.spending(name, ring.stored_keys()[0])
+                used, held = purse.sums(period)
                 assert (spending.spent, spending.reserved) == (used[0] * PART, held[0] * PART)
                 assert (spending.calls, spending.reserved_calls) == (used[1], held[1])
         for reservation, _ in reservations:
-            reservation.release()
-        month = ring.spending_this_month(ring.stored_keys()[0])
+            reservation.settle(NO_USAGE)
+        month = ring.spending("month", ring.stored_keys()[0])
         assert (month.reserved, month.reserved_calls) == (0, 0)
 
 
@@ -654,7 +650,7 @@ def test_a_killed_gateway_forgets_nothing_and_bills_nobody_twice(tmp_path, ring,
             seen += worker.stdout.read().split("\n")
         assert seen[0] == f"recovered {requests - settled - lost}"
         lost = requests - settled
-        now = ring.spending_today(key)
+        now = ring.spending("day", key)
         ended, rest = divmod(now.spent - lost * 1_000_000 - settled * 500_000, 500_000)
         # a line may be lost after the commit
         assert rest == 0 and seen.count("settled") <= ended <= seen.count("settled") + 1
@@ -664,7 +660,7 @@ def test_a_killed_gateway_forgets_nothing_and_bills_nobody_twice(tmp_path, ring,
         with closing(KeyStore(tmp_path / FILE_NAME)) as store:
             assert store.recovered == recovered
         lost = requests - settled
-        today = ring.spending_today(key)
+        today = ring.spending("day", key)
         assert today.spent == settled * 500_000 + lost * 1_000_000
         assert (today.reserved, today.reserved_calls) == (0, 0)
         assert today.calls == settled + 2 * lost
@@ -707,8 +703,8 @@ def test_servers_of_different_names_share_one_budget(tmp_path, ring):
         worker.stdin.flush()
     accepted = [worker.communicate(timeout=60)[0].count("accepted") for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0]
-    assert sum(accepted) == 200 == ring.spending_today(key).requests
-    assert ring.spending_today(key).spent == 2 * NANO
+    assert sum(accepted) == 200 == ring.spending("day", key).requests
+    assert ring.spending("day", key).spent == 2 * NANO
 
 
 def test_a_second_gateway_of_the_same_folder_is_refused(tmp_path, store):
@@ -731,8 +727,8 @@ def test_a_full_disk_refuses_new_requests_and_charges_later(ring, store):
     assert str(store._database.path) not in str(error)
     blocker.execute("ROLLBACK")
     blocker.close()
-    store.reserve(caller, cost=0.5, calls=1).release()
-    assert ring.spending_today(ring.stored_keys()[0]).spent == NANO // 10
+    store.reserve(caller, cost=0.5, calls=1).settle(NO_USAGE)
+    assert ring.spending("day", ring.stored_keys()[0]).spent == NANO // 10
 
 
 @as_root
@@ -789,7 +785,7 @@ def test_a_file_of_an_earlier_release_is_continued(tmp_path, clock):
         [key] = ring.stored_keys()
         assert (key.name, key.profiles, key.limits) == ("old", ("pass/*",), KeyLimits(5.0, 100))
         assert store.authenticate(bearer(secret)).name == "old" and store.recovered == 1
-        assert ring.spending_this_month(key).spent == NANO // 2 + 7
+        assert ring.spending("month", key).spent == NANO // 2 + 7
         ring.add("new", KeyLimits(usd_per_month=3.0))
         assert ring.stored_keys()[1].limits.usd_per_month == 3.0
     with KeyRing(tmp_path) as again:

@@ -474,7 +474,7 @@ async def test_what_is_written_into_the_cache_is_charged(faults, tmp_path):
     with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
         assert database.execute("SELECT cost FROM requests").fetchall() == [(pytest.approx(cost),)]
     with KeyRing(tmp_path) as ring:
-        assert ring.spending_today(key).spent == pytest.approx(cost * 1e9)
+        assert ring.spending("day", key).spent == pytest.approx(cost * 1e9)
 
 
 async def test_an_answer_without_a_limit_is_reserved_as_it_is_asked_for(faults, tmp_path):
@@ -483,7 +483,7 @@ async def test_an_answer_without_a_limit_is_reserved_as_it_is_asked_for(faults, 
 
     def answer(request):
         with KeyRing(tmp_path) as ring:
-            reserved.append(ring.spending_today(key).reserved / 1e9)
+            reserved.append(ring.spending("day", key).reserved / 1e9)
         return message("one two")
 
     faults.says(answer)

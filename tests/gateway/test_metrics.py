@@ -134,8 +134,8 @@ def test_gauges_and_other_counters():
     metrics = after(queue_length=lambda: 7)
     metrics.request_started()
     metrics.upstream_error("pass/m", "RateLimitError")
-    metrics.store_error()
-    metrics.lost_lines(3)
+    metrics.store_errors.inc()
+    metrics.lost_lines.inc(3)
     shown = figures(metrics)
     assert (shown["in_flight",], shown["queued",]) == (1, 7)
     assert shown["upstream_errors_total", "RateLimitError", "pass/m"] == 1

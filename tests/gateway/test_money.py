@@ -192,7 +192,7 @@ async def gateway(folder, provider, usd=None, profile={}, kind="openai", **model
 
 def spending(folder, key):
     with KeyRing(folder) as ring:
-        today = ring.spending_today(key)
+        today = ring.spending("day", key)
     return today.spent / 1e9, today.reserved / 1e9
 
 

@@ -1042,16 +1042,23 @@ async def test_size_is_that_of_the_file(tmp_path):
     assert 0.75 * size < sum(each.trace_bytes for each in facts) < 1.1 * size
 
 
-async def test_maintenance_runs_beside_the_event_loop(tmp_path):
+async def test_maintenance_runs_beside_the_event_loop(tmp_path, monkeypatch):
     """The first purge happens at the start."""
-    store = RequestStore(tmp_path)
+    purged = asyncio.Event()
+    store, loop = RequestStore(tmp_path), asyncio.get_running_loop()
+
+    def maintain_once(once=store._maintain_once):
+        once()
+        loop.call_soon_threadsafe(purged.set)
+
+    monkeypatch.setattr(store, "_maintain_once", maintain_once)
     begin(store, "t1", METADATA).finish(RequestEnd(200))
     await store.wait_for_commit()
     age(tmp_path, 31)
     task = asyncio.create_task(store.maintain())
     async with asyncio.timeout(60):
-        while store.find("t1"):
-            await asyncio.sleep(0.01)
+        await purged.wait()
+    assert store.find("t1") is None
     task.cancel()
     store.close()
 

@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +66,9 @@ def serve(*args, folder, start=True):
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
 
 
 def ask(process, **changes):
@@ -101,6 +104,17 @@ def test_one_model(upstream, tmp_path):
         "pass/default",
     ]
     assert "Say it well" not in log and "only" not in log
+
+
+def test_a_log_that_nobody_reads(upstream, tmp_path):
+    """Requests go on, and a counter says that lines were lost."""
+    with serve("--model", upstream.model, folder=tmp_path) as process:
+        process.stderr.close()
+        assert ask(process).status_code == 200
+        lost, metrics = "access_log_lost_lines_total 1.0", process.url.replace("/v1", "/metrics")
+        deadline = time.monotonic() + 60
+        while lost not in httpx2.get(metrics, timeout=60).text:
+            assert time.monotonic() < deadline
 
 
 def test_found_model(upstream, tmp_path, monkeypatch):

@@ -157,7 +157,7 @@ async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
             assert "may make 6 calls a day" in refused[-1].content[0].text
             assert server.calls <= 6
     with KeyRing(tmp_path) as ring:
-        assert ring.spending_today(stored).calls == server.calls
+        assert ring.spending("day", stored).calls == server.calls
 
 
 @pytest.mark.parametrize("limits", [{"usd_per_day": 1.0}, {"usd_per_month": 1.0}])

@@ -12,14 +12,14 @@ import pytest
 
 from each_row import each_row
 from redraft.mcp_server import input_lines
-from redraft.mcp_server.input_lines import InputLines, OverlongLine, request_id
+from redraft.mcp_server.input_lines import OverlongLine, request_id
 
 
 def lines_of(data):
     """What is read of some bytes that a client writes, and then closes its end."""
 
     async def read(descriptor):
-        return [line async for line in InputLines(descriptor)]
+        return [line async for line in input_lines.input_lines(descriptor)]
 
     descriptor, target = os.pipe()
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from functools import partial
 
 import pytest
 from chat_server import verdict, writer_and_judge
@@ -17,7 +18,7 @@ from redraft.errors import ConfigError
 from redraft.graders.registry import foreign_grader
 from redraft.mcp_server.arguments import LabelledExample, read_arguments, tool_schema
 from redraft.mcp_server.tools import TOOLS
-from redraft.mcp_server.workbench import CallLimits, OverloadedError, Workbench
+from redraft.mcp_server.workbench import CallLimits, Workbench
 from redraft.middleware import Budget
 from redraft.protocols import Reply
 
@@ -531,18 +532,16 @@ async def test_a_reply_that_utf8_cannot_hold_arrives(serve):
 async def test_calls_wait_for_a_place():
     """No more calls work at a time than the limit; beyond the queue they are refused."""
     bench = Workbench(models=False, limits=CallLimits(max_calls=1))
-    async with bench.place():
-        waiting = [asyncio.ensure_future(bench.place().__aenter__()) for _ in range(64)]
-        await asyncio.sleep(0)
-        with pytest.raises(OverloadedError):
-            async with bench.place():
-                pass
+    grade = partial(call, "grade", {"response": "one", "requirements": ["words:1"]}, bench)
+    async with bench.admission.slot():
+        waiting = [asyncio.ensure_future(grade()) for _ in range(64)]
+        while bench.admission.waiting < 64:
+            await asyncio.sleep(0)
+        refused = await grade()
+        assert refused.is_error
+        assert "64 requests are waiting; try again in" in refused.content[0].text
         assert not any(task.done() for task in waiting)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-    async with bench.place():
-        pass
+    assert not any(result.is_error for result in await asyncio.gather(*waiting))
 
 
 JSON = st.recursive(

@@ -94,9 +94,10 @@ class AccessLogHandler(logging.Handler):
     lines that were lost.
     """
 
-    def __init__(self, descriptor: int, on_lost: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, descriptor: int) -> None:
         super().__init__()
-        self._descriptor, self._on_lost = descriptor, on_lost
+        self._descriptor = descriptor
+        self.on_lost: Callable[[int], object] = lambda _: None
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._lost_count = 0
         self._thread = Thread(target=self._run, name="redraft-access-log", daemon=True)
@@ -148,7 +149,7 @@ class AccessLogHandler(logging.Handler):
         return True
 
     def _report_lost(self, count: int) -> None:
-        self._on_lost(count)
+        self.on_lost(count)
         note = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "event": "lost_lines",
@@ -158,17 +159,15 @@ class AccessLogHandler(logging.Handler):
 
 
 @contextmanager
-def access_log_on(
-    descriptor: int, on_lost: Callable[[int], None] = lambda _: None
-) -> Iterator[None]:
+def access_log_on(descriptor: int) -> Iterator[AccessLogHandler]:
     """Write the access log to a file descriptor within the context, and nowhere else."""
-    handler = AccessLogHandler(descriptor, on_lost)
+    handler = AccessLogHandler(descriptor)
     level, propagate = access_log.level, access_log.propagate
     access_log.addHandler(handler)
     access_log.setLevel(logging.INFO)
     access_log.propagate = False
     try:
-        yield
+        yield handler
     finally:
         access_log.removeHandler(handler)
         access_log.setLevel(level)

@@ -12,9 +12,9 @@ One event loop uses an `Admission`; nothing here is for threads.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TypeAlias
 
@@ -27,17 +27,6 @@ DRAIN_RETRY_AFTER = 5.0  # seconds: until another process serves the port
 SMOOTHING = 0.1  # weight of the latest duration in the mean
 
 
-@dataclass(slots=True)
-class CallerQueue:
-    """The requests of one caller: how many are at work, those that wait in order, and the turn at
-    which one was served last.
-    """
-
-    active: int = 0
-    waiting: dict[Grant, None] = field(default_factory=dict)
-    last_turn: int = 0
-
-
 class Admission:
     """Gives out `limits.max_concurrent` slots. Raises GatewayError 503 with `retry_after` for a
     request that cannot wait.
@@ -45,18 +34,20 @@ class Admission:
 
     def __init__(self, limits: GatewayLimits, clock: Callable[[], float] = monotonic) -> None:
         self._limits, self._clock = limits, clock
-        self._callers: dict[str, CallerQueue] = {}
+        self._waiting: dict[Grant, str] = {}  # their callers, in the order in which they came
+        self._at_work: Counter[str] = Counter()  # requests by caller
+        self._last_turns: dict[str, int] = {}  # at which each caller was served last, or came
         self._turn = 0
         self._mean_seconds = MIN_RETRY_AFTER
         self._is_draining = False
         self._idle = asyncio.Event()
         self._idle.set()
         self.active = 0
-        self.waiting = 0
 
     @property
-    def is_draining(self) -> bool:
-        return self._is_draining
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
 
     @asynccontextmanager
     async def slot(self, caller_id: str = "") -> AsyncGenerator[None]:
@@ -77,9 +68,8 @@ class Admission:
     def drain(self) -> None:
         """Admit no further request, and refuse those that wait."""
         self._is_draining = True
-        for caller_id, queue in list(self._callers.items()):
-            while queue.waiting:
-                self._refuse_latest(caller_id, self._draining_error())
+        for grant in list(self._waiting):
+            self._refuse(grant, self._draining_error())
 
     async def wait_until_idle(self) -> None:
         """Wait until no request is at work."""
@@ -90,7 +80,9 @@ class Admission:
     async def _enter(self, caller_id: str) -> None:
         if self._is_draining:
             raise self._draining_error()
-        if self.active < self._limits.max_concurrent and not self.waiting:
+        if not self._at_work[caller_id] and caller_id not in self._waiting.values():
+            self._last_turns[caller_id] = self._turn
+        if self.active < self._limits.max_concurrent and not self._waiting:
             self._occupy(caller_id)
             return
         self._make_room_in_queue(caller_id)
@@ -102,49 +94,41 @@ class Admission:
         """
         loop = asyncio.get_running_loop()
         grant: Grant = loop.create_future()
-        self._queue_of(caller_id).waiting[grant] = None
-        self.waiting += 1
-        timer = loop.call_later(self._limits.queue_seconds, self._expire, caller_id, grant)
+        self._waiting[grant] = caller_id
+        timer = loop.call_later(self._limits.queue_seconds, self._expire, grant)
         try:
             await grant
         except asyncio.CancelledError:
             if grant.done() and not grant.cancelled() and grant.exception() is None:
                 self._leave(caller_id)
-            else:
-                self._forget(caller_id, grant)
             raise
         finally:
+            self._waiting.pop(grant, None)
             timer.cancel()
 
-    def _expire(self, caller_id: str, grant: Grant) -> None:
-        if self._forget(caller_id, grant) and not grant.done():
-            seconds = self._limits.queue_seconds
-            grant.set_exception(self._busy_error(f"no slot became free in {seconds:g} s"))
-
     def _occupy(self, caller_id: str) -> None:
-        queue = self._queue_of(caller_id)
         self._turn += 1
-        queue.active, queue.last_turn = queue.active + 1, self._turn
+        self._last_turns[caller_id] = self._turn
+        self._at_work[caller_id] += 1
         self.active += 1
         self._idle.clear()
 
     def _leave(self, caller_id: str) -> None:
-        self._callers[caller_id].active -= 1
+        self._at_work[caller_id] -= 1
         self.active -= 1
-        self._remove_if_unused(caller_id)
         self._grant_free_slots()
         if not self.active:
             self._idle.set()
 
     def _grant_free_slots(self) -> None:
-        while self.waiting and self.active < self._limits.max_concurrent:
-            candidates = (item for item in self._callers.items() if item[1].waiting)
-            caller_id, queue = min(candidates, key=lambda item: (item[1].active, item[1].last_turn))
-            grant = next(iter(queue.waiting))
+        while self._waiting and self.active < self._limits.max_concurrent:
+            callers = dict.fromkeys(self._waiting.values())
+            next_one = min(callers, key=lambda each: (self._at_work[each], self._last_turns[each]))
+            grant = next(each for each, caller in self._waiting.items() if caller == next_one)
+            del self._waiting[grant]
             if not grant.done():  # else its request was cancelled a moment ago
-                self._occupy(caller_id)
+                self._occupy(next_one)
                 grant.set_result(None)
-            self._forget(caller_id, grant)
 
     # ---- the queue
 
@@ -152,38 +136,22 @@ class Admission:
         """Raise GatewayError if the queue has no place for a request of this caller."""
         if self.waiting < self._limits.max_queue:
             return
-        own = len(self._callers[caller_id].waiting) if caller_id in self._callers else 0
-        longest = max(
-            self._callers, key=lambda name: len(self._callers[name].waiting), default=caller_id
-        )
         error = self._busy_error(f"{self.waiting} requests are waiting")
-        if not self._limits.max_queue or len(self._callers[longest].waiting) <= own + 1:
+        queues = Counter(self._waiting.values())
+        longest = max(queues, key=lambda each: queues[each], default=caller_id)
+        if queues[longest] <= queues[caller_id] + 1:
             raise error
-        self._refuse_latest(longest, error)
+        latest = (each for each, caller in reversed(self._waiting.items()) if caller == longest)
+        self._refuse(next(latest), error)
 
-    def _refuse_latest(self, caller_id: str, error: GatewayError) -> None:
-        grant = next(reversed(self._callers[caller_id].waiting))
-        self._forget(caller_id, grant)
+    def _expire(self, grant: Grant) -> None:
+        seconds = self._limits.queue_seconds
+        self._refuse(grant, self._busy_error(f"no slot became free in {seconds:g} s"))
+
+    def _refuse(self, grant: Grant, error: GatewayError) -> None:
+        self._waiting.pop(grant, None)
         if not grant.done():
             grant.set_exception(error)
-
-    def _forget(self, caller_id: str, grant: Grant) -> bool:
-        """Remove a request from the queue; return False if it is not there."""
-        queue = self._callers.get(caller_id)
-        if queue is None or grant not in queue.waiting:
-            return False
-        del queue.waiting[grant]
-        self.waiting -= 1
-        self._remove_if_unused(caller_id)
-        return True
-
-    def _queue_of(self, caller_id: str) -> CallerQueue:
-        return self._callers.setdefault(caller_id, CallerQueue(last_turn=self._turn))
-
-    def _remove_if_unused(self, caller_id: str) -> None:
-        queue = self._callers[caller_id]
-        if not queue.active and not queue.waiting:
-            del self._callers[caller_id]
 
     # ---- errors
 

@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from ..base.jsontext import dumps
@@ -47,7 +47,7 @@ from .exchange import (
     GatewayError,
     invalid_request,
 )
-from .guard import Guard, protocol_of
+from .guard import Guard, error_reply, protocol_of, with_headers
 from .guardrail import GUARDRAIL_PATH, GuardrailExchange
 from .idempotency import RunsInFlight
 from .ignored_fields import IgnoredFields
@@ -59,7 +59,7 @@ from .protocols.registry import CLIENTS
 from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
-from .routing import load_routing
+from .routing import Routing
 from .stored_endpoints import StoredExchange, find_stored_path, kind_of_client
 
 MODEL_PATHS: Mapping[str, ProtocolName] = {
@@ -67,6 +67,12 @@ MODEL_PATHS: Mapping[str, ProtocolName] = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
 }
+EXCHANGES: Mapping[str, tuple[type[ClientExchange], ProtocolName]] = {
+    **{path: (ClientExchange, protocol) for path, protocol in MODEL_PATHS.items()},
+    **{path: (EndpointExchange, endpoint.protocol) for path, endpoint in ENDPOINTS.items()},
+    GUARDRAIL_PATH: (GuardrailExchange, "chat"),
+}
+"""What answers POST requests to a path, and the protocol of their errors."""
 COUNT_PATH = "/v1/messages/count_tokens"
 UNRECORDED_PATHS = ("/healthz", "/readyz", "/metrics")
 REFUSAL_SECONDS = 5.0  # for a body that is not used
@@ -76,7 +82,7 @@ NO_ROOM = GatewayError(
     "the gateway is busy: this process has no room for more connections",
     retry_after=SHORTAGE_RETRY_AFTER,
 )
-OWN_HEADER = (b"x-redraft", __version__.encode())
+OWN_HEADERS = {"x-redraft": __version__}  # by which `find_model` recognises a gateway
 
 
 class Gateway:
@@ -94,8 +100,7 @@ class Gateway:
         telemetry: ExportWatch | None = None,
     ) -> None:
         self._env, self._local, self._telemetry = env, LocalServers(), telemetry
-        self.routing = load_routing(*self._local.start(config, env))
-        self._resources = AsyncExitStack()
+        self.routing = Routing(*self._local.start(config, env))
         self.is_draining = False
         self.runs: RunsInFlight[Any] = RunsInFlight()
         self.bodies = BodyParser()
@@ -104,7 +109,7 @@ class Gateway:
         self._exchanges: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
-        config, stack = self.config, self._resources
+        config = self.config
         async with AsyncExitStack() as opening:
             self.admission = Admission(config.limits)
             self.answers = AnswerMemory(config.limits.max_answers)
@@ -113,31 +118,28 @@ class Gateway:
                 self._telemetry.on_dropped = self.metrics.telemetry_dropped
             self.keys = KeyStore(config.folder / "gateway.db", require_keys=config.require_keys)
             opening.callback(self.keys.close)
-            self.store = RequestStore(config.folder, retentions(config), self.metrics.store_error)
+            self.store = RequestStore(
+                config.folder, retentions(config), self.metrics.store_errors.inc
+            )
             opening.callback(self.store.close)
             maintenance = asyncio.create_task(self.store.maintain())
             opening.callback(maintenance.cancel)
             await self.routing.__aenter__()
-            opening.push_async_callback(self._close_routing)
+            opening.push_async_callback(lambda: self.routing.aclose())  # noqa: PLW0108  (the one in force by then)
             opening.push_async_callback(self.runs.cancel_all)
-            app = _with_own_header(self._route)
             self.guard = Guard(
-                app,
+                self._route,
                 config,
-                protocols=CLIENTS,
                 keys=self.keys,
                 local_key_paths=("/metrics", "/openapi.json"),
             )
             self._pages = self._page_app()
-            stack.push_async_exit(opening.pop_all())
+            self._resources = opening.pop_all()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._resources.aclose()
         await run_in_thread(self._local.close)
-
-    async def _close_routing(self) -> None:
-        await self.routing.aclose()
 
     @property
     def config(self) -> GatewayConfig:
@@ -149,7 +151,7 @@ class Gateway:
         """The application, behind its checks of hosts, origins and bodies; each request to a model
         is a span of OpenTelemetry.
         """
-        routes = (*MODEL_PATHS, *ENDPOINTS, GUARDRAIL_PATH, COUNT_PATH, "/v1/models")
+        routes = (*EXCHANGES, COUNT_PATH, "/v1/models")
         return RequestSpans(self.guard, routes, UNRECORDED_PATHS)
 
     async def reload(self, config: GatewayConfig) -> None:
@@ -157,7 +159,7 @@ class Gateway:
         they were. Raises ConfigError.
         """
         config, env = await run_in_thread(self._local.start, config, self._env)
-        routing = await load_routing(config, env).__aenter__()
+        routing = await Routing(config, env).__aenter__()
         before, self.routing = self.routing, routing
         self.admission.resize(config.limits)
         self.answers.limit = config.limits.max_answers
@@ -182,12 +184,7 @@ class Gateway:
         """Answer a request for whose connection this process has no room: whether the gateway
         lives, or that it is busy.
         """
-
-        async def send_last(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
-            await send(message)
-
+        send_last = with_headers(send, {"connection": "close"})
         if scope["path"] in UNRECORDED_PATHS:
             await self.app(scope, receive, send_last)
             return
@@ -197,12 +194,10 @@ class Gateway:
                 while (await receive()).get("more_body"):
                     pass
         self.metrics.request_started()
-        request, protocol = Request(scope), protocol_of(scope["path"])
-        reply = await _error_reply(request, NO_ROOM)
-        facts = RequestFacts(
-            "", time(), wire=protocol, status=reply.status_code, error=NO_ROOM.code, calls=0
-        )
-        self.finish(facts, request.method, scope["path"], {})
+        reply = error_reply(scope["path"], NO_ROOM)
+        wire, status = protocol_of(scope["path"]), reply.status_code
+        facts = RequestFacts("", time(), wire=wire, status=status, error=NO_ROOM.code, calls=0)
+        self.finish(facts, scope["method"], scope["path"], {})
         await reply(scope, receive, send_last)
 
     def finish(
@@ -222,6 +217,7 @@ class Gateway:
     # ---- routes
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = with_headers(send, OWN_HEADERS)
         methods, exchange = self._exchange(scope, receive, send)
         if exchange is None:
             await self._pages(scope, receive, send)
@@ -234,9 +230,8 @@ class Gateway:
             finally:
                 self._exchanges.discard(task)
         else:
-            reply = await _wrong_method(
-                Request(scope), HTTPException(405, headers={"Allow": ", ".join(methods)})
-            )
+            wrong = HTTPException(405, headers={"Allow": ", ".join(methods)})
+            reply = await _wrong_method(Request(scope), wrong)
             await reply(scope, receive, send)
 
     def _exchange(
@@ -244,12 +239,9 @@ class Gateway:
     ) -> tuple[tuple[str, ...], ClientExchange | None]:
         """Return the methods of a path, and what answers a request to it; None: a page does."""
         path, asgi = scope["path"], (scope, receive, send)
-        if name := MODEL_PATHS.get(path):
-            return ("POST",), ClientExchange(self, CLIENTS[name], *asgi)
-        if endpoint := ENDPOINTS.get(path):
-            return ("POST",), EndpointExchange(self, CLIENTS[endpoint.protocol], *asgi)
-        if path == GUARDRAIL_PATH:
-            return ("POST",), GuardrailExchange(self, CLIENTS["chat"], *asgi)
+        if found := EXCHANGES.get(path):
+            exchange, name = found
+            return ("POST",), exchange(self, CLIENTS[name], *asgi)
         if stored := find_stored_path(path):
             kind = kind_of_client(stored, Headers(scope=scope))
             protocol = CLIENTS["messages" if kind == "anthropic" else protocol_of(path)]
@@ -266,7 +258,7 @@ class Gateway:
             Route("/metrics", self._show_metrics),
             Route("/openapi.json", self._show_openapi),
         ]
-        handlers: Any = {GatewayError: _error_reply, 404: _not_found, 405: _wrong_method}
+        handlers: Any = {GatewayError: _refused, 404: _not_found, 405: _wrong_method}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _list_models(self, request: Request) -> Response:
@@ -352,19 +344,15 @@ def _json(data: Any, status: int = 200) -> Response:
     return Response(dumps(data), status, media_type="application/json")
 
 
-async def _error_reply(request: Request, error: Exception) -> Response:
-    """Return an error in the form of the protocol that the path belongs to."""
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)
-    protocol = CLIENTS[protocol_of(request.url.path)]
-    reply = _json(protocol.error_body(error), protocol.error_status(error))
-    reply.headers.update(error.reply_headers)
-    return reply
+    return error_reply(request.url.path, error)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     path = request.url.path
     message = f"there is nothing at {path[:200]!r}; {_path_hint(path)}"
-    return await _error_reply(request, GatewayError(404, "not_found", message))
+    return error_reply(path, GatewayError(404, "not_found", message))
 
 
 def _path_hint(path: str) -> str:
@@ -381,28 +369,6 @@ def _path_hint(path: str) -> str:
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    path = request.url.path
-    headers = dict(getattr(error, "headers", None) or {})
-    return await _error_reply(
-        request,
-        GatewayError(
-            405,
-            "method_not_allowed",
-            f"{request.method[:20]} is not allowed for {path[:200]!r}",
-            headers=headers,
-        ),
-    )
-
-
-def _with_own_header(app: ASGIApp) -> ASGIApp:
-    """Return the application with a header by which `find_model` recognises a gateway."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_header(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), OWN_HEADER]
-            await send(message)
-
-        await app(scope, receive, send_with_header)
-
-    return call
+    path, headers = request.url.path, getattr(error, "headers", None) or {}
+    message = f"{request.method[:20]} is not allowed for {path[:200]!r}"
+    return error_reply(path, GatewayError(405, "method_not_allowed", message, headers=headers))

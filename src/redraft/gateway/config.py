@@ -161,7 +161,6 @@ class GatewayConfig:
     allowed_origins: tuple[str, ...] = ()
     require_keys: bool | None = None
     log_content: bool = False
-    source: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -262,20 +261,16 @@ def load_config(path: str | Path, env: Mapping[str, str]) -> GatewayConfig:
     """
     table = _read_toml(path)
     try:
-        return parse_config(table, Path(path).absolute().parent, env, source=Path(path))
+        return parse_config(table, Path(path).absolute().parent, env)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse_config(
-    table: Mapping[str, Any], beside: Path, env: Mapping[str, str], source: Path | None = None
-) -> GatewayConfig:
+def parse_config(table: Mapping[str, Any], beside: Path, env: Mapping[str, str]) -> GatewayConfig:
     """Return the configuration in a table. Relative paths begin at the folder `beside`. Raises
     ConfigError.
     """
-    for name in table:
-        if name not in {"gateway", "models", "profiles"}:
-            raise _unknown_key_error(name, "", ("gateway", "models", "profiles"))
+    _read_table("", table, {}, ("gateway", "models", "profiles"))
     values = _read_table(
         "gateway", table.get("gateway", {}), {**PLACE_KEYS, **LIMIT_KEYS, **RETENTION_KEYS}
     )
@@ -298,7 +293,7 @@ def parse_config(
         name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
     }
     return GatewayConfig(
-        folder, models, profiles, limits=limits, passed_retention=retention, source=source, **places
+        folder, models, profiles, limits=limits, passed_retention=retention, **places
     )
 
 
@@ -433,23 +428,20 @@ def _read_table(
             values[key.replace("-", "_")] = value
         elif key.replace("-", "_") not in others:
             known = (*kinds, *(each.replace("_", "-") for each in others))
-            raise _unknown_key_error(name, where, known)
+            raise _unknown_key_error(f"{where}.{name[:80]}".lstrip("."), name, known)
     return values
 
 
-def _unknown_key_error(name: str, where: str, known: Collection[str]) -> ConfigError:
+def _unknown_key_error(where: str, name: str, known: Collection[str]) -> ConfigError:
     """Return the error for a key that a table does not have. Its value is not shown: it may be an
     API key.
     """
-    place = f"{where}." if where else ""
     if any(word in name.lower() for word in SECRET_WORDS):
         return ConfigError(
-            f"{place}{name[:80]} is not allowed in a file: key-env names the environment variable "
-            "with the key"
+            f"{where} is not allowed in a file: key-env names the environment variable with the key"
         )
-    return ConfigError(
-        f"{place}{name[:80]}: {unknown_name_message('key', name.replace('_', '-'), known, full_value=name)}"  # noqa: E501
-    )
+    problem = unknown_name_message("key", name.replace("_", "-"), known, full_value=name)
+    return ConfigError(f"{where}: {problem}")
 
 
 def _limits(values: dict[str, Any]) -> GatewayLimits:
@@ -483,15 +475,17 @@ def _served_model(
     values = _read_table(where, table, MODEL_KEYS)
     prices = _prices(f"{where}.prices", values.pop("prices", None))
     for key in ("field-prices", "tool-prices"):
-        values[key.replace("-", "_")] = _prices_by_name(
-            f"{where}.{key}", values.get(key.replace("-", "_"), {})
-        )
+        field_name = key.replace("-", "_")
+        values[field_name] = _prices_by_name(f"{where}.{key}", values.get(field_name, {}))
     if "url" in values:
         served = ServedModel(
             name, _checked_url(f"{where}.url", values.pop("url")), values.pop("model", name)
         )
     elif "model" in values:
-        served = _model_by_name(where, name, values.pop("model"), env, beside)
+        try:
+            served = served_model(name, values.pop("model"), env, beside)
+        except ConfigError as error:
+            raise ConfigError(f"{where}.{error}; for any other model give its url, too") from None
     else:
         raise ConfigError(
             f"{where} needs url, such as 'http://127.0.0.1:8080/v1', or model, such as "
@@ -518,15 +512,6 @@ def _check_owners(models: Mapping[str, ServedModel]) -> None:
                 f"models.{owned.name}.owner: models.{open_to.name} uses {key}, too: give one of "
                 "them a key of its own, or both the same owner"
             )
-
-
-def _model_by_name(
-    where: str, name: str, model: str, env: Mapping[str, str], beside: Path
-) -> ServedModel:
-    try:
-        return served_model(name, model, env, beside)
-    except ConfigError as error:
-        raise ConfigError(f"{where}.{error}; for any other model give its url, too") from None
 
 
 def _checked_url(where: str, url: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from time import monotonic
 
 from ..base.text import utf8_size
@@ -19,8 +18,7 @@ class Conversations:
     """
 
     def __init__(self) -> None:
-        self._calls: OrderedDict[tuple[str, str], tuple[float, int, tuple[Message, ...]]]
-        self._calls = OrderedDict()
+        self._calls: dict[tuple[str, str], tuple[float, int, tuple[Message, ...]]] = {}
         self._bytes = 0
 
     def remember(self, key_id: str, call_id: str, messages: tuple[Message, ...]) -> None:

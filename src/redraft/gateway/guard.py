@@ -19,20 +19,21 @@ It refuses in the form of the protocol that the path belongs to.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
-from typing import Any
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..base.jsontext import dumps
 from ..base.page_server import host_name, is_caused_elsewhere
 from .config import GatewayConfig
 from .exchange import GatewayError
 from .keys import KeyStore
 from .neutral import ProtocolName
-from .protocols.protocol import ClientProtocol
+from .protocols.registry import CLIENTS
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  (what an address may be, not where to listen)
@@ -48,6 +49,7 @@ EXPOSED_HEADERS = (
     "x-redraft-iterations, x-redraft-stop, x-redraft-reason, x-redraft-cost, x-redraft-notice, "
     "x-redraft-ignored"
 )
+CORS_HEADERS = {"access-control-expose-headers": EXPOSED_HEADERS, "vary": "Origin"}
 
 
 def protocol_of(path: str) -> ProtocolName:
@@ -57,9 +59,15 @@ def protocol_of(path: str) -> ProtocolName:
     return "responses" if path == "/v1/responses" or path.startswith("/v1/responses/") else "chat"
 
 
+def error_reply(path: str, error: GatewayError) -> Response:
+    """Return an error in the form of the protocol that a path belongs to."""
+    protocol = CLIENTS[protocol_of(path)]
+    body, status = dumps(protocol.error_body(error)), protocol.error_status(error)
+    return Response(body, status, error.reply_headers, "application/json")
+
+
 class Guard:
-    """Passes the allowed requests on. `protocols` write the errors; `configure` changes what is
-    allowed.
+    """Passes the allowed requests on. `configure` changes what is allowed.
 
     `key_paths`: paths (with all below them) that need a key. `local_key_paths`: those that need
     none from this machine. `host_setting`, `origin_setting`: what allows another host or origin,
@@ -71,7 +79,6 @@ class Guard:
         app: ASGIApp,
         config: GatewayConfig,
         *,
-        protocols: Mapping[ProtocolName, ClientProtocol] = {},
         keys: KeyStore | None = None,
         key_paths: Iterable[str] = (),
         local_key_paths: Iterable[str] = ("/metrics",),
@@ -79,10 +86,10 @@ class Guard:
         host_setting: str = "allowed-hosts in the configuration",
         origin_setting: str = "allowed-origins in the configuration",
     ) -> None:
-        self._app, self._protocols, self._keys = app, dict(protocols), keys
+        self._app, self._keys = app, keys
         self._host_setting, self._origin_setting = host_setting, origin_setting
         self._key_paths, self._local_key_paths = tuple(key_paths), tuple(local_key_paths)
-        self._body_seconds = body_seconds
+        self.body_seconds = body_seconds
         self.body_bytes = 0  # of all requests in progress
         self.configure(config)
 
@@ -98,39 +105,32 @@ class Guard:
         self.max_body = config.limits.max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is not None and origin.lower() in self._origins:
-            send = _with_cors(send, origin)
+            send = with_headers(send, {"access-control-allow-origin": origin, **CORS_HEADERS})
         try:
-            self._check_source(scope, headers)
+            if scope["path"] not in FREE_PATHS:
+                self._check_host(headers)
+            self._check_origin(headers)
             if (
                 origin is not None
                 and scope["method"] == "OPTIONS"
                 and "access-control-request-method" in headers
             ):
-                await _send(send, 204, _preflight_headers(headers))
+                reply = Response(status_code=204, headers=_preflight_headers(headers))
+                await reply(scope, receive, send)
                 return
             self._check_key(scope, headers)
             self._check_length(headers)
         except GatewayError as error:
-            await self._send_error(scope, send, error)
+            await error_reply(scope["path"], error)(scope, receive, send)
             return
         await self._serve(scope, headers, receive, send)
 
     # ---- headers
-
-    def _check_source(self, scope: Scope, headers: Headers) -> None:
-        """Raise GatewayError for another host than this gateway, and for pages that may not call
-        it.
-        """
-        if scope["path"] not in FREE_PATHS:
-            self._check_host(headers)
-        self._check_origin(headers)
 
     def _check_key(self, scope: Scope, headers: Headers) -> None:
         path = scope["path"]
@@ -150,6 +150,7 @@ class Guard:
             raise self._size_error()
 
     def _check_host(self, headers: Headers) -> None:
+        """Raise GatewayError for another host than this gateway."""
         hosts = headers.getlist("host")
         if len(hosts) != 1:
             raise GatewayError(
@@ -159,7 +160,7 @@ class Guard:
         if not name or not (
             name in self._hosts
             or name.endswith(self._domains)
-            or (self._any_address and _is_address(name))
+            or (self._any_address and address_of(name))
         ):
             message = (
                 "this server does not answer to the host "
@@ -168,6 +169,7 @@ class Guard:
             raise GatewayError(421, "invalid_host", message, should_retry=False)
 
     def _check_origin(self, headers: Headers) -> None:
+        """Raise GatewayError for a page that may not call this gateway."""
         origins = headers.getlist("origin")
         if origins:
             if len(origins) == 1 and origins[0].lower() in self._origins:
@@ -185,8 +187,7 @@ class Guard:
     # ---- the body
 
     async def _serve(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        if not has_body:
+        if headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers:
             await self._app(scope, receive, send)
             return
         body = BodyReader(self, receive)
@@ -207,7 +208,7 @@ class Guard:
         finally:
             self.body_bytes -= body.size
             if body.error is not None and not replying:
-                await self._send_error(scope, send, body.error)
+                await error_reply(scope["path"], body.error)(scope, receive, send)
 
     def check_body(self, size: int, added: int) -> None:
         """Raise GatewayError if a body of this size, of which `added` bytes are new, is too large
@@ -224,23 +225,11 @@ class Guard:
                 503, "overloaded", "the gateway is busy: too many large requests", retry_after=1.0
             )
 
-    @property
-    def body_seconds(self) -> float:
-        return self._body_seconds
-
     def _size_error(self) -> GatewayError:
         message = f"the body is larger than {self.max_body:,} bytes, the limit of this gateway"
         return GatewayError(
             413, "request_too_large", message, should_retry=False, headers={"connection": "close"}
         )
-
-    # ---- errors
-
-    async def _send_error(self, scope: Scope, send: Send, error: GatewayError) -> None:
-        protocol = self._protocols.get(protocol_of(scope["path"]))
-        status = protocol.error_status(error) if protocol else error.status
-        body = protocol.error_body(error) if protocol else _plain_error(error)
-        await _send(send, status, error.reply_headers, json.dumps(body).encode())
 
 
 class BodyReader:
@@ -283,24 +272,15 @@ class BodyReader:
             ) from error
 
 
-def _plain_error(error: GatewayError) -> dict[str, Any]:
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {
-        "error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}
-    }
-
-
 def _allows_others(setting: str) -> str:
     return f"; {setting} allows others" if setting else ""
 
 
-def _is_address(name: str) -> bool:
-    """Whether the name in a Host header is an IP address."""
-    try:
-        ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
+def address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the IP address that a host is, as in a Host header; None for a name."""
+    with suppress(ValueError):
+        return ip_address(host.strip("[]"))
+    return None
 
 
 def _is_below(path: str, places: tuple[str, ...]) -> bool:
@@ -312,12 +292,9 @@ def _is_local(scope: Scope, headers: Headers) -> bool:
     client = scope.get("client")
     if client is None or any(name in headers for name in PROXY_HEADERS):
         return False
-    try:
-        address = ip_address(client[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
+    address = address_of(client[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address is not None and address.is_loopback
 
 
 def _preflight_headers(headers: Headers) -> dict[str, str]:
@@ -338,31 +315,13 @@ def _preflight_headers(headers: Headers) -> dict[str, str]:
     return reply
 
 
-def _with_cors(send: Send, origin: str) -> Send:
-    """Return a `send` that adds the headers which let an allowed page read the reply."""
+def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """Return a `send` that adds headers to the reply."""
+    pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
 
-    async def send_with_cors(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers["access-control-allow-origin"] = origin
-            headers["access-control-expose-headers"] = EXPOSED_HEADERS
-            headers.add_vary_header("Origin")
+            message["headers"] = [*message.get("headers", ()), *pairs]
         await send(message)
 
-    return send_with_cors
-
-
-async def _send(send: Send, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
-    pairs = {
-        **({"content-type": "application/json"} if body else {}),
-        "content-length": str(len(body)),
-        **headers,
-    }
-    if status == 204:
-        del pairs["content-length"]
-    start = [
-        (name.encode("latin-1"), value.encode("latin-1", "replace"))
-        for name, value in pairs.items()
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": body})
+    return send_with_headers

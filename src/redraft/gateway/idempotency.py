@@ -2,9 +2,9 @@
 
 A run is a stream of items (progress, the answer, or bytes) that one task produces and keeps, so
 that every request that joins reads all of them from the start. When the last reader has left, a run
-in progress is cancelled: at once without a key, and with one after a moment, so that a client whose
-connection broke finds it when it tries again. A finished run is replayed for some minutes; a failed
-one is forgotten, so that the client's next attempt runs again.
+in progress is cancelled after a moment, so that a client whose connection broke finds it when it
+tries again. A finished run is replayed for some minutes; a failed one is forgotten, so that the
+client's next attempt runs again.
 
 A key belongs to a caller: other callers that send the same key share nothing. The same key with
 another body is an error (422).
@@ -41,24 +41,25 @@ def item_size(item: Any) -> int:
 
 
 class SharedRun(Generic[T]):
-    """The items of a run so far, the task that produces them, and how many requests read them."""
+    """The items of a run so far, the task that produces them, and how many requests read them.
+
+    `on_end` is called when it has ended. It goes on for `grace_seconds` after its last reader has
+    left.
+    """
 
     def __init__(
         self,
         body_hash: str,
         items: AsyncIterator[T],
         on_end: Callable[[SharedRun[T]], None],
-        grace_seconds: float = 0.0,
+        grace_seconds: float,
     ) -> None:
-        self.body_hash = body_hash
-        self._grace_seconds = grace_seconds
+        self.body_hash, self._on_end, self._grace_seconds = body_hash, on_end, grace_seconds
         self.items: list[T] = []
         self.error: BaseException | None = None
-        self.readers = self.joins = 0
-        self.size = 0
-        self._changed = asyncio.Event()
-        self._on_end = on_end
+        self.readers = self.joins = self.size = 0
         self.is_done = self.is_cancelled = False
+        self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._produce(items))
 
     async def _produce(self, items: AsyncIterator[T]) -> None:
@@ -80,35 +81,34 @@ class SharedRun(Generic[T]):
         event, self._changed = self._changed, asyncio.Event()
         event.set()
 
-    async def wait_for_item(self, position: int) -> bool:
-        """Wait until the item at a position is there; return False if the run ends before it.
-        Raises the error of the run.
+    async def item(self, position: int) -> T:
+        """Return the item at a position, once it is there. Raises the error of the run, and
+        StopAsyncIteration if it ends before.
         """
         while position >= len(self.items):
+            if self.error is not None:
+                raise _error_for_reader(self.error)
             if self.is_done:
-                if self.error is not None:
-                    raise _error_for_reader(self.error)
-                return False
+                raise StopAsyncIteration
             await self._changed.wait()
-        return True
+        return self.items[position]
 
     async def leave(self) -> None:
         """Count one reader less. Without readers the run is cancelled: with a grace period after
         it, else before this returns.
         """
         self.readers -= 1
-        if self.readers or self.is_done:
-            return
         if self._grace_seconds:
-            asyncio.get_running_loop().call_later(self._grace_seconds, self._cancel_if_unread)
-        else:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._grace_seconds, self._cancel_if_unread)
+        elif not self.readers:
             await self.cancel()
 
     async def cancel(self) -> None:
         """Cancel the run and wait until it has ended. It is started in any case, so that what it
         holds is released.
         """
-        self.is_cancelled = True
+        self.is_cancelled = not self.is_done
         # after the first step of the task, which is scheduled already
         asyncio.get_running_loop().call_soon(self._task.cancel)
         await asyncio.wait({self._task})
@@ -134,8 +134,7 @@ class RunReader(Generic[T]):
     """Yields the items of a run from the first on. `is_joined`: another request had started the
     run.
 
-    Close it (`aclose`, or leave its context) when the client leaves: the run is cancelled with its
-    last reader.
+    Close it (`aclose`) when the client leaves: the run is cancelled after its last reader.
     """
 
     def __init__(self, run: SharedRun[T], *, is_joined: bool) -> None:
@@ -148,10 +147,11 @@ class RunReader(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        if self._run is None or not await self._run.wait_for_item(self._position):
+        if self._run is None:
             raise StopAsyncIteration
+        item = await self._run.item(self._position)
         self._position += 1
-        return self._run.items[self._position - 1]
+        return item
 
     async def aclose(self) -> None:
         """Leave the run. May be called again."""
@@ -159,19 +159,13 @@ class RunReader(Generic[T]):
         if run is not None:
             await run.leave()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
 
 class RunsInFlight(Generic[T]):
     """The runs that requests may join: those in progress and, for `replay_seconds`, those that
     succeeded.
 
     The oldest of the finished runs are forgotten if they take more than `max_replay_bytes`
-    together. A run with a key goes on for `grace_seconds` after its last reader has left.
+    together. A run goes on for `grace_seconds` after its last reader has left.
     """
 
     def __init__(
@@ -181,53 +175,48 @@ class RunsInFlight(Generic[T]):
         grace_seconds: float = GRACE_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._replay_seconds, self._max_replay_bytes, self._clock = (
-            replay_seconds,
-            max_replay_bytes,
-            clock,
-        )
-        self._grace_seconds = grace_seconds
+        self._replay_seconds, self._max_replay_bytes = replay_seconds, max_replay_bytes
+        self._grace_seconds, self._clock = grace_seconds, clock
         self._runs: dict[tuple[str, str], SharedRun[T]] = {}
         self._finished: dict[tuple[str, str], float] = {}  # when each ended, in that order
         self._replay_bytes = 0
         self._in_progress: set[SharedRun[T]] = set()
 
+    def _find(self, key: str, caller_id: str) -> SharedRun[T] | None:
+        self._forget_old()
+        run = self._runs.get((caller_id, key))
+        return None if run is None or run.is_cancelled else run
+
     def body_hash(self, key: str, caller_id: str) -> str | None:
         """Return the hash of the body whose run a request with this key would join; None if there
         is no run.
         """
-        self._forget_old()
-        run = self._runs.get((caller_id, key))
-        return None if run is None or run.is_cancelled else run.body_hash
+        run = self._find(key, caller_id)
+        return run.body_hash if run else None
 
     def may_join_freely(self, key: str, caller_id: str) -> bool:
         """Whether there is a run with this key, and fewer than FREE_JOINS requests have asked this.
         Counts those that ask.
         """
-        if self.body_hash(key, caller_id) is None:
-            return False
-        run = self._runs[caller_id, key]
-        run.joins += 1
-        return run.joins <= FREE_JOINS
+        if run := self._find(key, caller_id):
+            run.joins += 1
+        return run is not None and run.joins <= FREE_JOINS
 
     async def join(
-        self, key: str | None, caller_id: str, body_hash: str, start: Callable[[], AsyncIterator[T]]
+        self, key: str, caller_id: str, body_hash: str, start: Callable[[], AsyncIterator[T]]
     ) -> RunReader[T]:
-        """Join the run of this key, or start one; without a key, always start one.
+        """Join the run of this key, or start one.
 
         `start` returns the items of the run; what it raises itself is raised here, and nothing is
         kept. Raises GatewayError 422 if the key was used with another body.
         """
-        if key is None:
-            return RunReader(self._start(body_hash, start, None), is_joined=False)
         if not 0 < len(key) <= MAX_KEY_LENGTH:
             raise invalid_request(
                 "Idempotency-Key", f"the idempotency key must have 1 to {MAX_KEY_LENGTH} characters"
             )
-        self._forget_old()
-        place = (caller_id, key)
-        if (run := self._runs.get(place)) is None or run.is_cancelled:
-            return RunReader(self._start(body_hash, start, place), is_joined=False)
+        run = self._find(key, caller_id)
+        if run is None:
+            return RunReader(self._start((caller_id, key), body_hash, start()), is_joined=False)
         if run.body_hash != body_hash:
             message = (
                 "the idempotency key was used with another body: send a new key with a new request"
@@ -243,26 +232,22 @@ class RunsInFlight(Generic[T]):
             await run.cancel()
 
     def _start(
-        self, body_hash: str, start: Callable[[], AsyncIterator[T]], place: tuple[str, str] | None
+        self, place: tuple[str, str], body_hash: str, items: AsyncIterator[T]
     ) -> SharedRun[T]:
-        def end(run: SharedRun[T]) -> None:
+        def keep_or_forget(run: SharedRun[T]) -> None:
             self._in_progress.discard(run)
-            if place is not None and self._runs.get(place) is run:
-                self._keep_finished(place, run)
+            if self._runs.get(place) is not run:
+                return  # it was cancelled, and another one has its place
+            if run.error is not None:
+                del self._runs[place]
+                return
+            self._finished[place] = self._clock()
+            self._replay_bytes += run.size
+            self._forget_old()
 
-        run = SharedRun(body_hash, start(), end, self._grace_seconds if place else 0.0)
+        run = self._runs[place] = SharedRun(body_hash, items, keep_or_forget, self._grace_seconds)
         self._in_progress.add(run)
-        if place is not None:
-            self._runs[place] = run
         return run
-
-    def _keep_finished(self, place: tuple[str, str], run: SharedRun[T]) -> None:
-        if run.error is not None:
-            del self._runs[place]
-            return
-        self._finished[place] = self._clock()
-        self._replay_bytes += run.size
-        self._forget_old()
 
     def _forget_old(self) -> None:
         latest = self._clock() - self._replay_seconds

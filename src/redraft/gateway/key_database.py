@@ -161,19 +161,17 @@ class KeyDatabase:
                 return False
         return True
 
-    def revoke_key(self, key_id: str, now: float) -> bool:
-        """Revoke a key; return False if there is no active key of this id."""
+    def revoke_key(self, key_id: str, now: float) -> None:
+        """Revoke a key, unless it is revoked already."""
         with self._errors("written"), self._transaction():
-            cursor = self._connection.execute(
+            self._connection.execute(
                 "UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (now, key_id)
             )
-            return cursor.rowcount > 0
 
     def data_version(self) -> int:
         """Return a number that changes whenever another connection has changed the file."""
-        with self._errors("read"):
-            version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
-            return version
+        version: int = self._read("PRAGMA data_version")[0][0]
+        return version
 
     # ---- budgets
 
@@ -215,12 +213,12 @@ class KeyDatabase:
             assert cursor.lastrowid is not None
             return cursor.lastrowid
 
-    def settle(self, reservation: int, charge: Charge) -> bool:
-        """Replace a reservation by a charge; return False if it is no longer open. An unknown cost
-        is charged as reserved.
+    def settle(self, reservation: int, charge: Charge) -> None:
+        """Replace a reservation by a charge, unless it is settled already. An unknown cost is
+        charged as reserved.
         """
         with self._errors("written"), self._transaction():
-            return self._settle(reservation, charge)
+            self._settle(reservation, charge)
 
     def settle_all(self, owner: str) -> int:
         """Charge the open reservations of an owner in full: what a killed process had sent is not
@@ -234,22 +232,19 @@ class KeyDatabase:
                 self._settle(reservation, Charge(None, calls))
             return len(rows)
 
-    def _settle(self, reservation: int, charge: Charge) -> bool:
+    def _settle(self, reservation: int, charge: Charge) -> None:
         execute = self._connection.execute
         row = execute(
             "SELECT key, day, cost, calls FROM reservations WHERE id = ?", (reservation,)
         ).fetchone()
         if row is None:
-            return False
+            return
         execute("DELETE FROM reservations WHERE id = ?", (reservation,))
         key_id, day, reserved, reserved_calls = row
         cost = reserved if charge.cost is None else charge.cost
         unknown_calls = charge.calls if charge.cost is None else 0
-        execute(
-            CHARGE,
-            (reserved or 0, reserved_calls, cost or 0, charge.calls, unknown_calls, key_id, day),
-        )
-        return True
+        values = (reserved or 0, reserved_calls, cost or 0, charge.calls, unknown_calls)
+        execute(CHARGE, (*values, key_id, day))
 
     # ---- the connection
 

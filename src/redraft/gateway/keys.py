@@ -25,12 +25,11 @@ import secrets
 from calendar import monthrange
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
-from hmac import compare_digest
 from math import ceil, inf, isnan
 from pathlib import Path
 from time import monotonic, time
@@ -43,7 +42,7 @@ from ..base.text import format_duration, format_time_in
 from ..errors import ConfigError, StoreError
 from ..middleware.token_bucket import TokenBucket
 from ..storage.secure_files import PathLock
-from ..usage import NO_USAGE, Usage
+from ..usage import Usage
 from .exchange import GatewayError
 from .key_database import MAX_NANODOLLARS, Charge, KeyDatabase, Spending
 
@@ -142,22 +141,14 @@ class Caller:
 ANONYMOUS = Caller(id="", name="anonymous")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredKey:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredKey(Caller):
     """A key as it is stored. Times are Unix times."""
 
-    id: str
-    name: str
-    hash: bytes
+    hash: bytes = field(repr=False)
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
-    limits: KeyLimits = KeyLimits()
-    profiles: tuple[str, ...] = ()
-
-    @property
-    def caller(self) -> Caller:
-        return Caller(self.id, self.name, self.profiles, self.limits)
 
     def state(self, now: float) -> str:
         """Return "active", "expired" or "revoked"."""
@@ -166,44 +157,37 @@ class StoredKey:
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
 
     def to_row(self) -> tuple[Any, ...]:
-        limits = (
-            self.limits.usd_per_day,
-            self.limits.calls_per_day,
-            self.limits.requests_per_minute,
-        )
+        """Return the row in the file, see `KeyDatabase.key_rows`."""
         times = (self.created_at, self.expires_at, self.revoked_at)
+        *daily, usd_per_month, calls_per_month = astuple(self.limits)
+        profiles = json.dumps(self.profiles)
         return (
             self.id,
             self.name,
             self.hash,
             *times,
-            *limits,
-            json.dumps(self.profiles),
-            *self.limits.budget("month"),
+            *daily,
+            profiles,
+            usd_per_month,
+            calls_per_month,
         )
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> Self:
         """Return the key of a row. Raises StoreError for one that Redraft did not write."""
-        (
-            key_id,
-            name,
-            digest,
-            created_at,
-            expires_at,
-            revoked_at,
-            usd,
-            calls,
-            requests,
-            profiles,
-            *monthly,
-        ) = row
+        key_id, name, digest, created_at, expires_at, revoked_at, *limits = row
         try:
-            limits, patterns = (
-                KeyLimits(usd, calls, requests, *monthly),
-                tuple(map(str, json.loads(profiles))),
+            profiles = json.loads(limits.pop(3))
+            return cls(
+                id=key_id,
+                name=name,
+                profiles=tuple(map(str, profiles)),
+                limits=KeyLimits(*limits),
+                hash=digest,
+                created_at=created_at,
+                expires_at=expires_at,
+                revoked_at=revoked_at,
             )
-            return cls(key_id, name, digest, created_at, expires_at, revoked_at, limits, patterns)
         except (ConfigError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"key {row[0]!r} is damaged: revoke it and add another") from error
 
@@ -224,11 +208,9 @@ class KeyRing:
         """Return all keys, revoked ones included, in the order in which they were added."""
         return [StoredKey.from_row(row) for row in self._database.key_rows()]
 
-    def spending_today(self, key: StoredKey) -> Spending:
-        return self._database.spending(key.id, days_of("day", self._clock()))
-
-    def spending_this_month(self, key: StoredKey) -> Spending:
-        return self._database.spending(key.id, days_of("month", self._clock()))
+    def spending(self, period: Period, key: StoredKey) -> Spending:
+        """Return what a key used today or this month."""
+        return self._database.spending(key.id, days_of(period, self._clock()))
 
     def used_at(self) -> dict[str, float]:
         """Return when each key was last used, by its id, as Unix time."""
@@ -249,9 +231,15 @@ class KeyRing:
             _check_profiles(profiles)
         checks.positive("expires_in_days", expires_in_days, 36500, optional=True)
         secret, now = PREFIX + secrets.token_urlsafe(KEY_BYTES), self._clock()
-        expires_at = None if expires_in_days is None else now + expires_in_days * DAY
-        key_id = secrets.token_hex(ID_BYTES)
-        key = StoredKey(key_id, name, _hash_of(secret), now, expires_at, None, limits, profiles)
+        key = StoredKey(
+            id=secrets.token_hex(ID_BYTES),
+            name=name,
+            profiles=profiles,
+            limits=limits,
+            hash=_hash_of(secret),
+            created_at=now,
+            expires_at=None if expires_in_days is None else now + expires_in_days * DAY,
+        )
         if not self._database.add_key(key.to_row()):
             raise ConfigError(
                 f"there is a key {name!r} already: revoke it first, or choose another name"
@@ -304,10 +292,8 @@ def _hash_of(secret: str) -> bytes:
 
 
 class KeyReservation:
-    """What is set aside for one request. It is settled once; in a context, at its end at the
-    latest.
-
-    A reservation that is not settled otherwise is charged in full: the calls may have been made.
+    """What is set aside for one request, until it is settled. One that is not is charged in full
+    at the next start: the calls may have been made.
     """
 
     __slots__ = ("_calls", "_id", "_store")
@@ -327,16 +313,6 @@ class KeyReservation:
                 else Charge(_nanodollars(usage.cost), max(usage.calls, 0))
             )
             self._store.settle(reservation, charge)
-
-    def release(self) -> None:
-        """Charge nothing: no call was made."""
-        self.settle(NO_USAGE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.settle(None)
 
 
 class KeyStore:
@@ -406,7 +382,7 @@ class KeyStore:
             self._refresh()
         now, problem = self._clock(), ""
         for text in _credentials(headers):
-            key = self._find(text)
+            key = self._keys.get(_hash_of(text))
             if key is None:
                 problem = problem or "the API key is not one of this gateway"
             elif (state := key.state(now)) != "active":
@@ -415,7 +391,7 @@ class KeyStore:
                 message = f"key {key.name!r} may only read /metrics: use another key"
                 raise GatewayError(403, "metrics_only_key", message, should_retry=False)
             else:
-                return key.caller
+                return key
         if self.is_open:
             return ANONYMOUS
         message = (
@@ -433,8 +409,17 @@ class KeyStore:
         """Count a request of a key, before anything is read or done for it. Raises GatewayError 429
         above its rate.
         """
-        if key := self._by_id.get(caller.id):
-            self._check_rate(key)
+        key = self._by_id.get(caller.id)
+        if key is None or (per_minute := key.limits.requests_per_minute) is None:
+            return
+        rate, bucket = self._buckets.get(key.id, (0.0, None))
+        if bucket is None or rate != per_minute:
+            bucket = TokenBucket(per_minute, self._monotonic, BURST_SECONDS)
+            self._buckets[key.id] = per_minute, bucket
+        if wait := bucket.seconds_until(1):
+            message = f"key {key.name!r} may send {per_minute:g} requests per minute"
+            raise GatewayError(429, "rate_limited", message, retry_after=wait)
+        bucket.consume(1)
 
     def reserve(self, caller: Caller, *, cost: float | None, calls: int) -> KeyReservation:
         """Set aside the most that a request may cost in USD (None: unknown) and the calls to models
@@ -498,11 +483,6 @@ class KeyStore:
             self._database.settle(*self._unsettled[0])
             del self._unsettled[0]
 
-    def _find(self, text: str) -> StoredKey | None:
-        digest = _hash_of(text)
-        key = self._keys.get(digest)
-        return key if key and compare_digest(key.hash, digest) else None
-
     def _refresh(self) -> None:
         """Read the keys again if another process has changed the file."""
         if (now := self._monotonic()) < self._next_poll:
@@ -512,18 +492,6 @@ class KeyStore:
             keys = [StoredKey.from_row(row) for row in self._database.key_rows()]
             self._keys, self._by_id = {key.hash: key for key in keys}, {key.id: key for key in keys}
             self._version = version
-
-    def _check_rate(self, key: StoredKey) -> None:
-        if (per_minute := key.limits.requests_per_minute) is None:
-            return
-        rate, bucket = self._buckets.get(key.id, (0.0, None))
-        if bucket is None or rate != per_minute:
-            bucket = TokenBucket(per_minute, self._monotonic, BURST_SECONDS)
-            self._buckets[key.id] = per_minute, bucket
-        if wait := bucket.seconds_until(1):
-            message = f"key {key.name!r} may send {per_minute:g} requests per minute"
-            raise GatewayError(429, "rate_limited", message, retry_after=wait)
-        bucket.consume(1)
 
 
 def _credentials(headers: Mapping[str, str]) -> list[str]:
@@ -556,14 +524,13 @@ def _check_budget(
         f"the budget resets at {format_time_in(seconds_left)} (in {format_duration(seconds_left)})"
     )
     if calls is not None:
-        used = f"{spending.calls:,} calls are made and {spending.reserved_calls:,} reserved"
-        limit = f"key {key.name!r} may make {calls:,} calls a {period}"
-        room = calls - spending.calls - charge.calls
-        _check_room(
-            room,
-            spending.reserved_calls,
-            f"{limit}: {used}, this request may need {charge.calls:,}; {resets}",
+        message = (
+            f"key {key.name!r} may make {calls:,} calls a {period}: {spending.calls:,} calls are "
+            f"made and {spending.reserved_calls:,} reserved, this request may need "
+            f"{charge.calls:,}; {resets}"
         )
+        room = calls - spending.calls - charge.calls
+        _check_room(room, spending.reserved_calls, message)
     if usd is not None:
         limit = f"key {key.name!r} may spend {format_usd(usd)} a {period}"
         if charge.cost is None:
@@ -572,16 +539,13 @@ def _check_budget(
                 "must be set in the configuration"
             )
             raise GatewayError(402, "unknown_price", message, param="model", should_retry=False)
-        used = (
-            f"{usd_amount(spending.spent / NANO)} are spent and "
-            f"{usd_amount(spending.reserved / NANO)} reserved"
+        message = (
+            f"{limit}: {usd_amount(spending.spent / NANO)} are spent and "
+            f"{usd_amount(spending.reserved / NANO)} reserved, this request may need "
+            f"{usd_amount(charge.cost / NANO)}; {resets}"
         )
         room = (_nanodollars(usd) or 0) - spending.spent - charge.cost
-        _check_room(
-            room,
-            spending.reserved,
-            f"{limit}: {used}, this request may need {usd_amount(charge.cost / NANO)}; {resets}",
-        )
+        _check_room(room, spending.reserved, message)
 
 
 def _check_room(room: int, reserved: int, message: str) -> None:

@@ -117,8 +117,8 @@ class GatewayMetrics:
             "model",
             "cause",
         )
-        self._store_errors = counter("store_errors", "Errors of the store of requests")
-        self._lost_lines = counter(
+        self.store_errors = counter("store_errors", "Errors of the store of requests")
+        self.lost_lines = counter(
             "access_log_lost_lines", "Lines of the access log that could not be written in time"
         )
         self._dropped = Counter(
@@ -176,14 +176,6 @@ class GatewayMetrics:
         name = model if model in self.models else OTHER
         for cause in counts.keys() & MODEL_CAUSES:
             self._failed_attempts.labels(name, cause).inc(counts[cause])
-
-    def store_error(self) -> None:
-        """Count an error of the store."""
-        self._store_errors.inc()
-
-    def lost_lines(self, count: int) -> None:
-        """Count lines that the access log lost."""
-        self._lost_lines.inc(count)
 
     def telemetry_dropped(self, signal: Signal, count: int) -> None:
         """Count what could not be sent to OpenTelemetry's collector."""

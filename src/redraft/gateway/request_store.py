@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..base.jsontext import dumps_text
 from ..base.log import log
@@ -44,6 +44,7 @@ from ..storage.journal import Journal
 from ..storage.secure_files import make_folder
 from ..usage import Usage, unknown_usage
 from .config import GatewayConfig, Retention
+from .keys import Caller
 from .request_table import (
     USAGE_FACTS,
     RequestFacts,
@@ -78,16 +79,6 @@ MAX_FOUND = 100  # requests with one ID of a client, or of one trace
 MAX_EXCHANGE_BYTES = 2**20
 """Bytes of a request, and of a reply, that was passed on and is kept."""
 store_log = log.getChild("gateway.store")
-
-
-class Owner(Protocol):
-    """Who sends a request: the ID and the name of the API key."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +128,6 @@ class RequestStore:
         self.folder, self.retentions, self._on_error = folder, retentions or {}, on_error
         self._warned_at = -inf
         self._is_warned = False  # and not told yet that writing works again
-        self._wake_maintenance: Callable[[], object] = lambda: None
         make_folder(folder)
         with ExitStack() as opened:  # nothing stays open after an error
             self._journal = opened.enter_context(closing(_open_journal(folder / JOURNAL)))
@@ -161,7 +151,7 @@ class RequestStore:
     def begin(
         self,
         trace_id: str,
-        owner: Owner,
+        owner: Caller,
         model: str,
         wire: str,
         retention: Retention,
@@ -191,11 +181,6 @@ class RequestStore:
         if level != "off":
             self._table.put(facts)
         return recorder
-
-    def record(self, trace_id: str, trace: Trace) -> None:
-        """Record what a trace has of new records. Returns at once."""
-        if recorder := self._open_requests.get(trace_id):
-            recorder.append(trace)
 
     def finish(self, trace_id: str, end: RequestEnd) -> RequestFacts:
         """Record how a request ended, and return its facts. Returns at once."""
@@ -306,21 +291,12 @@ class RequestStore:
         """Purge now and every minute; after an error, try every few seconds until writing works
         again. Runs until cancelled.
         """
-        failed = asyncio.Event()
-        self._wake_maintenance = partial(
-            asyncio.get_running_loop().call_soon_threadsafe, failed.set
-        )
-        try:
-            while True:
-                failed.clear()
+        due_at = -inf
+        while True:
+            if self.problem or time.monotonic() >= due_at:
                 await run_in_thread(self._maintain_once)
-                if self.problem:
-                    await asyncio.sleep(RECOVERY_SECONDS)
-                else:
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(failed.wait(), MAINTENANCE_SECONDS)
-        finally:
-            self._wake_maintenance = lambda: None
+                due_at = time.monotonic() + MAINTENANCE_SECONDS
+            await asyncio.sleep(RECOVERY_SECONDS)
 
     def _maintain_once(self) -> None:
         """Open the journal again if that is needed, and purge."""
@@ -375,15 +351,14 @@ class RequestStore:
         self._table.put(facts)
 
     def report(self, error: StoreError) -> None:
-        """Count an error, log it unless one was logged within the last minute, and look after it.
-        May be called from any thread.
+        """Count an error, and log it unless one was logged within the last minute. May be called
+        from any thread.
         """
         self._on_error()
         if (now := time.monotonic()) >= self._warned_at + WARNING_SECONDS:
             self._warned_at, self._is_warned = now, True
             # the rest of an error of a journal is about batches
             store_log.warning("%s", str(error).partition("; ")[0])
-        self._wake_maintenance()
 
     def _reopen_journal(self) -> None:
         """Open the journal again if writing failed; requests in progress write their whole trace
@@ -446,7 +421,6 @@ class RequestRecorder:
         self._journal: Journal | None = None
         self._record_count = 0
         self._trace_bytes = 0
-        self._is_found = False
 
     def append(self, trace: Trace) -> None:
         """Record the new records of a trace. Returns at once."""
@@ -465,19 +439,9 @@ class RequestRecorder:
     async def wait_for_commit(self) -> None:
         """Wait until the texts that were recorded survive `kill -9`. Returns even if that fails,
         and at once if none are kept.
-
-        The first time, also the facts of the start, by which a request is found.
         """
-        if not self.keeps_texts:
-            return
-        if not self._is_found:
-            self._is_found = True
+        if self.keeps_texts:
             await self._store.wait_for_commit()
-            return
-        try:
-            await self._store.journal.wait_for_commit()
-        except StoreError as error:
-            self._store.report(error)
 
     def record_exchange(self, request: bytes, reply: bytes, usage: Usage | None = None) -> None:
         """Record a request that was passed on and its reply as they are, each up to

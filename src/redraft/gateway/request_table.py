@@ -25,7 +25,6 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -156,7 +155,6 @@ OLDEST = (
     "ORDER BY started_at"
 )
 row_values = attrgetter(*COLUMNS)
-Notification: TypeAlias = Callable[[], None]
 
 
 class PendingRows:
@@ -259,23 +257,21 @@ class RequestTable:
     def __init__(self, path: Path, on_error: Callable[[StoreError], None]) -> None:
         self.path, self._on_error = path, on_error
         self.error: StoreError | None = None
-        self.lost_rows = 0
         _create(path)
         try:
             self._connection = _open(path, "mode=rw")
         except sqlite3.Error as error:
             raise _store_error(path, "opened", error) from error
-        self._queue: SimpleQueue[RequestFacts | Notification | None] = SimpleQueue()
         self._pending, self._lock = PendingRows(path.with_name(f"{path.name}.pending")), Lock()
+        self._uncommitted: dict[str, RequestFacts] = {}  # the last facts that were put, by ID
         self.announced: dict[str, RequestFacts] = {}
         for facts in self._pending.read():
-            if facts.outcome and facts.trace_bytes:
-                self.announced[facts.trace_id] = facts
-            else:
-                self._queue.put(facts)
-        self._closing = Event()
-        self._urgent = Event()
-        self._must_clear = False
+            is_announced = facts.outcome and facts.trace_bytes
+            (self.announced if is_announced else self._uncommitted)[facts.trace_id] = facts
+        self._waiting: list[Callable[[], object]] = []  # called after the next commit
+        self._has_work, self._is_urgent = Event(), Event()
+        self._has_work.set()
+        self._must_clear = self._is_closed = False
         self._thread = Thread(target=self._run, name="redraft-requests", daemon=True)
         self._thread.start()
 
@@ -299,15 +295,18 @@ class RequestTable:
         with self._lock:
             if self.announced.pop(facts.trace_id, None) is not facts:
                 self._pending.add(facts)
-            self._queue.put(facts)
+            if facts.outcome or facts.trace_id not in self._uncommitted:
+                self._uncommitted[facts.trace_id] = facts
+            if self.error and len(self._uncommitted) > MAX_WAITING:
+                del self._uncommitted[next(iter(self._uncommitted))]
+        self._has_work.set()
 
     def flush(self) -> None:
         """Block until everything that was put before is committed. Raises StoreError if that
         fails.
         """
         done = Event()
-        self._queue.put(done.set)
-        self._urgent.set()
+        self._call_after_commit(done.set)
         while not done.wait(RETRY_SECONDS) and self._thread.is_alive():
             pass
         self._check()
@@ -316,24 +315,31 @@ class RequestTable:
         """Wait until everything that was put before is committed. Raises StoreError if that
         fails.
         """
-        loop = asyncio.get_running_loop()
-        done = asyncio.Event()
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def notify() -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(done.set)
 
-        self._queue.put(notify)
-        self._urgent.set()
+        self._call_after_commit(notify)
         await done.wait()
         self._check()
 
+    def _call_after_commit(self, callback: Callable[[], object]) -> None:
+        """Call back in the thread that commits, once it has tried to commit what was put before."""
+        with self._lock:
+            self._waiting.append(callback)
+        self._hurry()
+
+    def _hurry(self) -> None:
+        self._is_urgent.set()
+        self._has_work.set()
+
     def close(self) -> None:
         """Commit what was put, if the file can be written, and release it."""
-        if not self._closing.is_set():
-            self._closing.set()
-            self._queue.put(None)
-            self._urgent.set()
+        if not self._is_closed:
+            self._is_closed = True
+            self._hurry()
             self._thread.join()
             self._pending.close()
             self._connection.close()
@@ -341,11 +347,9 @@ class RequestTable:
     def in_progress(self) -> list[RequestFacts]:
         """Return the requests without an outcome."""
         self.flush()
-        with self._reader() as connection:
-            return [
-                _facts(self.path, row)
-                for row in connection.execute(f"{SELECT} WHERE outcome IS NULL")
-            ]
+        with _connection(self.path) as connection:
+            rows = connection.execute(f"{SELECT} WHERE outcome IS NULL")
+            return [_facts(self.path, row) for row in rows]
 
     def find(self, trace_id: str) -> RequestFacts | None:
         """Return a request; None if there is none of that ID."""
@@ -355,12 +359,12 @@ class RequestTable:
 
     def models(self) -> list[str]:
         """Return the models that requests named."""
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             return [model for (model,) in connection.execute("SELECT DISTINCT model FROM requests")]
 
     def missing_ids(self, ids: Iterable[str]) -> list[str]:
         """Return those IDs that the table does not have."""
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             find = "SELECT 1 FROM requests WHERE trace_id = ?"
             return [id for id in ids if connection.execute(find, (id,)).fetchone() is None]
 
@@ -368,7 +372,7 @@ class RequestTable:
         """Return the finished requests for a model that are older than `since`, and the oldest of
         more than `max_bytes` bytes.
         """
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             ids = [id for (id,) in connection.execute(OLDER, (model, since))]
             if connection.execute(TOTAL_BYTES, (model,)).fetchone()[0] > max_bytes:
                 ids += [id for (id,) in connection.execute(OVER_SIZE, (model, max_bytes))]
@@ -379,7 +383,7 @@ class RequestTable:
         together.
         """
         found: dict[str, list[str]] = {}
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             for model, id, size in connection.execute(OLDEST):
                 if byte_count <= 0:
                     break
@@ -390,7 +394,7 @@ class RequestTable:
     @property
     def size(self) -> int:
         """Bytes of everything committed, as pages of the file."""
-        with self._reader() as connection:
+        with _connection(self.path) as connection:
             return int(
                 connection.execute(
                     "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
@@ -410,7 +414,7 @@ class RequestTable:
                 f"nothing is deleted from the table of requests {str(self.path)!r}: its pending "
                 "rows cannot be written"
             )
-        with self._reader("mode=rw") as connection:
+        with _connection(self.path, "mode=rw") as connection:
             for start in range(0, len(ids), IDS_PER_STATEMENT):
                 part = ids[start : start + IDS_PER_STATEMENT]
                 connection.execute(
@@ -421,100 +425,58 @@ class RequestTable:
             connection.executescript("PRAGMA incremental_vacuum")
             empty_log(connection)
 
-    @contextmanager
-    def _reader(self, mode: str = "mode=ro") -> Iterator[sqlite3.Connection]:
-        """Yield a connection for this thread. Errors of SQLite become StoreErrors."""
-        try:
-            with closing(_open(self.path, mode)) as connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise _store_error(self.path, "read", error) from error
-
     def _check(self) -> None:
         if self.error:
             raise StoreError(str(self.error))
 
     def _run(self) -> None:
-        """Commit what is in the queue, together; after an error, try again until it works or the
-        table is closed.
+        """Commit what was put, together; after an error, try again until it works or the table is
+        closed.
         """
-        rows: list[RequestFacts] = []
         is_open = True
         while is_open:
-            notifications, is_open = self._next_group(rows)
-            self._commit(rows)
-            if not rows:
-                self._clear_pending(
-                    above=MAX_COMMITTED_BYTES if is_open and not self._must_clear else 0
-                )
-            for notify in notifications:
+            self._has_work.wait(RETRY_SECONDS if self._uncommitted else None)
+            self._is_urgent.wait(GATHER_SECONDS)
+            self._is_urgent.clear()
+            self._has_work.clear()
+            with self._lock:
+                is_open, rows = not self._is_closed, list(self._uncommitted.values())
+                waiting, self._waiting = self._waiting, []
+            if self._commit(rows):
+                is_needed = self._must_clear or not is_open
+                self._clear_pending(above=0 if is_needed else MAX_COMMITTED_BYTES)
+            for notify in waiting:
                 notify()
+
+    def _commit(self, rows: list[RequestFacts]) -> bool:
+        """Return whether the rows could be committed."""
+        try:
+            if rows:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.executemany(UPSERT, map(row_values, rows))
+                self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            self.error = _store_error(self.path, "written", error)
+            self._on_error(self.error)
+            return False
+        self.error = None
+        with self._lock:
+            for row in rows:
+                if self._uncommitted.get(row.trace_id) is row:
+                    del self._uncommitted[row.trace_id]
+        return True
 
     def _clear_pending(self, *, above: int) -> None:
         """Remove the rows that are committed from the pending ones. The lock keeps others from
         being added meanwhile.
         """
         with self._lock:
-            is_cleared = self._pending.replace(self._uncommitted_rows(), above=above)
+            kept = [*self._uncommitted.values(), *self.announced.values()]
+            is_cleared = self._pending.replace(kept, above=above)
         if is_cleared and not above:
             self._must_clear = False
-
-    def _uncommitted_rows(self) -> Iterator[RequestFacts]:
-        """Yield the rows in the queue, which stay there, and those that are announced."""
-        items = []
-        with suppress(Empty):
-            while True:
-                items.append(self._queue.get_nowait())
-        for item in items:
-            self._queue.put(item)
-        yield from (item for item in items if isinstance(item, RequestFacts))
-        yield from self.announced.values()
-
-    def _next_group(self, rows: list[RequestFacts]) -> tuple[list[Notification], bool]:
-        """Add what is in the queue to `rows`, and return those to notify after the commit, and
-        whether the table is still open.
-
-        Waits until there is something, or after an error until the next try.
-        """
-        notifications: list[Notification] = []
-        is_open = True
-        with suppress(Empty):
-            item = self._queue.get(timeout=RETRY_SECONDS if rows else None)
-            self._urgent.wait(GATHER_SECONDS)
-            self._urgent.clear()
-            while True:
-                if item is None:
-                    is_open = False
-                elif isinstance(item, RequestFacts):
-                    rows.append(item)
-                else:
-                    notifications.append(item)
-                item = self._queue.get_nowait()
-        if (surplus := len(rows) - MAX_WAITING) > 0 and self.error:
-            self.lost_rows += surplus
-            del rows[:surplus]
-        return notifications, is_open
-
-    def _commit(self, rows: list[RequestFacts]) -> None:
-        if not rows:
-            return
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            latest = {row.trace_id: row for row in sorted(rows, key=_has_outcome)}
-            self._connection.executemany(UPSERT, map(row_values, latest.values()))
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
-            self.error = _store_error(self.path, "written", error)
-            self._on_error(self.error)
-        else:
-            rows.clear()
-            self.error = None
-
-
-def _has_outcome(facts: RequestFacts) -> bool:
-    return facts.outcome is not None
 
 
 def clean_request_id(text: str) -> str | None:
@@ -532,20 +494,17 @@ def find_requests(path: Path, id: str, limit: int) -> list[RequestFacts]:
     """
     if is_new(path):
         return []
-    try:
-        with closing(_open(path, "mode=ro")) as connection:
-            set_time_limit(connection, READ_SECONDS)
-            stored = {name for _, name, *_ in connection.execute("PRAGMA table_info(requests)")}
-            # a file of schema 1 that no gateway has opened since lacks the last ones
-            columns = ", ".join(name for name in COLUMNS if name in stored)
-            is_found = " OR ".join(f"{name} = ?1" for name in ID_COLUMNS if name in stored)
-            rows = connection.execute(
-                f"SELECT {columns} FROM requests WHERE {is_found} "  # noqa: S608
-                "ORDER BY trace_id = ?1 DESC, started_at DESC LIMIT ?2",
-                (id, limit),
-            ).fetchall()
-    except sqlite3.Error as error:
-        raise _store_error(path, "read", error) from error
+    with _connection(path) as connection:
+        set_time_limit(connection, READ_SECONDS)
+        stored = {name for _, name, *_ in connection.execute("PRAGMA table_info(requests)")}
+        # a file of schema 1 that no gateway has opened since lacks the last ones
+        columns = ", ".join(name for name in COLUMNS if name in stored)
+        is_found = " OR ".join(f"{name} = ?1" for name in ID_COLUMNS if name in stored)
+        rows = connection.execute(
+            f"SELECT {columns} FROM requests WHERE {is_found} "  # noqa: S608
+            "ORDER BY trace_id = ?1 DESC, started_at DESC LIMIT ?2",
+            (id, limit),
+        ).fetchall()
     return [_facts(path, row) for row in rows]
 
 
@@ -575,6 +534,16 @@ def _create(path: Path) -> None:
         create_database(path, APPLICATION_ID, SCHEMA, TABLES, "PRAGMA auto_vacuum = INCREMENTAL")
     except (OSError, sqlite3.Error) as error:
         raise _store_error(path, "created", error) from error
+
+
+@contextmanager
+def _connection(path: Path, mode: str = "mode=ro") -> Iterator[sqlite3.Connection]:
+    """Yield a connection of its own. Errors of SQLite become StoreErrors."""
+    try:
+        with closing(_open(path, mode)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise _store_error(path, "read", error) from error
 
 
 def _open(path: Path, mode: str) -> sqlite3.Connection:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..base.checks import format_value
-from ..errors import ConfigError
 from ..middleware.call_costs import max_image_tokens
 from ..models.pricing import Price, context_window_of, price_of
 from ..models.traits import traits_of_model
@@ -80,6 +79,10 @@ class Routing:
             name: ProfileRefiner(each, self.models, config.limits)
             for name, each in config.profiles.items()
         }
+        self._targets: dict[str, ProfileRefiner | ServedModel] = {
+            **{REFINE + name: each for name, each in self.refiners.items()},
+            **{PASS + name: each for name, each in self._served.items()},
+        }
         self.passing = PassThrough(self._served, env)
         self._prices = {name: _price(each) for name, each in self._served.items()}
         self._limits = {name: _input_limits(each) for name, each in self._served.items()}
@@ -89,14 +92,15 @@ class Routing:
     @property
     def names(self) -> list[str]:
         """The names that clients use, refined ones first."""
-        return [*(REFINE + name for name in self.refiners), *(PASS + name for name in self._served)]
+        return list(self._targets)
 
     def may_use(self, name: str, caller: Caller) -> bool:
         """Whether a client may use one of the names: by the list of its key, and unless the model
         belongs to another key.
         """
-        model = self._served.get(name.removeprefix(PASS)) if name.startswith(PASS) else None
-        return caller.may_use(name) and (model is None or model.owner in (None, caller.name))
+        target = self._targets.get(name)
+        owner = target.owner if isinstance(target, ServedModel) else None
+        return caller.may_use(name) and owner in {None, caller.name}
 
     def find(self, name: Any, caller: Caller) -> ProfileRefiner | ServedModel:
         """Return what answers requests for a model. Raises GatewayError 400, 403 or 404."""
@@ -104,10 +108,7 @@ class Routing:
             raise invalid_request(
                 "model", f"model must be a name such as {self.names[0]!r}, got {format_value(name)}"
             )
-        found = self.refiners.get(name.removeprefix(REFINE)) if name.startswith(REFINE) else None
-        target = found or (
-            self._served.get(name.removeprefix(PASS)) if name.startswith(PASS) else None
-        )
+        target = self._targets.get(name)
         if target is None:
             usable = ", ".join(each for each in self.names if self.may_use(each, caller)) or "none"
             message = f"there is no model {format_value(name)} here; the models are {usable}"
@@ -310,15 +311,3 @@ def check_forwarding(routing: Routing, request: Request, profile: Profile) -> Se
     answers it.
     """
     return None if routing.refiners[profile.name].is_refined(request) else routing.model_of(profile)
-
-
-def load_routing(config: GatewayConfig, env: Mapping[str, str]) -> Routing:
-    """Return the routing of a configuration. Raises ConfigError, also if there is nothing to
-    serve.
-    """
-    if not config.profiles and not config.models:
-        raise ConfigError(
-            "the configuration has neither a table [models.NAME] nor [profiles.NAME]: there is "
-            "nothing to serve"
-        )
-    return Routing(config, env)

@@ -17,11 +17,13 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ..base.descriptors import descriptor_limit
 from ..base.sync import run_on_uvloop
@@ -32,6 +34,7 @@ from .acceptor import Acceptor
 from .app import Gateway
 from .config import GatewayConfig
 from .connections import MAX_HEADER_BYTES, http_protocol
+from .guard import address_of
 from .keys import KeyRing
 
 Say = Callable[[str], object]
@@ -169,7 +172,8 @@ class GatewayServer:
         try:
             config = self._read_config()
             if not self._allow_public:
-                _check_exposure(config, self.config.host, is_open=gateway.keys.is_open)
+                host = self.config.host
+                refuse_exposure(replace(config, host=host), is_open=gateway.keys.is_open)
             await gateway.reload(config)
         except (RedraftError, OSError) as error:
             self._warn(f"the configuration stays as it was: {error}")
@@ -226,23 +230,38 @@ async def _wait_for_either(work: Coroutine[Any, Any, Any], other: asyncio.Future
         task.cancel()
 
 
-class GatewayHttpServer(uvicorn.Server):
-    """uvicorn for a gateway: without signal handlers of its own, and with an `Acceptor`."""
+class UnsignalledServer(uvicorn.Server):
+    """uvicorn without signal handlers of its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class GatewayHttpServer(UnsignalledServer):
+    """uvicorn for a gateway: with an `Acceptor`, and the limits of `connections`."""
 
     def __init__(self, gateway: Gateway) -> None:
-        super().__init__(uvicorn_config(gateway))
+        super().__init__(
+            uvicorn_config(
+                gateway.app,
+                http=http_protocol(),
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=CLOSE_SECONDS,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            )
+        )
         self._gateway = gateway
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections on the sockets."""
-        if (
-            os.name == "nt"
-            # whose event loop reports no socket that can be read, and whose sockets are no
-            # descriptors
-        ):
-            await super().startup(sockets)
+        # the event loop of Windows reports no socket that can be read, and sockets are no
+        # descriptors there
+        is_windows = os.name == "nt"
+        await super().startup(sockets if is_windows else [])
+        if is_windows:
             return
-        await super().startup(sockets=[])
         gateway, state, protocol = (
             self._gateway,
             self.server_state,
@@ -258,18 +277,13 @@ class GatewayHttpServer(uvicorn.Server):
         ]
         self.servers = cast("Any", acceptors)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
-
-def uvicorn_config(gateway: Gateway) -> uvicorn.Config:
-    """Return how uvicorn serves a gateway: with the limits of `connections`, and without its own
-    logs.
+def uvicorn_config(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    """Return how uvicorn serves an application of ours: without its own logs, and without what a
+    proxy says of the client. `more`: further arguments of `uvicorn.Config`.
     """
     return uvicorn.Config(
-        gateway.app,
-        http=http_protocol(),
+        app,
         lifespan="off",
         ws="none",
         access_log=False,
@@ -277,10 +291,7 @@ def uvicorn_config(gateway: Gateway) -> uvicorn.Config:
         log_level=logging.CRITICAL,
         proxy_headers=False,
         server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=CLOSE_SECONDS,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        **more,
     )
 
 
@@ -325,26 +336,25 @@ def url_of(listener: socket.socket) -> str:
 
 def is_public(host: str) -> bool:
     """Whether other machines can reach a server on this host."""
-    if host == "localhost":
-        return False
-    try:
-        return not ip_address(host).is_loopback
-    except ValueError:
-        return True
+    address = address_of(host)
+    return host != "localhost" and (address is None or not address.is_loopback)
 
 
 def check_exposure(config: GatewayConfig) -> None:
     """Raise ConfigError if other machines can reach the gateway and it asks for no key."""
     if is_public(config.host):
         with KeyRing(config.folder) as ring:
-            _check_exposure(config, config.host, is_open=not ring.stored_keys())
+            refuse_exposure(config, is_open=not ring.stored_keys())
 
 
-def _check_exposure(config: GatewayConfig, host: str, *, is_open: bool) -> None:
+def refuse_exposure(config: GatewayConfig, *, is_open: bool) -> None:
+    """Raise ConfigError if other machines can reach a server and it asks for no key. `is_open`:
+    there is no key.
+    """
     needs_key = not is_open if config.require_keys is None else config.require_keys
-    if is_public(host) and not needs_key:
+    if is_public(config.host) and not needs_key:
+        place = config.host or "every address"
         raise ConfigError(
-            f"other machines can reach {host or 'every address'}, and no API key is needed: add "
-            f"one with `redraft keys add NAME --folder {config.folder}`, or allow everyone with "
-            "--insecure"
+            f"other machines can reach {place}, and no API key is needed: add one with "
+            f"`redraft keys add NAME --folder {config.folder}`, or allow everyone with --insecure"
         )

@@ -8,13 +8,12 @@ key that is restricted to models of the gateway may not call tools.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from socket import socket
 
-import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -22,19 +21,22 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from ..base.text import format_duration
-from ..errors import ConfigError, RedraftError
-from ..gateway.admission import Admission
+from ..errors import RedraftError
 from ..gateway.config import GatewayConfig, GatewayLimits
-from ..gateway.exchange import GatewayError
 from ..gateway.guard import Guard
 from ..gateway.keys import FILE_NAME, Caller, KeyStore
-from ..gateway.server import bind_socket, is_public, url_of
+from ..gateway.server import (
+    UnsignalledServer,
+    bind_socket,
+    refuse_exposure,
+    url_of,
+    uvicorn_config,
+)
 from ..middleware import Budget
 from ..usage import Usage
 from .progress import CallProgress
 from .server import Context, make_server
-from .workbench import MAX_WAITING, CallLimits, Workbench
+from .workbench import CallLimits, Workbench
 
 PATH = "/mcp"
 HEALTH_PATH = "/healthz"
@@ -90,28 +92,24 @@ async def serve_http(
     """
     keys = KeyStore(address.folder / FILE_NAME, owner=OWNER)
     try:
-        if is_public(address.host) and keys.is_open and not address.is_insecure:
-            raise ConfigError(
-                f"other machines can reach {address.host}, and no API key is needed: add one with "
-                f"`redraft keys add NAME --folder {address.folder}`, or allow everyone with "
-                "--insecure"
-            )
+        if not address.is_insecure:
+            refuse_exposure(address.config, is_open=keys.is_open)
         with bind_socket(address.host, address.port) as listener:
             app = McpService(bench, keys)
             config = replace(address.config, port=listener.getsockname()[1])
             async with app.sessions.run():
-                server = _make_server(
-                    Guard(
-                        app,
-                        config,
-                        keys=keys,
-                        key_paths=(PATH,),
-                        host_setting="--allow-host",
-                        origin_setting="",
-                    )
+                guard = Guard(
+                    app,
+                    config,
+                    keys=keys,
+                    key_paths=(PATH,),
+                    host_setting="--allow-host",
+                    origin_setting="",
                 )
+                # h11 limits the size of headers
+                http = uvicorn_config(guard, http="h11", timeout_graceful_shutdown=CLOSE_SECONDS)
                 announce(f"{url_of(listener).removesuffix('/v1')}{PATH}")
-                await _serve_until_cancelled(server, listener)
+                await _serve_until_cancelled(UnsignalledServer(http), listener)
     finally:
         keys.close()
 
@@ -120,11 +118,7 @@ class McpService:
     """The ASGI application: knows who sends a request, and passes it to the protocol's library."""
 
     def __init__(self, bench: Workbench, keys: KeyStore) -> None:
-        self._keys, self._limits = keys, bench.limits
-        queue = GatewayLimits(
-            max_concurrent=bench.limits.max_calls, max_queue=MAX_WAITING, queue_seconds=600.0
-        )
-        self._admission = Admission(queue)
+        self._keys, self._limits, self._admission = keys, bench.limits, bench.admission
         self.sessions = StreamableHTTPSessionManager(
             make_server(bench, self.admit),
             max_request_body_size=MAX_BODY,
@@ -149,29 +143,28 @@ class McpService:
         """Stand around a call: wait for a place, reserve the most that it may use, and charge what
         it used.
 
-        Raises CallRefusedError.
+        Raises CallRefusedError and GatewayError.
         """
         assert context.request is not None
         caller: Caller = context.request.scope[CALLER]
-        with _refusals_as_errors():
-            _check_key(caller, self._limits)
-            self._keys.count_request(caller)
-            async with self._admission.slot(caller.id):
-                budget = self._limits.settings.get("budget") or Budget()
-                reservation = self._keys.reserve(
-                    caller,
-                    cost=budget.usd,
-                    calls=MAX_CALLS if budget.calls is None else budget.calls,
-                )
-                try:
-                    yield
-                except (
-                    asyncio.CancelledError
-                ):  # a call that was in flight is charged as it was reserved
-                    progress.usage += Usage(1, None, None, cost=None)
-                    raise
-                finally:
-                    reservation.settle(progress.usage)
+        _check_key(caller, self._limits)
+        self._keys.count_request(caller)
+        async with self._admission.slot(caller.id):
+            budget = self._limits.settings.get("budget") or Budget()
+            reservation = self._keys.reserve(
+                caller,
+                cost=budget.usd,
+                calls=MAX_CALLS if budget.calls is None else budget.calls,
+            )
+            try:
+                yield
+            except (
+                asyncio.CancelledError
+            ):  # a call that was in flight is charged as it was reserved
+                progress.usage += Usage(1, None, None, cost=None)
+                raise
+            finally:
+                reservation.settle(progress.usage)
 
 
 def _check_key(caller: Caller, limits: CallLimits) -> None:
@@ -188,51 +181,9 @@ def _check_key(caller: Caller, limits: CallLimits) -> None:
         )
 
 
-@contextmanager
-def _refusals_as_errors() -> Iterator[None]:
-    """Translate the gateway's errors, which are HTTP replies, to errors of a call."""
-    try:
-        yield
-    except GatewayError as error:
-        wait = (
-            ""
-            if error.retry_after is None
-            else f"; try again in {format_duration(error.retry_after)}"
-        )
-        raise CallRefusedError(f"{error.message}{wait}") from error
-
-
-# ---- the process
-
-
-class _UnsignalledServer(uvicorn.Server):
-    """uvicorn without signal handlers of its own."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _make_server(app: Guard) -> uvicorn.Server:
-    return _UnsignalledServer(
-        uvicorn.Config(
-            app,
-            http="h11",  # which limits the size of headers
-            lifespan="off",
-            ws="none",
-            access_log=False,
-            log_config=None,
-            log_level=logging.CRITICAL,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=CLOSE_SECONDS,
-        )
-    )
-
-
-async def _serve_until_cancelled(server: uvicorn.Server, listener: object) -> None:
+async def _serve_until_cancelled(server: UnsignalledServer, listener: socket) -> None:
     """Serve; when cancelled, close the connections, which cancels their calls."""
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))  # type: ignore[list-item]
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         await asyncio.shield(serving)
     finally:

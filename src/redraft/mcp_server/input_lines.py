@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Self
+from typing import BinaryIO
 
 MAX_LINE = 16 * 2**20  # bytes of a message
 READ_BYTES = 2**16
-MAX_PENDING = 16  # parts that were read and not yet used
+MAX_PENDING = 1  # lines that were read and not yet used
 KEPT_BYTES = 512  # at both ends of a line that is too long
 _ID = rb'(-?(?:0|[1-9]\d{0,17})|"[^"\\\x00-\x1f]{1,200}")'
 _ID_AT_START = re.compile(
@@ -44,68 +43,51 @@ def request_id(line: bytes) -> int | str | None:
     return value
 
 
-class InputLines:
-    """Iterates over the lines of a file descriptor as text, to the end of the file. A line that is
-    too long is not kept.
+async def input_lines(descriptor: int) -> AsyncIterator[str | OverlongLine]:
+    """Yield the lines of a file descriptor as text, to the end of the file. A line that is too long
+    is not kept.
     """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._parts: asyncio.Queue[bytes] = asyncio.Queue(MAX_PENDING)
-        self._lines: AsyncIterator[str | OverlongLine] | None = None
-
-    def __aiter__(self) -> Self:
-        if self._lines is None:
-            self._lines = self._read_lines()
-            loop = asyncio.get_running_loop()
-            threading.Thread(target=self._read, args=(loop,), name="stdin", daemon=True).start()
-        return self
-
-    async def __anext__(self) -> str | OverlongLine:
-        assert self._lines is not None
-        return await anext(self._lines)
-
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Read parts until the end of the file, or of the loop; the last part is empty."""
-        part = b"-"
-        while part:
-            try:
-                part = os.read(self._descriptor, READ_BYTES)
-            except OSError:
-                part = b""
-            put = self._parts.put(part)
-            try:
-                asyncio.run_coroutine_threadsafe(put, loop).result()
-            except (RuntimeError, asyncio.CancelledError):  # the loop has ended
-                put.close()
-                return
-
-    async def _read_lines(self) -> AsyncIterator[str | OverlongLine]:
-        line = _Line()
-        while part := await self._parts.get():
-            *ends, rest = part.split(b"\n")
-            for end in ends:
-                line.add(end)
-                yield line.take()
-            line.add(rest)
-        if line.size:
-            yield line.take()
+    lines: asyncio.Queue[str | OverlongLine | None] = asyncio.Queue(MAX_PENDING)
+    loop = asyncio.get_running_loop()
+    threading.Thread(
+        target=_read_lines, args=(descriptor, lines, loop), name="stdin", daemon=True
+    ).start()
+    while (line := await lines.get()) is not None:
+        yield line
 
 
-class _Line:
-    """The bytes of a line so far; once it is too long, those at its ends."""
+def _read_lines(
+    descriptor: int,
+    lines: asyncio.Queue[str | OverlongLine | None],
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """Put the lines into a queue until the end of the file, for which None stands, or of the
+    loop.
+    """
+    file = open(descriptor, "rb", closefd=False)  # noqa: SIM115  (whoever gave it closes it)
+    line: str | OverlongLine | None = ""
+    while line is not None:
+        try:
+            line = read_line(file)
+        except OSError:
+            line = None
+        put = lines.put(line)
+        try:
+            asyncio.run_coroutine_threadsafe(put, loop).result()
+        except (RuntimeError, asyncio.CancelledError):  # the loop has ended
+            put.close()
+            return
 
-    def __init__(self) -> None:
-        self._kept, self.size = bytearray(), 0
 
-    def add(self, part: bytes) -> None:
-        self._kept += part
-        self.size += len(part)
-        if self.size > MAX_LINE:
-            del self._kept[KEPT_BYTES:-KEPT_BYTES]
-
-    def take(self) -> str | OverlongLine:
-        """Return the line, and begin the next."""
-        line, is_overlong = bytes(self._kept), self.size > MAX_LINE
-        self._kept, self.size = bytearray(), 0
-        return OverlongLine(request_id(line)) if is_overlong else line.decode(errors="replace")
+def read_line(file: BinaryIO) -> str | OverlongLine | None:
+    """Return the next line of a file without its end; None at the end of the file. Of a line that
+    is too long only both ends are held.
+    """
+    part = file.readline(MAX_LINE + 1)
+    line = part.removesuffix(b"\n")
+    if len(line) <= MAX_LINE:
+        return line.decode(errors="replace") if part else None
+    start, end = line[:KEPT_BYTES], line[-KEPT_BYTES:]
+    while not part.endswith(b"\n") and (part := file.readline(READ_BYTES)):
+        end = (end + part.removesuffix(b"\n"))[-KEPT_BYTES:]
+    return OverlongLine(request_id(start + end))

@@ -25,7 +25,9 @@ from ..base.checks import format_value, unknown_name_message
 from ..base.error_text import error_text
 from ..base.jsontext import check_bounds, replace_lone_surrogates
 from ..base.masking import Mask, secrets_in_environment
+from ..base.text import format_duration
 from ..errors import RedraftError
+from ..gateway.exchange import GatewayError
 from .arguments import ToolInput, read_arguments, tool_schema
 from .progress import CallProgress
 from .results import ToolResult
@@ -36,7 +38,7 @@ T = TypeVar("T")
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Admit: TypeAlias = Callable[[Context, CallProgress], AbstractAsyncContextManager[object]]
 """What stands around the work of a call: it waits for a place, and reserves a budget. It may raise
-RedraftError.
+RedraftError and GatewayError.
 """
 
 MAX_ERRORS = 5  # of one invalid input that are named
@@ -110,7 +112,7 @@ async def _call(
     progress = CallProgress()
     try:
         call = _read(tool.input, arguments)
-        async with admit(context, progress) if admit else bench.place():
+        async with admit(context, progress) if admit else bench.admission.slot():
             result = await _run_apart(_work(tool, call, bench, context, progress))
     except ValidationError as error:
         return _error_result(_invalid_input_text(tool, bench, error))
@@ -119,6 +121,10 @@ async def _call(
         return _error_result(
             error_text(error), *([f"the best answer so far:\n\n{so_far}"] if so_far else [])
         )
+    except GatewayError as error:
+        wait = error.retry_after
+        later = "" if wait is None else f"; try again in {format_duration(wait)}"
+        return _error_result(error.message + later)
     except Exception:
         LOG.exception("%s failed", tool.name)
         return _error_result(

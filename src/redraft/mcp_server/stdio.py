@@ -7,15 +7,16 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
+from anyio.abc import ObjectReceiveStream
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from .input_lines import MAX_LINE, InputLines, OverlongLine, request_id
+from .input_lines import MAX_LINE, OverlongLine, input_lines, request_id
 from .server import make_server
 from .workbench import Workbench
 
@@ -27,7 +28,7 @@ async def serve_stdio(bench: Workbench) -> None:
     server = make_server(bench)
     with _private_stdin() as descriptor:
         async with stdio_server(stdin=cast("Any", _no_lines())) as (_, replies):
-            messages = ClientMessages(InputLines(descriptor), replies)
+            messages = ClientMessages(input_lines(descriptor), replies)
             await server.run(messages, replies, server.create_initialization_options())
 
 
@@ -37,15 +38,12 @@ async def _no_lines() -> AsyncIterator[str]:
     yield ""
 
 
-class ClientMessages:
-    """The stream of the messages of a client. A line that is none is answered with an error, and
-    the next one is read.
-
-    Of a `ReadStream` the library uses `async for`, `async with` and `aclose`; `receive` belongs to
-    that protocol as well.
+class ClientMessages(ObjectReceiveStream[SessionMessage]):
+    """The messages of a client. A line that is none is answered with an error, and the next one is
+    read.
     """
 
-    def __init__(self, lines: InputLines, replies: Any) -> None:
+    def __init__(self, lines: AsyncIterator[str | OverlongLine], replies: Any) -> None:
         self._lines, self._replies = lines, replies
 
     async def receive(self) -> SessionMessage:
@@ -59,23 +57,8 @@ class ClientMessages:
                 await self._replies.send(SessionMessage(error.reply))
         raise anyio.EndOfStream
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
     async def aclose(self) -> None:
         """Do nothing: the thread that reads ends with the process."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, exc_type: object, exc_val: object, exc_tb: object) -> None:
-        """Do nothing, as `aclose`."""
 
 
 class UnreadableLineError(Exception):

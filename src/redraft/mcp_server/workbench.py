@@ -4,16 +4,17 @@ that calls may name.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 from ..base import checks
-from ..errors import ConfigError, RedraftError
+from ..errors import ConfigError
+from ..gateway.admission import Admission
+from ..gateway.config import GatewayLimits
 from ..graders import Judge
 from ..graders.registry import foreign_grader
 from ..models import connect
@@ -24,16 +25,12 @@ from ..settings import Settings
 from ..storage import JsonlStore
 from ..storage.secure_files import make_folder
 
-MAX_WAITING = 64  # calls that wait for others
+MAX_WAITING, MAX_WAITING_SECONDS = 64, 600.0  # calls that wait for others
 NO_MODEL = (
     "there is no model: whoever starts the server names one with `redraft mcp --model NAME` or "
     "REDRAFT_MODEL. Without one, a draft can be repaired by requirements, and answers can be "
     "graded by requirements and by graders that only compute"
 )
-
-
-class OverloadedError(RedraftError):
-    """Too many calls are waiting."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,8 @@ class CallLimits:
 
 
 class Workbench:
-    """The models and graders of a server. `close` closes the models.
+    """The models and graders of a server, and the `admission` of its calls. `close` closes the
+    models.
 
     `models`: the names that a call may choose from, the first by default; each may be several,
     separated by commas. Empty: one is looked for when it is needed. False: there is none. `judge`:
@@ -74,27 +72,17 @@ class Workbench:
         self._models: dict[str, Any] = {}
         self._connect_model = connect
         self._closing = AsyncExitStack()
-        self._places = asyncio.Semaphore(limits.max_calls)
-        self._waiting = 0
+        self.admission = Admission(
+            GatewayLimits(
+                max_concurrent=limits.max_calls,
+                max_queue=MAX_WAITING,
+                queue_seconds=MAX_WAITING_SECONDS,
+            )
+        )
         for name in self.model_names:
             self._connect(name)
         if judge:
             self._connect(judge)
-
-    @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Wait until a call may begin. Raises OverloadedError if too many wait."""
-        if self._places.locked() and self._waiting >= MAX_WAITING:
-            raise OverloadedError(f"{self._waiting} calls are waiting already: try again later")
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._places.release()
 
     async def model(self, name: str | None) -> Any:
         """Return the model of this name, the default, or one that is found; None if there is none.

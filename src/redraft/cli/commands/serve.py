@@ -111,8 +111,13 @@ def serve(*, config: str | None, insecure: bool, access_log: bool, **given: Any)
         check_exposure(gateway)
     with ExitStack() as stack:
         stack.enter_context(gateway_messages())
-        if access_log:
-            stack.enter_context(access_log_on(sys.stderr.fileno()))
+        log = stack.enter_context(access_log_on(sys.stderr.fileno())) if access_log else None
+
+        def begin(url: str, running: Gateway) -> None:
+            if log:
+                log.on_lost = running.metrics.lost_lines.inc
+            announce(url, running)
+
         GatewayServer(
             gateway,
             os.environ,
@@ -120,7 +125,7 @@ def serve(*, config: str | None, insecure: bool, access_log: bool, **given: Any)
             allow_public=insecure,
             say=_tell(notice),
             warn=_tell(warning),
-            announce=announce,
+            announce=begin,
             telemetry=click.get_current_context().obj,
         ).run()
 
