@@ -40,7 +40,7 @@ from .streams import (
     event,
     neutral_finish,
 )
-from .text_tools import text_of_input
+from .tool_arguments import text_of_input
 
 MAX_ID_CHARS = 256  # of a reply, and of the name of its model
 

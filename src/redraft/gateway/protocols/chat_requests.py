@@ -51,7 +51,7 @@ from .chat_messages import (
 )
 from .fields import PARAMETERS, hints_of, parameters_of, read_body, unsaid_parameters
 from .options import read_options
-from .text_tools import TEXT_TOOL_SCHEMA
+from .tool_arguments import TEXT_TOOL_SCHEMA
 
 __all__ = [
     "messages_for_model",

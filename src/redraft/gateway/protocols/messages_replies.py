@@ -31,8 +31,9 @@ from ..neutral import (
     Thinking,
     Tokens,
 )
-from .messages_requests import ANSWER_TOOL, call_input
+from .messages_requests import ANSWER_TOOL
 from .streams import MAX_PARTS, bad_reply, errors_of_model, event, neutral_finish
+from .tool_arguments import arguments_in
 
 MAX_ID_CHARS = 256
 OWN_REASONS: Mapping[str, FinishReason] = {
@@ -243,7 +244,7 @@ def shows_thinking(request: Request) -> bool:
 
 
 def _tool_use(reply_id: str, n: int, call: Call) -> Json:
-    arguments = call_input(call)
+    arguments = arguments_in(call.arguments)
     if arguments is None:
         raise bad_reply(f"called {call.name!r} with arguments that are no JSON object")
     raw = dict(call.raw or {})

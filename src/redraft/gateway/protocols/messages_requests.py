@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from ...base.checks import format_value
-from ...base.jsontext import dumps_text, first_duplicate, loads
+from ...base.jsontext import dumps_text, first_duplicate
 from ..exchange import invalid_request
 from ..neutral import (
     AnswerSchema,
@@ -70,7 +70,7 @@ from .messages_fields import (
 )
 from .messages_schemas import output_schema, schema_in_words
 from .options import read_options
-from .text_tools import TEXT_TOOL_SCHEMA
+from .tool_arguments import TEXT_TOOL_SCHEMA, arguments_in
 
 DEFAULT_MAX_TOKENS = 16_384
 """The limit of tokens of a request that states none; the protocol requires one."""
@@ -619,7 +619,7 @@ def _in_words(schema: AnswerSchema) -> Json:
 
 
 def _tool_use(where: str, call: Call) -> Json:
-    arguments = call_input(call)
+    arguments = arguments_in(call.arguments)
     if arguments is None:
         raise invalid_request(
             where,
@@ -632,15 +632,6 @@ def _tool_use(where: str, call: Call) -> Json:
         "name": call.name,
         "input": arguments,
     }
-
-
-def call_input(call: Call) -> dict[str, Any] | None:
-    """Return the arguments of a call as an object, {} for none; None if they are something else."""
-    try:
-        arguments = loads(call.arguments.encode(errors="replace")) if call.arguments.strip() else {}
-    except ValueError:
-        return None
-    return arguments if isinstance(arguments, dict) else None
 
 
 def _written_id(id: str) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ...base.jsontext import loads
 from ..exchange import GatewayError, Progress
 from ..neutral import (
     Begin,
@@ -35,7 +34,7 @@ from ..neutral import (
 from .chat_replies import error_object
 from .responses_requests import REDACTED, SIGNATURE
 from .streams import comment, event, progress_body, progress_comment
-from .text_tools import text_of_input
+from .tool_arguments import arguments_in, text_of_input
 
 INCOMPLETE: Mapping[FinishReason, str] = {
     "length": "max_output_tokens",
@@ -314,7 +313,7 @@ class CallItem:
         arguments = "".join(self._texts)
         match self.fields["type"]:
             case "tool_search_call":
-                self.fields["arguments"] = _arguments(arguments)
+                self.fields["arguments"] = arguments_in(arguments) or {}
             case "custom_tool_call":
                 text = self.fields["input"] = text_of_input(arguments)
                 for piece in pieces(text):
@@ -339,15 +338,6 @@ def _part(kind: PartKind, text: str) -> Fields:
 def _logprobs(kind: PartKind) -> Fields:
     """Return the log-probabilities of a text, which clients require: none."""
     return {"logprobs": []} if kind is TEXT else {}
-
-
-def _arguments(text: str) -> Fields:
-    """Return the arguments that a model wrote; {} if they are no JSON object."""
-    try:
-        arguments = loads(text.encode(errors="surrogatepass"))
-    except ValueError:
-        return {}
-    return arguments if isinstance(arguments, dict) else {}
 
 
 # ---- responses

@@ -43,7 +43,7 @@ from .fields import (
     read_body,
 )
 from .options import RedraftField, read_options
-from .text_tools import TEXT_TOOL_SCHEMA
+from .tool_arguments import TEXT_TOOL_SCHEMA
 
 SAME_PROTOCOL = "pass/NAME to a model that speaks OpenAI's responses takes it"
 NOT_STORED = (

@@ -7,13 +7,15 @@ and decodes the events, and describe what is no answer with `bad_reply`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ...base.jsontext import dumps, loads
 from ...errors import ModelError
 from ...models.chat_replies import json_type_name
+from ...models.http_client import MAX_BODY_BYTES
 from ...models.server_errors import ErrorBody, stated_error
 from ...models.sse import SSEParser
 from ..exchange import GatewayError, Progress
@@ -79,6 +81,37 @@ def errors_of_model() -> Iterator[None]:
         yield
     except ModelError as error:
         raise bad_reply(str(error)) from None
+
+
+class PartOrder:
+    """Puts the parts of a stream one after the other. Of those that a model mixes, the first goes
+    on as it arrives, and the others wait until it ends. Parts have the numbers 0, 1, 2, ... in the
+    order in which they begin.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0  # that has not ended
+        self._ended: set[int] = set()
+        self._waiting: defaultdict[int, list[Event]] = defaultdict(list)
+        self._size = 0
+
+    def add(self, part: int, events: Iterable[Event]) -> Iterator[Event]:
+        """Yield events of a part if it is the first. Raises GatewayError 502 if too many wait."""
+        for event in events:
+            if part == self._first:
+                yield event
+                continue
+            self._waiting[part].append(event)
+            self._size += len(repr(event))
+            if self._size > MAX_BODY_BYTES:
+                raise bad_reply(f"mixed more than {MAX_BODY_BYTES:,} bytes of its parts")
+
+    def end(self, part: int) -> Iterator[Event]:
+        """Yield what has waited for the end of a part."""
+        self._ended.add(part)
+        while self._first in self._ended:
+            self._first += 1
+            yield from self._waiting.pop(self._first, ())
 
 
 class EventReader(ABC):
