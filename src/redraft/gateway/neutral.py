@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 ProtocolName: TypeAlias = Literal["chat", "responses", "messages"]
@@ -20,6 +21,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 Json: TypeAlias = Mapping[str, Any]
 PIECE_CHARS = 256  # of the text of an answer in one event
+MAX_TOOL_NAME = 64  # characters, which models of every protocol take
 
 # ---- contents
 
@@ -136,8 +138,16 @@ class Tool:
 
     @property
     def flat_name(self) -> str:
-        """The name by which models of every protocol call it."""
+        """The name in calls. Writers of other protocols give models its `short_name`."""
         return f"{self.group}__{self.name}" if self.group else self.name
+
+
+def short_name(name: str) -> str:
+    """Return the name of a tool within MAX_TOOL_NAME characters; a longer one ends with a hash."""
+    if len(name) <= MAX_TOOL_NAME:
+        return name
+    mark = sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{name[: MAX_TOOL_NAME - 17]}_{mark}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +226,12 @@ class Request:
     is_stored: bool = True
     options: RequestOptions = RequestOptions()
 
-    def tool(self, flat_name: str) -> Tool | None:
-        """Return the tool that a call names; None if there is none of this name."""
-        return next((tool for tool in self.tools if tool.flat_name == flat_name), None)
+    def called_tool(self, name: str) -> Tool:
+        """Return the tool that a model calls by a name, which may have been shortened; a function
+        of this name if there is none.
+        """
+        named = (t for t in self.tools if name in (t.flat_name, short_name(t.flat_name)))
+        return next(named, Tool("function", name))
 
 
 @dataclass(frozen=True, slots=True)

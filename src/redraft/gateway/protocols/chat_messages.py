@@ -8,7 +8,7 @@ from typing import Any
 from ...base.jsontext import dumps, object_in, text_in
 from ...loop.task import Message
 from ..exchange import invalid_request
-from ..neutral import Call, Json, Media, Other, Part, Request, Text, Thinking, Turn
+from ..neutral import Call, Json, Media, Other, Part, Request, Text, Thinking, Turn, short_name
 from .chat_fields import (
     AssistantMessage,
     AudioPart,
@@ -202,7 +202,7 @@ def _assistant_message(turn: Turn, request: Request) -> Message:
 
 
 def _function_call(call: Call) -> Json:
-    function = {"name": call.name, "arguments": call.arguments}
+    function = {"name": short_name(call.name), "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
 
 

@@ -106,17 +106,12 @@ def written_finish(finish: FinishReason, *, is_refused: bool, has_calls: bool) -
 
 
 def _write_call(request: Request, call: Call, id: str) -> dict[str, Any]:
-    if is_custom_tool(request, call.name):
-        custom = {"name": call.name, "input": text_of_input(call.arguments)}
+    tool = request.called_tool(call.name)
+    if tool.kind == "text":
+        custom = {"name": tool.name, "input": text_of_input(call.arguments)}
         return {"id": id, "type": "custom", "custom": custom}
-    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    function = {"name": tool.name, "arguments": call.arguments or "{}"}
     return {"id": id, "type": "function", "function": function}
-
-
-def is_custom_tool(request: Request, name: str) -> bool:
-    """Whether a tool is a custom one of the client."""
-    tool = request.tool(name)
-    return tool is not None and tool.kind == "text"
 
 
 def usage_body(tokens: Tokens, outcome: Json | None) -> dict[str, Any] | None:

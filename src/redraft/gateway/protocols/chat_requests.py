@@ -22,6 +22,7 @@ from ..neutral import (
     Tool,
     ToolChoice,
     WrittenRequest,
+    short_name,
 )
 from ..request_fields import (
     DENIED_PARAMETERS,
@@ -300,7 +301,7 @@ def write_tools(request: Request) -> tuple[Json, ...]:
 def _function(tool: Tool, request: Request) -> Json:
     if request.protocol == "chat" and tool.kind == "function" and tool.raw is not None:
         return {"type": "function", **tool.raw}
-    function: dict[str, Any] = {"name": tool.flat_name}
+    function: dict[str, Any] = {"name": short_name(tool.flat_name)}
     if tool.description is not None:
         function["description"] = tool.description
     function["parameters"] = TEXT_TOOL_SCHEMA if tool.kind == "text" else tool.schema
@@ -316,16 +317,18 @@ def write_tool_choice(request: Request) -> str | dict[str, Any] | None:
     choice = request.tool_choice
     if choice is None:
         return None
-    names = [tool.flat_name for tool in request.tools if tool.kind != "provider"]
-    if choice.kind == "tool" and choice.name in names:
-        return {"type": "function", "function": {"name": choice.name}}
-    if choice.kind == "tool" or (choice.kind == "required" and not names):
+    tools = [tool for tool in request.tools if tool.kind != "provider"]
+    named = [tool for tool in tools if tool.flat_name == choice.name]
+    if choice.kind == "tool" and named:
+        name = _function(named[0], request)["function"]["name"]
+        return {"type": "function", "function": {"name": name}}
+    if choice.kind == "tool" or (choice.kind == "required" and not tools):
         raise invalid_request(
             "tool_choice",
             "tool_choice must not insist on a tool that only a provider runs; a model pass/NAME "
             "that speaks the protocol of the request takes it",
         )
-    return choice.kind if names else None
+    return choice.kind if tools else None
 
 
 def _tools_left_out(request: Request) -> Iterator[str]:

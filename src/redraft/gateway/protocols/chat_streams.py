@@ -23,6 +23,7 @@ from ..neutral import (
     Request,
     TextDelta,
     ThinkingDelta,
+    Tool,
     pieces,
 )
 from .chat_replies import (
@@ -30,7 +31,6 @@ from .chat_replies import (
     call_id,
     completion_id,
     error_event,
-    is_custom_tool,
     read_tokens,
     usage_body,
     written_finish,
@@ -67,7 +67,7 @@ class ChatStreamWriter:
         }
         self._calls = 0
         self._is_refused = False
-        self._call: CallBegin | None = None  # the open one
+        self._tool: Tool | None = None  # of the open call
         self._arguments: list[str] = []  # of a custom call, which is written as a whole
         self._has_arguments = False
 
@@ -100,30 +100,31 @@ class ChatStreamWriter:
         return b""
 
     def _begin_call(self, call: CallBegin) -> bytes:
-        self._call, self._arguments, self._has_arguments = call, [], False
+        self._tool = tool = self._request.called_tool(call.name)
+        self._arguments, self._has_arguments = [], False
         id = call_id(call.id, self._head["id"], self._calls)
-        if is_custom_tool(self._request, call.name):
-            custom = {"name": call.name, "input": ""}
+        if tool.kind == "text":
+            custom = {"name": tool.name, "input": ""}
             return self._call_part({"id": id, "type": "custom", "custom": custom})
-        function = {"name": call.name, "arguments": ""}
+        function = {"name": tool.name, "arguments": ""}
         return self._call_part({"id": id, "type": "function", "function": function})
 
     def _call_delta(self, arguments: str) -> bytes:
-        if not arguments or self._call is None:
+        if not arguments or self._tool is None:
             return b""
         self._has_arguments = True
-        if is_custom_tool(self._request, self._call.name):
+        if self._tool.kind == "text":
             self._arguments.append(arguments)
             return b""
         return self._call_part({"function": {"arguments": arguments}})
 
     def _close_call(self) -> bytes:
         """Return what is left of the open call."""
-        call, self._call = self._call, None
-        if call is None:
+        tool, self._tool = self._tool, None
+        if tool is None:
             return b""
         out = b""
-        if is_custom_tool(self._request, call.name):
+        if tool.kind == "text":
             text = text_of_input("".join(self._arguments))
             out = b"".join(self._call_part({"custom": {"input": each}}) for each in pieces(text))
         elif not self._has_arguments:

@@ -231,7 +231,7 @@ def _written_block(request: Request, reply_id: str, n: int, part: Part) -> Json 
         case Thinking() if part.signature or (part.text and shows_thinking(request)):
             return {"type": "thinking", "thinking": part.text, "signature": part.signature}
         case Call():
-            return _tool_use(reply_id, n, part)
+            return _tool_use(request, reply_id, n, part)
         case Other():
             return part.raw
     return None
@@ -243,7 +243,7 @@ def shows_thinking(request: Request) -> bool:
     return thinking is not None and thinking.mode != "disabled" and thinking.is_shown
 
 
-def _tool_use(reply_id: str, n: int, call: Call) -> Json:
+def _tool_use(request: Request, reply_id: str, n: int, call: Call) -> Json:
     arguments = arguments_in(call.arguments)
     if arguments is None:
         raise bad_reply(f"called {call.name!r} with arguments that are no JSON object")
@@ -253,7 +253,7 @@ def _tool_use(reply_id: str, n: int, call: Call) -> Json:
         **known,
         "type": "tool_use",
         "id": call.id or new_call_id(reply_id, n),
-        "name": call.name,
+        "name": request.called_tool(call.name).name,
         "input": arguments,
     }
 

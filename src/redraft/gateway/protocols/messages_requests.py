@@ -30,6 +30,7 @@ from ..neutral import (
     ToolChoice,
     Turn,
     WrittenRequest,
+    short_name,
 )
 from ..request_fields import (
     DENIED_PARAMETERS,
@@ -37,6 +38,7 @@ from ..request_fields import (
     checked_schema,
     is_set,
 )
+from .client_tools import anthropic_tool
 from .fields import (
     Hint,
     hints_of,
@@ -156,7 +158,8 @@ def _read_schema(given: MessagesRequest) -> AnswerSchema | None:
 
 def _read_tool(tool: CustomTool | ProviderTool) -> Tool:
     if isinstance(tool, ProviderTool):
-        return Tool("provider", tool.name or tool.type, raw=tool.raw)
+        known = anthropic_tool(tool.type, tool.name) or Tool("provider", tool.name or tool.type)
+        return replace(known, raw=tool.raw)
     return Tool(
         "function",
         tool.name,
@@ -456,7 +459,7 @@ class _RequestWriter:
             return None
         schema = TEXT_TOOL_SCHEMA if tool.kind == "text" else tool.schema
         written: dict[str, Any] = {
-            "name": tool.flat_name,
+            "name": short_name(tool.flat_name),
             "input_schema": {"type": "object", **schema},
         }
         if tool.description is not None:
@@ -486,7 +489,7 @@ class _RequestWriter:
             known = dict(choice.raw)
         elif choice is not None:
             kind = "any" if choice.kind == "required" else choice.kind
-            known = {"type": kind} | ({"name": choice.name} if kind == "tool" else {})
+            known = {"type": kind} | ({"name": short_name(choice.name)} if kind == "tool" else {})
         else:
             known = {}
         is_single = self._request.parameters.get("parallel_tool_calls") is False
@@ -629,7 +632,7 @@ def _tool_use(where: str, call: Call) -> Json:
     return {
         "type": "tool_use",
         "id": _written_id(call.id),
-        "name": call.name,
+        "name": short_name(call.name),
         "input": arguments,
     }
 

@@ -250,7 +250,8 @@ class MessagesStreamWriter:
                 yield from self._close_block()
                 self._has_calls = True
                 id = event.id or new_call_id(self._reply_id, self._index)
-                yield from self._open_block("tool_use", {"id": id, "name": event.name, "input": {}})
+                name = self._request.called_tool(event.name).name
+                yield from self._open_block("tool_use", {"id": id, "name": name, "input": {}})
             case CallDelta() if self._open == "tool_use":
                 yield self._delta({"type": "input_json_delta", "partial_json": event.arguments})
             case Other():

@@ -27,11 +27,11 @@ from ..neutral import (
     TextDelta,
     ThinkingDelta,
     Tokens,
-    Tool,
     events_of,
     pieces,
 )
 from .chat_replies import error_object
+from .client_tools import openai_call
 from .responses_requests import REDACTED, SIGNATURE
 from .streams import comment, event, progress_body, progress_comment
 from .tool_arguments import arguments_in, text_of_input
@@ -154,7 +154,7 @@ class ResponseStream:
             item.proof = f"{REDACTED}:{delta.redacted}"
 
     def _call(self, begin: CallBegin) -> CallItem:
-        tool = self._request.tool(begin.name) or Tool("function", begin.name)
+        tool = self._request.called_tool(begin.name)
         call_id = begin.id
         if not call_id or call_id in self._call_ids:  # (its result refers to it)
             call_id = f"call_{self._id}_{self._next_index}"
@@ -164,9 +164,10 @@ class ResponseStream:
             named["namespace"] = tool.group
         if tool.kind == "text":
             fields = self._fields("ctc", {"type": "custom_tool_call", **named, "input": ""})
-        elif tool.raw is not None:  # (of the functions, a search for tools alone has it)
-            search = {"call_id": call_id, "execution": "client", "arguments": {}}
-            fields = self._fields("tsc", {"type": "tool_search_call", **search})
+        elif tool.raw is not None:  # (of the functions, those that OpenAI defines have it)
+            # results of a local shell name the ID of the item
+            fields = {"id": call_id, "type": f"{tool.name}_call", "call_id": call_id}
+            fields |= openai_call(tool.name, {})
         else:
             fields = self._fields("fc", {"type": "function_call", **named, "arguments": ""})
         return CallItem(fields, self._next_index)
@@ -312,18 +313,19 @@ class CallItem:
         """Yield the arguments as a whole."""
         arguments = "".join(self._texts)
         match self.fields["type"]:
-            case "tool_search_call":
-                self.fields["arguments"] = arguments_in(arguments) or {}
             case "custom_tool_call":
                 text = self.fields["input"] = text_of_input(arguments)
                 for piece in pieces(text):
                     yield self._event("custom_tool_call_input.delta", delta=piece)
                 yield self._event("custom_tool_call_input.done", input=text)
-            case _:
+            case "function_call":
                 if not arguments:
                     yield from self.add(arguments := "{}")
                 self.fields["arguments"], name = arguments, self.fields["name"]
                 yield self._event("function_call_arguments.done", name=name, arguments=arguments)
+            case kind:
+                name = kind.removesuffix("_call")
+                self.fields |= openai_call(name, arguments_in(arguments) or {})
 
     def _event(self, kind: str, **fields: str) -> TypedFields:
         place = {"item_id": self.fields["id"], "output_index": self.index}

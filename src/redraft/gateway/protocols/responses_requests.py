@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import Discriminator, Field, Tag
 
 from ...base.checks import format_value
-from ...base.jsontext import dumps_text, first_duplicate
+from ...base.jsontext import dumps_text, first_duplicate, list_in, object_in, text_in
 from ..exchange import invalid_request
 from ..neutral import (
     AnswerSchema,
@@ -30,8 +30,10 @@ from ..neutral import (
     Tool,
     ToolChoice,
     Turn,
+    short_name,
 )
 from ..request_fields import MAX_NAME_CHARS, checked_schema
+from .client_tools import OPENAI_TOOLS
 from .fields import (
     Hint,
     Parameter,
@@ -53,6 +55,7 @@ LOGPROBS = "message.output_text.logprobs"  # the value of `include` that changes
 SIGNATURE, REDACTED = "signature", "redacted"
 """What the gateway writes into `encrypted_content`, before a colon and a model's own text."""
 ALLOWED, TOOL_SEARCH = "allowed_tools", "tool_search"
+EXEC = ("type", "exec")  # of the action of every local shell
 MAX_TOOLS = 512
 REFUSED_ITEMS: Mapping[str, str] = {
     "item_reference": NOT_STORED,
@@ -558,8 +561,18 @@ def _tool(tool: ToolInGroup | SearchTool, group: str = "") -> Tool:
         case SearchTool(execution="client"):
             raw = {"type": TOOL_SEARCH}
             return Tool("function", TOOL_SEARCH, tool.description, tool.parameters or {}, raw=raw)
-        case _:
-            return Tool("provider", tool.type, group=group, raw=tool.model_dump())
+        case OtherTool(type=kind) if kind in OPENAI_TOOLS and not group:
+            environment = object_in(tool.model_extra or {}, "environment")
+            if text_in(environment, "type") in ("", "local"):
+                return _shell_tool(OPENAI_TOOLS[kind], environment)
+    return Tool("provider", tool.type, group=group, raw=tool.model_dump())
+
+
+def _shell_tool(tool: Tool, environment: Json) -> Tool:
+    """Return a tool with the skills that the client has."""
+    skills = [dumps_text(skill) for skill in list_in(environment, "skills")]
+    texts = [tool.description or "", *(["These skills are there:", *skills] if skills else [])]
+    return replace(tool, description="\n".join(texts), raw={"type": tool.name})
 
 
 def _text_description(tool: CustomTool) -> str | None:
@@ -612,9 +625,8 @@ def _tools_by_name(tools: Iterable[Tool]) -> dict[tuple[bool, str], Tool]:
 
 def _named_tool(where: str, named: NamedTool, tools: Mapping[tuple[bool, str], Tool]) -> Tool:
     """Return the tool of a name, or, if the provider has it, of a type."""
-    is_own = named.type in ("function", "custom")
-    name = (named.name or "") if is_own else named.type
-    tool = tools.get((not is_own, name))
+    name = (named.name or "") if named.type in ("function", "custom") else named.type
+    tool = tools.get((True, named.type)) or tools.get((False, name))
     if tool is None:
         raise invalid_request(
             where, f"{where} must name one of the tools, got {format_value(name, 80)}"
@@ -647,11 +659,13 @@ def _turns_of(where: str, item: Item) -> Iterator[Turn]:
         case CallOutputItem():
             yield Turn("tool", _parts(f"{where}.output", item.output), item.call_id)
         case ActionOutputItem():
-            text = item.output if isinstance(item.output, str) else dumps_text(item.output)
+            output = item.status if item.output is None else item.output
+            text = output if isinstance(output, str) else dumps_text(output)
             is_error = item.status == "failed"
             yield Turn("tool", (Text(text),), _call_id(where, item), is_error)
         case SearchOutputItem():
-            names = [tool.flat_name for each in item.tools for tool in _tools_of(each)]
+            found = chain.from_iterable(map(_tools_of, item.tools))
+            names = [short_name(tool.flat_name) for tool in found]
             text = f"Found these tools: {', '.join(names)}" if names else "Found no tools."
             if item.call_id:
                 yield Turn("tool", (Text(text),), item.call_id)
@@ -668,8 +682,9 @@ def _assistant_parts(where: str, item: Item) -> Iterator[Part]:
         case CustomToolCallItem():
             yield Call(item.call_id, _flat_name(item), dumps_text({"input": item.input}))
         case ActionItem():
-            arguments = dumps_text(item.action or item.operation or {})
-            yield Call(_call_id(where, item), item.type.removesuffix("_call"), arguments)
+            said = item.action or item.operation or {}
+            said = {name: value for name, value in said.items() if (name, value) != EXEC}
+            yield Call(_call_id(where, item), item.type.removesuffix("_call"), dumps_text(said))
         case SearchCallItem(call_id=str(call_id)):
             yield Call(call_id, TOOL_SEARCH, dumps_text(item.arguments or {}))
         case ReasoningItem():
