@@ -78,10 +78,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A part that only the protocol it came in knows, such as a search that a provider ran."""
+    """A part that only the protocol it came in knows, such as a search that a provider ran.
+    `is_hint`: it may be left out wherever it stands.
+    """
 
     kind: str
     raw: Json
+    is_hint: bool = False
 
 
 Part: TypeAlias = Text | Media | Thinking | Call | Other
@@ -302,10 +305,11 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of a text."""
+    """More of a text. `raw` is that of the whole text, with its last piece."""
 
     text: str
     is_refusal: bool = False
+    raw: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,8 +364,7 @@ def events_of(reply: Reply, outcome: Json | None = None) -> Iterator[Event]:
     for part in reply.parts:
         match part:
             case Text():
-                for piece in pieces(part.text):
-                    yield TextDelta(piece, part.is_refusal)
+                yield from _text_events(part)
             case Thinking():
                 for piece in pieces(part.text):
                     yield ThinkingDelta(piece)
@@ -374,6 +377,13 @@ def events_of(reply: Reply, outcome: Json | None = None) -> Iterator[Event]:
             case Other():
                 yield part
     yield End(reply.finish, reply.tokens, reply.stop_sequence, outcome)
+
+
+def _text_events(part: Text) -> Iterator[Event]:
+    for piece in pieces(part.text):
+        yield TextDelta(piece, part.is_refusal)
+    if part.raw and part.text and part.raw.get("text") == part.text:
+        yield TextDelta("", part.is_refusal, part.raw)
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -222,7 +222,7 @@ def _write_parts(turn: Turn, request: Request) -> Iterator[dict[str, Any]]:
                 yield {"type": "text", "text": part.text}
             case Media():
                 yield _media_part(where, part, request)
-            case Other() if turn.role != "tool":
+            case Other(is_hint=False) if turn.role != "tool":
                 raise _unsaid_part(where, f"a part of the type {part.kind[:80]!r}")
 
 
@@ -250,15 +250,9 @@ def _unsaid_part(where: str, what: str) -> Exception:
 
 
 def parts_left_out(request: Request) -> Iterator[str]:
-    """Yield the types of parts that the model or a provider wrote in its own protocol."""
+    """Yield the types of parts that only the protocol of the request has."""
     if request.protocol == "chat":
         return
-    kinds = {
-        part.kind
-        for turn in request.turns
-        if turn.role in {"assistant", "tool"}
-        for part in turn.parts
-        if isinstance(part, Other)
-    }
+    kinds = {part.kind for turn in request.turns for part in turn.parts if isinstance(part, Other)}
     for kind in sorted(kinds):
         yield f"{CONVERSATIONS[request.protocol]} ({kind})"

@@ -26,7 +26,6 @@ from ..neutral import (
 )
 from ..request_fields import (
     DENIED_PARAMETERS,
-    MAX_OTHER_PARAMETERS,
     NOTHING,
     checked_schema,
     errors_of_field,
@@ -34,6 +33,7 @@ from ..request_fields import (
 )
 from .chat_fields import (
     AllowedChoice,
+    AssistantMessage,
     ChatBody,
     ChatTool,
     CustomChoice,
@@ -42,6 +42,8 @@ from .chat_fields import (
     FunctionChoice,
     FunctionTool,
     ResponseFormat,
+    SystemMessage,
+    UserMessage,
 )
 from .chat_messages import (
     messages_for_model,
@@ -65,6 +67,7 @@ __all__ = [
     "write_tools",
 ]
 
+NAMED = SystemMessage | UserMessage | AssistantMessage
 OF_CORE = frozenset(("temperature", "seed"))  # parameters for which the core has fields
 # up to how many tokens of thinking; "high" for more
 THINKING_EFFORTS = ((4096, "low"), (16_384, "medium"))
@@ -96,12 +99,19 @@ def read_request(body: Json) -> Request:
         schema=_read_schema(asked.response_format),
         max_tokens=_read_max_tokens(asked),
         parameters=parameters,
-        hints=hints_of(asked),
+        hints=(*hints_of(asked), *_other_hints(asked)),
         is_stream=is_stream,
         include_usage=bool(is_stream and options and options.include_usage),
         is_stored=asked.store is not False,
         options=read_options(asked.redraft),
     )
+
+
+def _other_hints(asked: ChatBody) -> Iterator[str]:
+    if asked.store:
+        yield "store"
+    if any(isinstance(each, NAMED) and each.name is not None for each in asked.messages):
+        yield "messages[].name"
 
 
 def _read_tools(tools: Sequence[ChatTool], raw: Sequence[Json]) -> tuple[Tool, ...]:
@@ -237,7 +247,8 @@ def write_parameters(request: Request) -> tuple[dict[str, Any], tuple[str, ...]]
     """
     left_out = (*_tools_left_out(request), *parts_left_out(request))
     if request.protocol == "chat":
-        return _own_parameters(request), left_out
+        unsent = (n for n in request.hints if n in NOT_PARAMETERS and request.body[n])
+        return _own_parameters(request), (*unsent, *left_out)
     said = {
         PARAMETERS[name]["chat"]: value
         for name, value in request.parameters.items()
@@ -270,14 +281,9 @@ def _own_parameters(request: Request) -> dict[str, Any]:
     }
     if given.get("stop") == []:
         del given["stop"]
-    others = [name for name in given if name not in ChatBody.model_fields]
-    for name in others:
+    for name in given:
         if name in DENIED_PARAMETERS:
             raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
-    if len(others) > MAX_OTHER_PARAMETERS:
-        raise invalid_request(
-            "body", f"the body may have at most {MAX_OTHER_PARAMETERS} other fields"
-        )
     return given
 
 

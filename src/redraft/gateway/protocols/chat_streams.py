@@ -86,6 +86,8 @@ class ChatStreamWriter:
                 self._head |= {"id": completion_id(event.id)}
                 self._head |= {"model": event.model} if event.model else {}
                 return self._delta({"role": "assistant", "content": "", "refusal": None})
+            case TextDelta(text=""):
+                return b""
             case TextDelta(is_refusal=True):
                 self._is_refused = True
                 return self._delta({"refusal": event.text})

@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema, ErrorDetails
 from ...base.checks import format_value
 from ..exchange import GatewayError, invalid_request
 from ..neutral import ProtocolName
-from ..request_fields import MAX_NAME_CHARS, check_body, is_set
+from ..request_fields import MAX_NAME_CHARS, MAX_OTHER_PARAMETERS, check_body, is_set
 
 Schema: TypeAlias = dict[str, Any]  # a JSON schema
 
@@ -134,6 +134,10 @@ def read_body(kind: type[M], body: Any) -> M:
         model = kind.model_validate(body)
     except ValidationError as error:
         raise _field_error(error, body) from None
+    if len(model.model_extra or ()) > MAX_OTHER_PARAMETERS:
+        raise invalid_request(
+            "body", f"the body may have at most {MAX_OTHER_PARAMETERS} other fields"
+        )
     for path, mark, value in marked_fields(model):
         if isinstance(mark, RefusedField) and is_set(value, mark.unused):
             raise invalid_request(path, f"{path} is not supported: {mark.why}", mark.detail)

@@ -40,6 +40,7 @@ from ..request_fields import (
 )
 from .client_tools import anthropic_tool
 from .fields import (
+    PARAMETERS,
     Hint,
     hints_of,
     marked_fields,
@@ -80,7 +81,15 @@ MIN_THINKING_TOKENS = 1024
 ANSWER_TOOL = "redraft_answer"
 """The tool whose arguments are the answer, where a server knows no output format."""
 UNSAID = "a model that speaks Anthropic's messages cannot be told it"
-EFFORTS: Mapping[str, str] = {"minimal": "low"}  # by the neutral form's; others are the same
+EFFORTS: Mapping[str, str] = {
+    "minimal": "low",
+    **{word: word for word in ("low", "medium", "high", "xhigh", "max")},
+}
+"""The efforts that the protocol knows, by those of the neutral form, of which "none" is no
+thinking. Others are left out.
+"""
+BILLING_BLOCK = "x-anthropic-billing-header"
+"""How a text of the system begins that tells Anthropic alone which client asks."""
 TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.ASCII | re.DOTALL)
 _OUTSIDE_ID = re.compile(r"[^\w-]", re.ASCII)
@@ -191,7 +200,7 @@ def _read_choice(choice: Choice | None, tools: tuple[Tool, ...]) -> ToolChoice |
 
 def _read_turns(given: MessagesRequest) -> Iterator[Turn]:
     if given.system:
-        yield Turn("system", _parts(given.system))
+        yield Turn("system", tuple(map(_system_part, _parts(given.system))))
     for n, message in enumerate(given.messages):
         if message.content is None and message.role != "system":
             raise invalid_request(f"messages[{n}].content", f"messages[{n}].content is missing")
@@ -199,6 +208,11 @@ def _read_turns(given: MessagesRequest) -> Iterator[Turn]:
             yield from _user_turns(message, message.content)
         else:
             yield Turn(message.role, _parts(message.content), raw=message.raw)
+
+
+def _system_part(part: Part) -> Part:
+    is_billing = isinstance(part, Text) and part.raw and part.text.startswith(BILLING_BLOCK)
+    return Other(BILLING_BLOCK, part.raw or {}, is_hint=True) if is_billing else part
 
 
 def _user_turns(message: Message, blocks: list[Block]) -> Iterator[Turn]:
@@ -427,9 +441,11 @@ class _RequestWriter:
     def _output_config(self) -> dict[str, Any]:
         """Return the effort, the schema, and what else the client says there."""
         given = self._given.get("output_config") or {}
-        effort = self._request.parameters.get("effort")
+        effort = self._request.parameters.get("effort") or "none"
+        if effort not in EFFORTS and effort != "none":
+            self.ignored.append(PARAMETERS["effort"][self._request.protocol])
         fields = {
-            "effort": None if effort == "none" else EFFORTS.get(effort or "", effort),
+            "effort": EFFORTS.get(effort),
             "format": self._format(given.get("format") or self._given.get("output_format")),
         }
         return {name: value for name, value in (given | fields).items() if value is not None}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base.jsontext import dumps, dumps_text, loads, object_in, text_in
+from ...base.jsontext import dumps, dumps_text, list_in, loads, object_in, text_in
 from ...models.http_client import MAX_BODY_BYTES
 from ..exchange import GatewayError, Progress
 from ..neutral import (
@@ -242,8 +242,7 @@ class MessagesStreamWriter:
             case Begin():
                 yield self._begin(event)
             case TextDelta():
-                yield from self._open_block("text", {"text": ""})
-                yield self._delta({"type": "text_delta", "text": event.text})
+                yield from self._text(event)
             case ThinkingDelta():
                 yield from self._thinking(event)
             case CallBegin():
@@ -273,6 +272,16 @@ class MessagesStreamWriter:
         )
         message = message_head(self._request, begin, self._created) | {"usage": usage_body(tokens)}
         return message_event("message_start", message=message)
+
+    def _text(self, event: TextDelta) -> Iterator[bytes]:
+        """Yield more of a text; its citations end it."""
+        yield from self._open_block("text", {"text": ""})
+        if event.text:
+            yield self._delta({"type": "text_delta", "text": event.text})
+        for citation in list_in(event.raw or {}, "citations"):
+            yield self._delta({"type": "citations_delta", "citation": citation})
+        if event.raw:
+            yield from self._close_block()
 
     def _thinking(self, event: ThinkingDelta) -> Iterator[bytes]:
         if event.redacted:
