@@ -188,7 +188,7 @@ async def test_the_best_of_several_calls_keeps_its_own_thinking(faults, tmp_path
 
 PROVIDER_TOOLS = [
     {"type": "web_search_20250305", "name": "web_search", "max_uses": 2},
-    {"type": "bash_20250124", "name": "bash"},
+    {"type": "computer_20251124", "name": "computer"},
 ]
 
 
@@ -196,7 +196,7 @@ async def test_tools_that_only_the_provider_knows(faults, tmp_path):
     """A model of the same protocol gets them and may call them; one of another gets the rest, and
     the reply names them.
     """
-    call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "computer", "input": {"action": "key"}}
     faults.says(message(call, stop="tool_use"))
     body = {"messages": [USER], "tools": [*PROVIDER_TOOLS, TOOL]}
     reply = await ask(config_of(tmp_path / "a", faults), body)
@@ -208,8 +208,8 @@ async def test_tools_that_only_the_provider_knows(faults, tmp_path):
     reply = await ask(config_of(tmp_path / "b", faults, kind="openai"), body)
     assert [tool["function"]["name"] for tool in sent(faults)[0]["tools"]] == ["look_up"]
     ignored = reply.headers["x-redraft-ignored"]
-    assert "tools[0] (web_search)" in ignored and "tools[1] (bash)" in ignored
-    forced = body | {"tool_choice": {"type": "tool", "name": "bash"}}
+    assert "tools[0] (web_search)" in ignored and "tools[1] (computer)" in ignored
+    forced = body | {"tool_choice": {"type": "tool", "name": "computer"}}
     assert (await ask(config_of(tmp_path / "c", faults, kind="openai"), forced)).status_code == 400
 
 

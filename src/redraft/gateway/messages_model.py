@@ -151,7 +151,7 @@ class MessagesModel:
             error.usage = usage + error.usage
             raise
         has_surcharge = has_surcharge or rest.has_surcharge
-        return PricedReply(_joined(reply, rest.reply), usage + rest.usage, has_surcharge)
+        return PricedReply(_whole_reply(reply, rest.reply), usage + rest.usage, has_surcharge)
 
     def core_reply(self, answered: PricedReply) -> ModelReply:
         """Return a reply as the core reads it. Raises ModelError for a refusal, and for a reply of
@@ -209,7 +209,7 @@ def _neutral_reply(data: Mapping[str, Any], usage: Usage) -> Reply:
     return _with_checked_calls(reply, usage)
 
 
-def _joined(first: Reply, rest: Reply) -> Reply:
+def _whole_reply(first: Reply, rest: Reply) -> Reply:
     """Return an answer after whose first part the model paused."""
     counts = zip(astuple(first.tokens), astuple(rest.tokens), strict=True)
     tokens = Tokens(*(add_optional(*pair) for pair in counts))
