@@ -13,7 +13,8 @@ import vendors
 from redraft.base.jsontext import dumps
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.passing import translation_of
-from redraft.gateway.protocols.chat_requests import write_messages, write_parameters
+from redraft.gateway.protocols.chat_messages import write_messages
+from redraft.gateway.protocols.chat_requests import write_parameters
 from redraft.gateway.protocols.registry import CLIENTS, MODELS
 from redraft.gateway.request_fields import MAX_OTHER_PARAMETERS
 

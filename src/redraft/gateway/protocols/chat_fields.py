@@ -4,13 +4,12 @@ here. The document of the API is generated from these models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel
+from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel, tag_by
 from .options import RedraftField
 
 MAX_STOPS = 16
@@ -22,29 +21,20 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 
 
-def tag_by(field: str, *tags: str, default: str = "") -> Discriminator:
-    """Return what chooses among alternatives by a field; those of no tag are "other"."""
-
-    def tag(value: object) -> str:
-        given = (
-            value.get(field, default)
-            if isinstance(value, Mapping)
-            else getattr(value, field, default)
-        )
-        return given if isinstance(given, str) and given in tags else "other"
-
-    return Discriminator(tag)
-
-
 # ---- messages
 
 
-class TextPart(WireModel):
+class CachedPart(WireModel):
+    """A part after which the prompt may be cached."""
+
+    prompt_cache_breakpoint: object = None
+
+
+class TextPart(CachedPart):
     """A text."""
 
     type: Literal["text"]
     text: str
-    prompt_cache_breakpoint: object = None
 
 
 class RefusalPart(WireModel):
@@ -61,12 +51,11 @@ class ImageUrl(WireModel):
     detail: str | None = None
 
 
-class ImagePart(WireModel):
+class ImagePart(CachedPart):
     """An image."""
 
     type: Literal["image_url"]
     image_url: ImageUrl | str
-    prompt_cache_breakpoint: object = None
 
 
 class InputAudio(WireModel):
@@ -76,12 +65,11 @@ class InputAudio(WireModel):
     format: str
 
 
-class AudioPart(WireModel):
+class AudioPart(CachedPart):
     """A sound."""
 
     type: Literal["input_audio"]
     input_audio: InputAudio
-    prompt_cache_breakpoint: object = None
 
 
 class FileContent(WireModel):
@@ -92,12 +80,11 @@ class FileContent(WireModel):
     filename: str | None = None
 
 
-class FilePart(WireModel):
+class FilePart(CachedPart):
     """A file."""
 
     type: Literal["file"]
     file: FileContent
-    prompt_cache_breakpoint: object = None
 
 
 class OtherPart(WireModel):
@@ -107,11 +94,11 @@ class OtherPart(WireModel):
 
 
 ContentPart = Annotated[
-    Annotated[TextPart, Tag("text")]
-    | Annotated[RefusalPart, Tag("refusal")]
-    | Annotated[ImagePart, Tag("image_url")]
-    | Annotated[AudioPart, Tag("input_audio")]
-    | Annotated[FilePart, Tag("file")]
+    Annotated[TextPart, Tag("type:text")]
+    | Annotated[RefusalPart, Tag("type:refusal")]
+    | Annotated[ImagePart, Tag("type:image_url")]
+    | Annotated[AudioPart, Tag("type:input_audio")]
+    | Annotated[FilePart, Tag("type:file")]
     | Annotated[OtherPart, Tag("other")],
     tag_by("type", "text", "refusal", "image_url", "input_audio", "file"),
 ]
@@ -149,35 +136,39 @@ class CustomCall(WireModel):
 
 
 ToolCall = Annotated[
-    Annotated[FunctionCall, Tag("other")] | Annotated[CustomCall, Tag("custom")],
+    Annotated[FunctionCall, Tag("other")] | Annotated[CustomCall, Tag("type:custom")],
     tag_by("type", "custom"),
 ]
 
 
-class SystemMessage(WireModel):
+class NamedMessage(WireModel):
+    """A message that may say who speaks."""
+
+    content: Content | None
+    name: str | None = None
+
+
+class SystemMessage(NamedMessage):
     """What the model is told beforehand; `role`: "developer" is the newer word."""
 
     role: Literal["system", "developer"]
     content: Content
-    name: str | None = None
 
 
-class UserMessage(WireModel):
+class UserMessage(NamedMessage):
     """What the user says."""
 
     role: Literal["user"]
     content: Content
-    name: str | None = None
 
 
-class AssistantMessage(WireModel):
+class AssistantMessage(NamedMessage):
     """What the model said in an earlier turn, or begins to say. `reasoning_content` and `reasoning`
     are names that servers give to its thinking.
     """
 
     role: Literal["assistant"]
     content: Content | None = None
-    name: str | None = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
     function_call: object = None
@@ -201,11 +192,11 @@ class OtherMessage(WireModel):
 
 
 ChatMessage = Annotated[
-    Annotated[SystemMessage, Tag("system")]
-    | Annotated[SystemMessage, Tag("developer")]
-    | Annotated[UserMessage, Tag("user")]
-    | Annotated[AssistantMessage, Tag("assistant")]
-    | Annotated[ToolMessage, Tag("tool")]
+    Annotated[SystemMessage, Tag("role:system")]
+    | Annotated[SystemMessage, Tag("role:developer")]
+    | Annotated[UserMessage, Tag("role:user")]
+    | Annotated[AssistantMessage, Tag("role:assistant")]
+    | Annotated[ToolMessage, Tag("role:tool")]
     | Annotated[OtherMessage, Tag("other")],
     tag_by("role", "system", "developer", "user", "assistant", "tool"),
 ]
@@ -272,8 +263,8 @@ class OtherTool(WireModel):
 
 
 ChatTool = Annotated[
-    Annotated[FunctionTool, Tag("function")]
-    | Annotated[CustomTool, Tag("custom")]
+    Annotated[FunctionTool, Tag("type:function")]
+    | Annotated[CustomTool, Tag("type:custom")]
     | Annotated[OtherTool, Tag("other")],
     tag_by("type", "function", "custom", default="function"),
 ]
@@ -322,9 +313,9 @@ class OtherChoice(WireModel):
 ChatToolChoice = (
     Literal["none", "auto", "required"]
     | Annotated[
-        Annotated[FunctionChoice, Tag("function")]
-        | Annotated[CustomChoice, Tag("custom")]
-        | Annotated[AllowedChoice, Tag("allowed_tools")]
+        Annotated[FunctionChoice, Tag("type:function")]
+        | Annotated[CustomChoice, Tag("type:custom")]
+        | Annotated[AllowedChoice, Tag("type:allowed_tools")]
         | Annotated[OtherChoice, Tag("other")],
         tag_by("type", "function", "custom", "allowed_tools"),
     ]

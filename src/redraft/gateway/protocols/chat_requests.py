@@ -1,7 +1,7 @@
 """Requests for chat completions: read from clients, written for models.
 
-The core of Redraft speaks this protocol, too: `write_messages`, `write_tools`, `write_tool_choice`
-and `write_parameters` are what it gets of a request of any protocol.
+The core of Redraft speaks this protocol, too: `write_messages` (of `chat_messages`), `write_tools`,
+`write_tool_choice` and `write_parameters` are what it gets of a request of any protocol.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from ..request_fields import (
 )
 from .chat_fields import (
     AllowedChoice,
-    AssistantMessage,
     ChatBody,
     ChatTool,
     CustomChoice,
@@ -41,33 +40,18 @@ from .chat_fields import (
     CustomTool,
     FunctionChoice,
     FunctionTool,
+    NamedMessage,
     ResponseFormat,
-    SystemMessage,
-    UserMessage,
 )
 from .chat_messages import (
     messages_for_model,
     parts_left_out,
-    read_messages,
     read_turns,
-    write_messages,
 )
 from .fields import PARAMETERS, hints_of, parameters_of, read_body, unsaid_parameters
 from .options import read_options
 from .tool_arguments import TEXT_TOOL_SCHEMA
 
-__all__ = [
-    "messages_for_model",
-    "read_messages",
-    "read_request",
-    "write_messages",
-    "write_parameters",
-    "write_request",
-    "write_tool_choice",
-    "write_tools",
-]
-
-NAMED = SystemMessage | UserMessage | AssistantMessage
 OF_CORE = frozenset(("temperature", "seed"))  # parameters for which the core has fields
 # up to how many tokens of thinking; "high" for more
 THINKING_EFFORTS = ((4096, "low"), (16_384, "medium"))
@@ -110,7 +94,7 @@ def read_request(body: Json) -> Request:
 def _other_hints(asked: ChatBody) -> Iterator[str]:
     if asked.store:
         yield "store"
-    if any(isinstance(each, NAMED) and each.name is not None for each in asked.messages):
+    if any(isinstance(each, NamedMessage) and each.name is not None for each in asked.messages):
         yield "messages[].name"
 
 

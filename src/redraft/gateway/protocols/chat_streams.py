@@ -27,8 +27,6 @@ from ..neutral import (
     pieces,
 )
 from .chat_replies import (
-    MAX_ID_CHARS,
-    call_id,
     completion_id,
     error_event,
     read_tokens,
@@ -36,10 +34,12 @@ from .chat_replies import (
     written_finish,
 )
 from .streams import (
+    MAX_ID_CHARS,
     MAX_PARTS,
     EventReader,
     PartOrder,
     bad_reply,
+    call_id,
     comment,
     event,
     neutral_finish,

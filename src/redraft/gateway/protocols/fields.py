@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, ValidationError
 from pydantic import GetJsonSchemaHandler as SchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails
 
@@ -118,6 +118,20 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
+def tag_by(field: str, *values: str, default: str = "") -> Discriminator:
+    """Return what chooses among alternatives by a field: the tag of a value is "FIELD:VALUE", of
+    all others "other". No field of a request has such a name, so that errors can leave them out.
+    """
+
+    def tag(value: object) -> str:
+        given = value.get(field) if isinstance(value, Mapping) else getattr(value, field, None)
+        given = default if given is None else given
+        is_known = isinstance(given, str) and given in values
+        return f"{field}:{given}" if is_known else "other"
+
+    return Discriminator(tag)
+
+
 M = TypeVar("M", bound=WireModel)
 # how messages of pydantic begin, such as "String should have at least 1 character"
 _SHOULD = re.compile(r"^[A-Z][a-z]+ should\b")
@@ -198,8 +212,8 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     message = _OBJECT.sub("an object", message)
     if details["type"] == "union_tag_invalid":
         context = details.get("ctx", {})
-        steps, value = [*steps, "type"], context["tag"]
-        message = f"must be one of {context['expected_tags']}"
+        steps, value = [*steps, "type"], context["tag"].removeprefix("type:")
+        message = f"must be one of {context['expected_tags'].replace('type:', '')}"
     path = _name([*steps, "type"] if details["type"] == "union_tag_not_found" else steps)
     if details["type"] in ("missing", "union_tag_not_found"):
         return invalid_request(path, f"{path} is missing")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     ConfigDict,
-    Discriminator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -17,7 +15,7 @@ from pydantic import (
 
 from ..neutral import Json
 from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel
+from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel, tag_by
 from .options import RedraftField
 
 MAX_MESSAGES = 100_000
@@ -170,30 +168,20 @@ class OtherBlock(RawModel):
     type: str
 
 
-_TYPES = frozenset(
-    (
-        *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
-        *("tool_use", "tool_result"),
-    )
-)
-
-
-def _tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    return f"{kind} block" if isinstance(kind, str) and kind in _TYPES else "other block"
-
-
 Block: TypeAlias = Annotated[
-    Annotated[TextBlock, Tag("text block")]
-    | Annotated[ImageBlock, Tag("image block")]
-    | Annotated[DocumentBlock, Tag("document block")]
-    | Annotated[SearchResultBlock, Tag("search_result block")]
-    | Annotated[ThinkingBlock, Tag("thinking block")]
-    | Annotated[RedactedThinkingBlock, Tag("redacted_thinking block")]
-    | Annotated[ToolUseBlock, Tag("tool_use block")]
-    | Annotated[ToolResultBlock, Tag("tool_result block")]
-    | Annotated[OtherBlock, Tag("other block")],
-    Discriminator(_tag),
+    Annotated[TextBlock, Tag("type:text")]
+    | Annotated[ImageBlock, Tag("type:image")]
+    | Annotated[DocumentBlock, Tag("type:document")]
+    | Annotated[SearchResultBlock, Tag("type:search_result")]
+    | Annotated[ThinkingBlock, Tag("type:thinking")]
+    | Annotated[RedactedThinkingBlock, Tag("type:redacted_thinking")]
+    | Annotated[ToolUseBlock, Tag("type:tool_use")]
+    | Annotated[ToolResultBlock, Tag("type:tool_result")]
+    | Annotated[OtherBlock, Tag("other")],
+    tag_by(
+        *("type", "text", "image", "document", "search_result", "thinking", "redacted_thinking"),
+        *("tool_use", "tool_result"),
+    ),
 ]
 
 
@@ -227,11 +215,6 @@ class ProviderTool(RawModel):
 
     type: str
     name: NonEmpty | None = None
-
-
-def _tool_tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    return "custom tool" if kind is None or kind == "custom" else "provider tool"
 
 
 class Choice(RawModel):
@@ -301,9 +284,9 @@ class MessagesRequest(WireModel):
         Annotated[
             list[
                 Annotated[
-                    Annotated[CustomTool, Tag("custom tool")]
-                    | Annotated[ProviderTool, Tag("provider tool")],
-                    Discriminator(_tool_tag),
+                    Annotated[CustomTool, Tag("type:custom")]
+                    | Annotated[ProviderTool, Tag("other")],
+                    tag_by("type", "custom", default="custom"),
                 ]
             ],
             Field(max_length=MAX_TOOLS),

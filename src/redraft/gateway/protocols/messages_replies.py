@@ -8,7 +8,6 @@ provider ran itself (searches, code) goes to clients of this protocol as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,10 +31,17 @@ from ..neutral import (
     Tokens,
 )
 from .messages_requests import ANSWER_TOOL
-from .streams import MAX_PARTS, bad_reply, errors_of_model, event, neutral_finish
+from .streams import (
+    MAX_ID_CHARS,
+    MAX_PARTS,
+    bad_reply,
+    call_id,
+    errors_of_model,
+    event,
+    neutral_finish,
+)
 from .tool_arguments import arguments_in
 
-MAX_ID_CHARS = 256
 OWN_REASONS: Mapping[str, FinishReason] = {
     "pause_turn": "tool_calls",  # the client sends the turn back, so that the model goes on
     "refusal": "refusal",
@@ -252,15 +258,10 @@ def _tool_use(request: Request, reply_id: str, n: int, call: Call) -> Json:
     return {
         **known,
         "type": "tool_use",
-        "id": call.id or new_call_id(reply_id, n),
+        "id": call_id(call.id, reply_id, n),
         "name": request.called_tool(call.name).name,
         "input": arguments,
     }
-
-
-def new_call_id(reply_id: str, n: int) -> str:
-    """Return the ID of a call that has none: its result refers to it."""
-    return f"call_{re.sub(r'[^A-Za-z0-9_-]', '_', reply_id[:MAX_ID_CHARS])}_{n}"
 
 
 # ---- errors

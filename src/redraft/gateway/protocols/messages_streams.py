@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base.jsontext import dumps, dumps_text, list_in, loads, object_in, text_in
+from ...base.jsontext import dumps, dumps_text, list_in, object_in, text_in
 from ...models.http_client import MAX_BODY_BYTES
 from ..exchange import GatewayError, Progress
 from ..neutral import (
@@ -34,7 +34,6 @@ from .messages_replies import (
     finish_of,
     message_event,
     message_head,
-    new_call_id,
     read_tokens,
     shows_thinking,
     stop_sequence_of,
@@ -47,9 +46,11 @@ from .streams import (
     EventReader,
     PartOrder,
     bad_reply,
+    call_id,
     progress_body,
     progress_comment,
 )
+from .tool_arguments import arguments_in
 
 # ---- reading a stream
 
@@ -188,17 +189,12 @@ class MessagesStreamReader(EventReader):
 def _last_events(block: _OpenBlock) -> Iterator[Event]:
     """Yield a block that only this protocol has, or the input of a call that came as a whole."""
     if block.is_other:
-        whole = {"input": _json("".join(block.input))} if block.has_input else {}
+        whole = {"input": arguments_in("".join(block.input))} if block.has_input else {}
+        if None in whole.values():
+            raise bad_reply("sent a block whose input is no JSON object")
         yield Other(block.data["type"], block.data | whole)
     elif block.data["type"] == "tool_use" and not block.has_input:
         yield block.input_event(dumps_text(object_in(block.data, "input")))
-
-
-def _json(text: str) -> Any:
-    try:
-        return loads(text.encode(errors="replace"))
-    except ValueError:
-        raise bad_reply("sent a block whose input is no JSON") from None
 
 
 # ---- writing a stream
@@ -248,7 +244,7 @@ class MessagesStreamWriter:
             case CallBegin():
                 yield from self._close_block()
                 self._has_calls = True
-                id = event.id or new_call_id(self._reply_id, self._index)
+                id = call_id(event.id, self._reply_id, self._index)
                 name = self._request.called_tool(event.name).name
                 yield from self._open_block("tool_use", {"id": id, "name": name, "input": {}})
             case CallDelta() if self._open == "tool_use":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..exchange import GatewayError, Progress
 from ..neutral import Event, Json, ProtocolName, Reply, Request, WrittenRequest
+from .streams import EventReader
 
 
 class StreamWriter(Protocol):
@@ -29,22 +30,6 @@ class StreamWriter(Protocol):
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the error after which the stream ends."""
-        ...
-
-
-class StreamReader(Protocol):
-    """Reads one stream of server-sent events."""
-
-    def feed(self, part: bytes) -> Iterable[Event]:
-        """Return the events in the next bytes. Raises GatewayError 502 for what is no such
-        stream.
-        """
-        ...
-
-    def finish(self) -> Iterable[Event]:
-        """Return what is left, with `End` as the last. Raises GatewayError 502 if the stream broke
-        off.
-        """
         ...
 
 
@@ -95,4 +80,4 @@ class ModelProtocol:
     name: ProtocolName
     write_request: Callable[[Request, str], WrittenRequest]
     read_reply: Callable[[Json], Reply]
-    stream_reader: Callable[[], StreamReader]
+    stream_reader: Callable[[], EventReader]

@@ -33,7 +33,7 @@ from ..neutral import (
 from .chat_replies import error_object
 from .client_tools import openai_call
 from .responses_requests import REDACTED, SIGNATURE
-from .streams import comment, event, progress_body, progress_comment
+from .streams import MAX_ID_CHARS, comment, event, progress_body, progress_comment
 from .tool_arguments import arguments_in, text_of_input
 
 INCOMPLETE: Mapping[FinishReason, str] = {
@@ -46,7 +46,6 @@ ECHOED = (
     *("safety_identifier", "prompt_cache_key", "service_tier"),
 )
 """The fields of a request that a response repeats."""
-MAX_ID_CHARS = 256
 
 Fields: TypeAlias = dict[str, Any]
 TypedFields: TypeAlias = tuple[str, Fields]

@@ -43,6 +43,7 @@ from .fields import (
     hints_of,
     parameters_of,
     read_body,
+    tag_by,
 )
 from .options import RedraftField, read_options
 from .tool_arguments import TEXT_TOOL_SCHEMA
@@ -173,16 +174,12 @@ class OtherTool(WireModel):
     type: NonEmpty
 
 
-def _tool_kind(tool: object) -> str:
-    kind = tool.get("type") if isinstance(tool, Mapping) else "other"
-    known = ("function", "custom", "namespace", TOOL_SEARCH)
-    return f"{kind} tool" if kind in known else "other tool"
-
-
-_Function = Annotated[FunctionTool, Tag("function tool")]
-_Custom = Annotated[CustomTool, Tag("custom tool")]
-_Other = Annotated[OtherTool, Tag("other tool")]
-ToolInGroup: TypeAlias = Annotated[_Function | _Custom | _Other, Discriminator(_tool_kind)]
+_Function = Annotated[FunctionTool, Tag("type:function")]
+_Custom = Annotated[CustomTool, Tag("type:custom")]
+_Other = Annotated[OtherTool, Tag("other")]
+ToolInGroup: TypeAlias = Annotated[
+    _Function | _Custom | _Other, tag_by("type", "function", "custom", "namespace", TOOL_SEARCH)
+]
 
 
 class NamespaceTool(WireModel):
@@ -198,9 +195,9 @@ AnyTool: TypeAlias = Annotated[
     _Function
     | _Custom
     | _Other
-    | Annotated[NamespaceTool, Tag("namespace tool")]
-    | Annotated[SearchTool, Tag("tool_search tool")],
-    Discriminator(_tool_kind),
+    | Annotated[NamespaceTool, Tag("type:namespace")]
+    | Annotated[SearchTool, Tag("type:tool_search")],
+    tag_by("type", "function", "custom", "namespace", TOOL_SEARCH),
 ]
 
 

@@ -6,6 +6,7 @@ and decodes the events, and describe what is no answer with `bad_reply`.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from ..exchange import GatewayError, Progress
 from ..neutral import Event, FinishReason
 
 MAX_PARTS = 4096  # of one reply
+MAX_ID_CHARS = 256  # of a reply, and of the name of its model
 
 
 # ---- written
@@ -62,6 +64,14 @@ def bad_reply(message: str) -> GatewayError:
     return GatewayError(502, "upstream_error", f"the model {message}")
 
 
+def call_id(id: str, reply_id: str, n: int) -> str:
+    """Return the ID of call `n` of a reply; one without an ID gets one, because its result refers
+    to it.
+    """
+    known = reply_id.removeprefix("chatcmpl-")[:MAX_ID_CHARS]
+    return id or f"call_{re.sub('[^A-Za-z0-9_-]', '_', known)}_{n}"
+
+
 def neutral_finish(finish: str, *, is_refused: bool, has_calls: bool) -> FinishReason:
     """Return the reason to finish. Some servers write "stop" after calls of tools."""
     if is_refused:
@@ -69,9 +79,7 @@ def neutral_finish(finish: str, *, is_refused: bool, has_calls: bool) -> FinishR
     match finish:
         case "length" | "content_filter":
             return finish
-        case "tool_calls" | "stop":
-            return "tool_calls" if has_calls else "stop"
-    return "stop"
+    return "tool_calls" if has_calls and finish in {"tool_calls", "stop"} else "stop"
 
 
 @contextmanager
