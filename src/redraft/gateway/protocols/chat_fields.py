@@ -10,7 +10,7 @@ from pydantic import Field, Tag
 
 from ..request_fields import MAX_NAME_CHARS
 from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel, tag_by
-from .options import RedraftField
+from .options import RequestBody
 
 MAX_STOPS = 16
 MAX_TOOLS = 512
@@ -355,25 +355,29 @@ def refusal(why: str, *unused: object) -> RefusedField:
     return RefusedField(f"{why}; {PASS_HINT}", unused)
 
 
-class ChatBody(ChatMessages):
+class OpenAIBody(RequestBody):
+    """What the requests of both of OpenAI's protocols have."""
+
+    store: bool | None = None
+    parallel_tool_calls: Annotated[bool | None, Parameter("parallel_tool_calls")] = None
+    user: Annotated[str | None, Hint()] = None
+    safety_identifier: Annotated[str | None, Hint()] = None
+    prompt_cache_key: Annotated[str | None, Hint()] = None
+    prompt_cache_retention: Annotated[str | None, Hint()] = None
+    prompt_cache_options: Annotated[object, Hint()] = None
+
+
+class ChatBody(ChatMessages, OpenAIBody):
     """The body of `POST /v1/chat/completions`."""
 
-    model: Name
     # tools and the form of the answer
     tools: Annotated[list[ChatTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ChatToolChoice | None = None
-    parallel_tool_calls: Annotated[bool | None, Parameter("parallel_tool_calls")] = None
     response_format: ResponseFormat | None = None
     verbosity: Annotated[str | None, Parameter("verbosity")] = None
     # limits and sampling
     max_completion_tokens: TokenLimit | None = None
     max_tokens: TokenLimit | None = None
-    temperature: Annotated[
-        Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None, Parameter("temperature")
-    ] = None
-    top_p: Annotated[
-        Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None, Parameter("top_p")
-    ] = None
     top_k: Annotated[Whole | None, Parameter("top_k")] = None
     stop: Name | Annotated[list[Name], Field(max_length=MAX_STOPS)] | None = None
     seed: Annotated[
@@ -384,17 +388,7 @@ class ChatBody(ChatMessages):
     logit_bias: Annotated[dict[str, float] | None, Parameter("logit_bias")] = None
     prediction: Annotated[dict[str, object] | None, Parameter("prediction")] = None
     reasoning_effort: Annotated[str | None, Parameter("effort")] = None
-    # how the request is served
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    store: bool | None = None
-    service_tier: Annotated[str | None, Parameter("service_tier")] = None
-    prompt_cache_key: Annotated[str | None, Hint()] = None
-    prompt_cache_retention: Annotated[str | None, Hint()] = None
-    prompt_cache_options: Annotated[object, Hint()] = None
-    user: Annotated[str | None, Hint()] = None
-    safety_identifier: Annotated[str | None, Hint()] = None
-    metadata: Annotated[object, Hint()] = None
     # what only the answers of one model can have
     n: Annotated[object, refusal("one answer is chosen and returned", 1)] = None
     logprobs: Annotated[object, refusal("the answer is chosen among several", False)] = None
@@ -405,5 +399,3 @@ class ChatBody(ChatMessages):
     web_search_options: Annotated[object, refusal("its citations would be lost")] = None
     functions: Annotated[object, RefusedField("use tools", ([],))] = None
     function_call: Annotated[object, RefusedField("use tool_choice", ("none", "auto"))] = None
-
-    redraft: RedraftField | None = None

@@ -16,7 +16,7 @@ from pydantic import (
 from ..neutral import Json
 from ..request_fields import MAX_NAME_CHARS
 from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel, tag_by
-from .options import RedraftField
+from .options import RequestBody
 
 MAX_MESSAGES = 100_000
 MAX_TOOLS = 512
@@ -263,23 +263,16 @@ class OutputConfig(WireModel):
     task_budget: HintValue = None
 
 
-class MessagesRequest(WireModel):
+class MessagesRequest(RequestBody):
     """The body of `POST /v1/messages`."""
 
-    model: NonEmpty
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_tokens: TokenLimit
     system: str | list[TextBlock] | None = None
-    stream: bool | None = None
-    temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, Parameter("temperature")] = (
-        None
-    )
-    top_p: Annotated[Annotated[float, Field(ge=0, le=1)] | None, Parameter("top_p")] = None
     top_k: Annotated[Annotated[Whole, Field(ge=0, le=2**31)] | None, Parameter("top_k")] = None
     stop_sequences: Annotated[
         Annotated[list[NonEmpty], Field(max_length=MAX_STOPS)] | None, Parameter("stop")
     ] = None
-    service_tier: Annotated[str | None, Parameter("service_tier")] = None
     tools: (
         Annotated[
             list[
@@ -297,7 +290,6 @@ class MessagesRequest(WireModel):
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None  # the earlier name of output_config.format
-    redraft: RedraftField | None = None
 
     anthropic_beta: HintValue = None
     anthropic_version: HintValue = None
@@ -307,7 +299,6 @@ class MessagesRequest(WireModel):
     context_management: HintValue = None
     diagnostics: HintValue = None
     fallback_credit_token: HintValue = None
-    metadata: HintValue = None
     speed: HintValue = None
     user_profile_id: HintValue = None
     workspace_id: HintValue = None

@@ -33,6 +33,7 @@ from ..neutral import (
     short_name,
 )
 from ..request_fields import MAX_NAME_CHARS, checked_schema
+from .chat_fields import AudioPart, FunctionDefinition, OpenAIBody, RefusalPart
 from .client_tools import OPENAI_TOOLS
 from .fields import (
     Hint,
@@ -45,7 +46,7 @@ from .fields import (
     read_body,
     tag_by,
 )
-from .options import RedraftField, read_options
+from .options import read_options
 from .tool_arguments import TEXT_TOOL_SCHEMA
 
 SAME_PROTOCOL = "pass/NAME to a model that speaks OpenAI's responses takes it"
@@ -82,13 +83,6 @@ class TextPart(WireModel):
     text: str
 
 
-class RefusalPart(WireModel):
-    """What the assistant wrote instead of an answer."""
-
-    type: Literal["refusal"]
-    refusal: str
-
-
 class ImagePart(WireModel):
     """An image at a URL (http, https or data), or stored at the provider."""
 
@@ -109,20 +103,6 @@ class FilePart(WireModel):
     detail: str | None = None
 
 
-class AudioData(WireModel):
-    """A sound in base64."""
-
-    data: str
-    format: NonEmpty
-
-
-class AudioPart(WireModel):
-    """A sound."""
-
-    type: Literal["input_audio"]
-    input_audio: AudioData
-
-
 ContentPart: TypeAlias = Annotated[
     TextPart | RefusalPart | ImagePart | FilePart | AudioPart, Field(discriminator="type")
 ]
@@ -132,14 +112,10 @@ Content: TypeAlias = str | list[ContentPart]
 # ---- tools
 
 
-class FunctionTool(WireModel):
+class FunctionTool(FunctionDefinition):
     """A function that the client runs."""
 
     type: Literal["function"]
-    name: NonEmpty
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class TextFormat(WireModel):
@@ -254,23 +230,25 @@ class MessageItem(WireModel):
     content: Content
 
 
-class FunctionCallItem(WireModel):
+class ToolCallItem(WireModel):
+    """A call of one of the client's own tools, which may be in a namespace."""
+
+    call_id: NonEmpty
+    name: NonEmpty
+    namespace: str | None = None
+
+
+class FunctionCallItem(ToolCallItem):
     """A call of a function."""
 
     type: Literal["function_call"]
-    call_id: NonEmpty
-    name: NonEmpty
-    namespace: str | None = None
     arguments: str
 
 
-class CustomToolCallItem(WireModel):
+class CustomToolCallItem(ToolCallItem):
     """A call of a tool whose input is a text."""
 
     type: Literal["custom_tool_call"]
-    call_id: NonEmpty
-    name: NonEmpty
-    namespace: str | None = None
     input: str
 
 
@@ -398,7 +376,7 @@ class StreamOptions(WireModel):
     include_obfuscation: HintValue = None
 
 
-class ResponsesRequest(WireModel):
+class ResponsesRequest(OpenAIBody):
     """The body of `POST /v1/responses`."""
 
     model: Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=r"\S")]
@@ -409,19 +387,7 @@ class ResponsesRequest(WireModel):
     text: TextOptions | None = None
     reasoning: Reasoning | None = None
     max_output_tokens: TokenLimit | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    store: bool | None = None
-    redraft: RedraftField | None = None
-
-    temperature: Annotated[float | None, Field(ge=0, le=2), Parameter("temperature")] = None
-    top_p: Annotated[float | None, Field(ge=0, le=1), Parameter("top_p")] = None
-    parallel_tool_calls: Annotated[bool | None, Parameter("parallel_tool_calls")] = None
-    user: Annotated[str | None, Hint()] = None
-    safety_identifier: Annotated[str | None, Hint()] = None
-    service_tier: Annotated[str | None, Parameter("service_tier")] = None
-    prompt_cache_key: Annotated[str | None, Hint()] = None
-    prompt_cache_retention: Annotated[str | None, Hint()] = None
 
     access_programs: HintValue = None
     client_metadata: HintValue = None
@@ -429,8 +395,6 @@ class ResponsesRequest(WireModel):
     image: HintValue = None
     include: HintValue = None
     max_tool_calls: HintValue = None
-    metadata: HintValue = None
-    prompt_cache_options: HintValue = None
 
     background: Annotated[object, RefusedField(NOT_STORED, (False,))] = None
     background_options: Annotated[object, RefusedField(NOT_STORED)] = None
@@ -694,7 +658,7 @@ def _assistant_parts(where: str, item: Item) -> Iterator[Part]:
             yield Other(kind, item.model_dump())
 
 
-def _flat_name(item: FunctionCallItem | CustomToolCallItem) -> str:
+def _flat_name(item: ToolCallItem) -> str:
     return Tool("function", item.name, group=item.namespace or "").flat_name
 
 
