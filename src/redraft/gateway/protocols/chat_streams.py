@@ -11,7 +11,7 @@ from ...models.chat_replies import read_finish, reasoning_text, split_content
 from ...models.http_client import MAX_BODY_BYTES
 from ...models.sse import PartialCall, ToolCallAssembler
 from ...usage import Usage
-from ..exchange import GatewayError, Progress
+from ..exchange import GatewayError
 from ..neutral import (
     Begin,
     CallBegin,
@@ -37,27 +37,26 @@ from .streams import (
     MAX_ID_CHARS,
     MAX_PARTS,
     EventReader,
+    EventWriter,
     PartOrder,
     bad_reply,
     call_id,
     comment,
     event,
     neutral_finish,
-    progress_body,
-    progress_comment,
 )
 from .tool_arguments import arguments_in, text_of_input
 
 # ---- written
 
 
-class ChatStreamWriter:
+class ChatStreamWriter(EventWriter):
     """Writes a reply as chunks. The client of OpenAI reads every event as a chunk, so progress is
     one without choices.
     """
 
     def __init__(self, request: Request, created: int) -> None:
-        self._request = request
+        super().__init__(request, created)
         self._head: dict[str, Any] = {
             "id": completion_id(""),
             "object": "chat.completion.chunk",
@@ -151,18 +150,8 @@ class ChatStreamWriter:
         usage = {"usage": None} if self._request.include_usage else {}
         return event({**self._head, "choices": [choice], **usage, **fields})
 
-    def keep_alive(self) -> bytes:
-        """Return a comment."""
-        return comment("keep-alive")
-
-    def progress(self, progress: Progress) -> bytes:
-        """Return a step of a refinement: a comment, or a chunk without choices if the request asks
-        for `events`.
-        """
-        if not self._request.options.events:
-            return progress_comment(progress)
-        chunk = {**self._head, "choices": [], "redraft": progress_body(progress)}
-        return event(chunk, "redraft.progress")
+    def _progress_event(self, step: Json) -> bytes:
+        return event({**self._head, "choices": [], "redraft": step}, "redraft.progress")
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the error after which the stream ends."""

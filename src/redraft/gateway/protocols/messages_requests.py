@@ -355,10 +355,8 @@ class _RequestWriter:
         self._request = request
         self._is_same = request.protocol == "messages"
         self._given = request.body if self._is_same else {}
-        self.ignored: list[str] = []
-        if not self._is_same:
-            self.ignored += request.hints
-            self.ignored += unsaid_parameters(request.parameters, request.protocol, "messages")
+        unsaid = unsaid_parameters(request.parameters, request.protocol, "messages")
+        self.ignored = [] if self._is_same else [*request.hints, *unsaid]
 
     def body(self, model: str) -> dict[str, Any]:
         request, given = self._request, self._given

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...base.jsontext import dumps, dumps_text, list_in, object_in, text_in
 from ...models.http_client import MAX_BODY_BYTES
-from ..exchange import GatewayError, Progress
+from ..exchange import GatewayError
 from ..neutral import (
     Begin,
     CallBegin,
@@ -44,11 +44,10 @@ from .messages_requests import ANSWER_TOOL
 from .streams import (
     MAX_PARTS,
     EventReader,
+    EventWriter,
     PartOrder,
     bad_reply,
     call_id,
-    progress_body,
-    progress_comment,
 )
 from .tool_arguments import arguments_in
 
@@ -200,13 +199,13 @@ def _last_events(block: _OpenBlock) -> Iterator[Event]:
 # ---- writing a stream
 
 
-class MessagesStreamWriter:
+class MessagesStreamWriter(EventWriter):
     """Writes one stream. Progress is a ping, which clients ignore, with the step in it if the
     request asks for `events`.
     """
 
     def __init__(self, request: Request, created: int) -> None:
-        self._request, self._created = request, created
+        super().__init__(request, created)
         self._reply_id = ""
         self._open = ""  # the type of the open block
         self._index = 0
@@ -221,13 +220,8 @@ class MessagesStreamWriter:
         """Return a ping."""
         return message_event("ping")
 
-    def progress(self, progress: Progress) -> bytes:
-        """Return a step of a refinement: a comment, or a ping with a field `redraft` if the request
-        asks for `events`.
-        """
-        if not self._request.options.events:
-            return progress_comment(progress)
-        return message_event("ping", redraft=progress_body(progress))
+    def _progress_event(self, step: Json) -> bytes:
+        return message_event("ping", redraft=step)
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the error after which the stream ends."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..exchange import GatewayError, Progress
+from ..exchange import GatewayError
 from ..neutral import (
     Begin,
     CallBegin,
@@ -33,7 +33,7 @@ from ..neutral import (
 from .chat_replies import error_object
 from .client_tools import openai_call
 from .responses_requests import REDACTED, SIGNATURE
-from .streams import MAX_ID_CHARS, comment, event, progress_body, progress_comment
+from .streams import MAX_ID_CHARS, EventWriter, event
 from .tool_arguments import arguments_in, text_of_input
 
 INCOMPLETE: Mapping[FinishReason, str] = {
@@ -64,11 +64,11 @@ def write_reply(
     return response
 
 
-class ResponseStream:
+class ResponseStream(EventWriter):
     """Writes a reply as the events of a response, which are numbered."""
 
     def __init__(self, request: Request, created: int) -> None:
-        self._request, self._created = request, created
+        super().__init__(request, created)
         self._id, self._model = str(created), request.model
         self._number = 0
         self._output: list[Fields] = []  # the items that have ended
@@ -82,17 +82,8 @@ class ResponseStream:
             return self.keep_alive()
         return b"".join(self._event(kind, fields) for kind, fields in self.events(event))
 
-    def keep_alive(self) -> bytes:
-        """Return a comment."""
-        return comment("keep-alive")
-
-    def progress(self, progress: Progress) -> bytes:
-        """Return a step of a refinement: a comment, or an event of its own type if the request asks
-        for `events`.
-        """
-        if not self._request.options.events:
-            return progress_comment(progress)
-        return self._event("redraft.progress", progress_body(progress))
+    def _progress_event(self, step: Json) -> bytes:
+        return self._event("redraft.progress", dict(step))
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the end of the response, which has begun by then, and the error. Clients of OpenAI

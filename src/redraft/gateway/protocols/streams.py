@@ -1,6 +1,6 @@
 """Streams of server-sent events, and what all protocols share in reading replies of models.
 
-Writers use `event`, `comment` and `progress_comment`. Readers are an `EventReader`, which bounds
+Writers are an `EventWriter` and use `event` and `comment`. Readers are an `EventReader`, which bounds
 and decodes the events, and describe what is no answer with `bad_reply`.
 """
 
@@ -20,7 +20,7 @@ from ...models.http_client import MAX_BODY_BYTES
 from ...models.server_errors import ErrorBody, stated_error
 from ...models.sse import SSEParser
 from ..exchange import GatewayError, Progress
-from ..neutral import Event, FinishReason
+from ..neutral import Event, FinishReason, Json, Request
 
 MAX_PARTS = 4096  # of one reply
 MAX_ID_CHARS = 256  # of a reply, and of the name of its model
@@ -40,20 +40,41 @@ def comment(text: str) -> bytes:
     return f": {line}\n\n".encode(errors="replace")
 
 
-def progress_comment(progress: Progress) -> bytes:
-    """Return a step of a refinement as a comment."""
-    score = "" if progress.score is None else f" score={progress.score:.4f}"
-    return comment(f"redraft {progress.kind} iteration={progress.iteration}{score}")
+class EventWriter(ABC):
+    """Writes one stream of server-sent events, which began at a Unix time in seconds. Each method
+    returns whole events, b"" for none.
+    """
 
+    def __init__(self, request: Request, created: int) -> None:
+        self._request, self._created = request, created
 
-def progress_body(progress: Progress) -> dict[str, Any]:
-    """Return a step of a refinement as an object."""
-    return {
-        "kind": progress.kind,
-        "iteration": progress.iteration,
-        "score": progress.score,
-        "reason": progress.reason or None,
-    }
+    @abstractmethod
+    def write(self, event: Event) -> bytes:
+        """Return what an event of the neutral form is in the protocol."""
+
+    @abstractmethod
+    def fail(self, error: GatewayError) -> bytes:
+        """Return the error after which the stream ends."""
+
+    def keep_alive(self) -> bytes:
+        """Return what clients ignore: a comment, or the protocol's own ping."""
+        return comment("keep-alive")
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return a step of a refinement: a comment, or a typed event if the request asks for
+        `events`.
+        """
+        kind, iteration, score = progress.kind, progress.iteration, progress.score
+        if self._request.options.events:
+            reason = progress.reason or None
+            step = {"kind": kind, "iteration": iteration, "score": score, "reason": reason}
+            return self._progress_event(step)
+        shown = "" if score is None else f" score={score:.4f}"
+        return comment(f"redraft {kind} iteration={iteration}{shown}")
+
+    @abstractmethod
+    def _progress_event(self, step: Json) -> bytes:
+        """Return a step of a refinement in the protocol's own form."""
 
 
 # ---- read
