@@ -8,16 +8,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel, tag_by
+from .fields import (
+    MAX_STOPS,
+    MAX_TOOLS,
+    Hint,
+    HintValue,
+    Name,
+    Parameter,
+    RefusedField,
+    TokenLimit,
+    Whole,
+    WireModel,
+    tag_by,
+)
 from .options import RequestBody
 
-MAX_STOPS = 16
-MAX_TOOLS = 512
 MAX_SEED = 2**63
 PASS_HINT = "a model pass/NAME that speaks this protocol takes it"
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 
 
@@ -144,7 +152,6 @@ ToolCall = Annotated[
 class NamedMessage(WireModel):
     """A message that may say who speaks."""
 
-    content: Content | None
     name: str | None = None
 
 
@@ -276,20 +283,6 @@ class ToolName(WireModel):
     name: Name
 
 
-class FunctionChoice(WireModel):
-    """The model must call this function."""
-
-    type: Literal["function"]
-    function: ToolName
-
-
-class CustomChoice(WireModel):
-    """The model must call this custom tool."""
-
-    type: Literal["custom"]
-    custom: ToolName
-
-
 class AllowedTools(WireModel):
     """Some of the tools."""
 
@@ -297,29 +290,16 @@ class AllowedTools(WireModel):
     tools: list[dict[str, object]]
 
 
-class AllowedChoice(WireModel):
-    """The model may, or must, call one of these tools."""
-
-    type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
-
-
-class OtherChoice(WireModel):
-    """The model must call a tool of another type."""
+class NamedChoice(WireModel):
+    """The tool that the model must call; of the type "allowed_tools", those that it may call."""
 
     type: Name
+    function: ToolName | None = None
+    custom: ToolName | None = None
+    allowed_tools: AllowedTools | None = None
 
 
-ChatToolChoice = (
-    Literal["none", "auto", "required"]
-    | Annotated[
-        Annotated[FunctionChoice, Tag("type:function")]
-        | Annotated[CustomChoice, Tag("type:custom")]
-        | Annotated[AllowedChoice, Tag("type:allowed_tools")]
-        | Annotated[OtherChoice, Tag("other")],
-        tag_by("type", "function", "custom", "allowed_tools"),
-    ]
-)
+ChatToolChoice = Literal["none", "auto", "required"] | NamedChoice
 
 # ---- the form of the answer
 
@@ -364,7 +344,7 @@ class OpenAIBody(RequestBody):
     safety_identifier: Annotated[str | None, Hint()] = None
     prompt_cache_key: Annotated[str | None, Hint()] = None
     prompt_cache_retention: Annotated[str | None, Hint()] = None
-    prompt_cache_options: Annotated[object, Hint()] = None
+    prompt_cache_options: HintValue = None
 
 
 class ChatBody(ChatMessages, OpenAIBody):

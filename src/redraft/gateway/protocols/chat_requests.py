@@ -32,16 +32,16 @@ from ..request_fields import (
     is_set,
 )
 from .chat_fields import (
-    AllowedChoice,
+    AllowedTools,
     ChatBody,
     ChatTool,
-    CustomChoice,
     CustomDefinition,
     CustomTool,
-    FunctionChoice,
     FunctionTool,
+    NamedChoice,
     NamedMessage,
     ResponseFormat,
+    ToolName,
 )
 from .chat_messages import (
     messages_for_model,
@@ -66,7 +66,7 @@ def read_request(body: Json) -> Request:
         as_messages(body["messages"])  # of files, only URLs of the web
     choice = asked.tool_choice
     tools = _read_tools(asked.tools or (), list_in(body, "tools"))
-    if isinstance(choice, AllowedChoice):
+    if isinstance(choice, NamedChoice) and choice.allowed_tools:
         names = set(map(_name_of_tool, choice.allowed_tools.tools))
         tools = tuple(tool for tool in tools if tool.name in names)
     parameters = parameters_of(asked)
@@ -134,10 +134,10 @@ def _read_tool_choice(choice: Any, raw: Any, tools: tuple[Tool, ...]) -> ToolCho
     match choice:
         case None:
             return None
-        case FunctionChoice(function=chosen) | CustomChoice(custom=chosen):
-            made = ToolChoice("tool", chosen.name, raw)
-        case AllowedChoice(allowed_tools=allowed):
-            made = ToolChoice(allowed.mode, raw=raw)
+        case NamedChoice(function=ToolName(name=name)) | NamedChoice(custom=ToolName(name=name)):
+            made = ToolChoice("tool", name, raw)
+        case NamedChoice(allowed_tools=AllowedTools(mode=mode)):
+            made = ToolChoice(mode, raw=raw)
         case "none" | "auto" | "required":
             made = ToolChoice(choice, raw=raw)
         case _:

@@ -107,6 +107,9 @@ def _whole(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_whole)]
 """A whole number."""
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+HintValue = Annotated[object, Hint()]
+MAX_STOPS, MAX_TOOLS = 16, 512  # of a request
 TokenLimit = Annotated[Whole, Field(ge=1, le=2**31)]
 
 

@@ -14,16 +14,22 @@ from pydantic import (
 )
 
 from ..neutral import Json
-from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel, tag_by
+from .fields import (
+    MAX_STOPS,
+    MAX_TOOLS,
+    HintValue,
+    Name,
+    Parameter,
+    RefusedField,
+    TokenLimit,
+    Whole,
+    WireModel,
+    tag_by,
+)
 from .options import RequestBody
 
 MAX_MESSAGES = 100_000
-MAX_TOOLS = 512
-MAX_STOPS = 16
 SAME_PROTOCOL = "pass/NAME takes it where the model speaks Anthropic's messages"
-HintValue = Annotated[object, Hint()]
-NonEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 WebUrl = Annotated[str, Field(pattern=r"^(?i:https?)://")]
 Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/ \t\r\n]*={0,2}[ \t\r\n]*$")]
 ImageType = Annotated[str, Field(pattern=r"^image/[A-Za-z0-9_.+-]{1,64}$")]
@@ -148,8 +154,8 @@ class ToolUseBlock(RawModel):
     """A call of a tool."""
 
     type: Literal["tool_use"]
-    id: NonEmpty
-    name: NonEmpty
+    id: Name
+    name: Name
     input: dict[str, Any]
 
 
@@ -157,7 +163,7 @@ class ToolResultBlock(RawModel):
     """The result of a tool."""
 
     type: Literal["tool_result"]
-    tool_use_id: NonEmpty
+    tool_use_id: Name
     content: str | list[Block] | None = None
     is_error: bool | None = None
 
@@ -201,7 +207,7 @@ class CustomTool(RawModel):
     """A function that the client runs."""
 
     type: Literal["custom"] | None = None
-    name: NonEmpty
+    name: Name
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
@@ -214,7 +220,7 @@ class ProviderTool(RawModel):
     """A tool that Anthropic's models know by its type."""
 
     type: str
-    name: NonEmpty | None = None
+    name: Name | None = None
 
 
 class Choice(RawModel):
@@ -271,7 +277,7 @@ class MessagesRequest(RequestBody):
     system: str | list[TextBlock] | None = None
     top_k: Annotated[Annotated[Whole, Field(ge=0, le=2**31)] | None, Parameter("top_k")] = None
     stop_sequences: Annotated[
-        Annotated[list[NonEmpty], Field(max_length=MAX_STOPS)] | None, Parameter("stop")
+        Annotated[list[Name], Field(max_length=MAX_STOPS)] | None, Parameter("stop")
     ] = None
     tools: (
         Annotated[

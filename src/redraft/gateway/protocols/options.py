@@ -15,7 +15,7 @@ from ...requirements import parse as parse_requirement
 from ..exchange import invalid_request
 from ..neutral import RequestOptions
 from ..request_fields import MAX_NAME_CHARS, errors_of_field
-from .fields import Hint, Parameter, Whole, WireModel
+from .fields import HintValue, Name, Parameter, Whole, WireModel
 
 MAX_GRADERS = 16
 MAX_REQUIREMENTS = 32
@@ -41,7 +41,7 @@ class RedraftField(WireModel):
 class RequestBody(WireModel):
     """What the requests of all protocols have."""
 
-    model: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    model: Name
     stream: bool | None = None
     temperature: Annotated[
         Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None, Parameter("temperature")
@@ -50,7 +50,7 @@ class RequestBody(WireModel):
         Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None, Parameter("top_p")
     ] = None
     service_tier: Annotated[str | None, Parameter("service_tier")] = None
-    metadata: Annotated[object, Hint()] = None
+    metadata: HintValue = None
     redraft: RedraftField | None = None
 
 

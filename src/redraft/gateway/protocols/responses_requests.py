@@ -36,7 +36,8 @@ from ..request_fields import MAX_NAME_CHARS, checked_schema
 from .chat_fields import AudioPart, FunctionDefinition, OpenAIBody, RefusalPart
 from .client_tools import OPENAI_TOOLS
 from .fields import (
-    Hint,
+    MAX_TOOLS,
+    HintValue,
     Parameter,
     RefusedField,
     TokenLimit,
@@ -58,7 +59,6 @@ SIGNATURE, REDACTED = "signature", "redacted"
 """What the gateway writes into `encrypted_content`, before a colon and a model's own text."""
 ALLOWED, TOOL_SEARCH = "allowed_tools", "tool_search"
 EXEC = ("type", "exec")  # of the action of every local shell
-MAX_TOOLS = 512
 REFUSED_ITEMS: Mapping[str, str] = {
     "item_reference": NOT_STORED,
     **dict.fromkeys(
@@ -70,7 +70,6 @@ REFUSED_ITEMS: Mapping[str, str] = {
 """The items of the input that change the answer and that only OpenAI's models can honour."""
 
 NonEmpty = Annotated[str, Field(min_length=1)]
-HintValue = Annotated[object, Hint()]
 
 
 # ---- contents

@@ -1,7 +1,8 @@
 """Streams of server-sent events, and what all protocols share in reading replies of models.
 
-Writers are an `EventWriter` and use `event` and `comment`. Readers are an `EventReader`, which bounds
-and decodes the events, and describe what is no answer with `bad_reply`.
+Writers are an `EventWriter`, and use `event` and `comment`. Readers are an `EventReader`, which
+bounds and decodes the events, and describe what is no answer with `bad_reply`. A `PartOrder` puts
+parts that a model mixes one after the other.
 """
 
 from __future__ import annotations
