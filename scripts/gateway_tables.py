@@ -22,6 +22,11 @@ TITLES: Mapping[ProtocolName, str] = {
     "messages": "Messages",
 }
 KINDS: Mapping[str, ProtocolName] = {"openai": "chat", "anthropic": "messages"}
+NOTES: Mapping[tuple[str, ProtocolName], str] = {
+    ("effort", "messages"): ": `minimal` as `low`, `none` as no thinking; a word that OpenAI does "
+    "not document is left out"
+}
+"""What is said of a parameter that is sent to another protocol."""
 HEAD = " | ".join(f"for a model of kind `{kind}`" for kind in KINDS)
 
 # ---- fields
@@ -90,7 +95,8 @@ def _sent_as(path: str, mark: Parameter, client: ProtocolName, model: ProtocolNa
     if model not in PARAMETERS[mark.name]:
         return "left out"
     name = PARAMETERS[mark.name][model]
-    return "sent" if name == path else f"sent as `{name}`"
+    how = "sent" if name == path else f"sent as `{name}`"
+    return how + NOTES.get((mark.name, model), "")
 
 
 # ---- tools and parts

@@ -21,7 +21,13 @@ NAMES = {
     "langchain_openai": ["ChatOpenAI"],
     "openai": ["AsyncOpenAI"],
     "openai._streaming": ["SSEDecoder"],
-    "openai.types.responses": ["Response"],
+    "openai.types.responses": [
+        "Response",
+        "ResponseApplyPatchToolCall",
+        "ResponseFunctionShellToolCall",
+    ],
+    "openai.types.responses.response_apply_patch_tool_call": ["OperationUpdateFile"],
+    "openai.types.responses.response_output_item": ["LocalShellCall", "LocalShellCallAction"],
     "pydantic_ai": ["Agent"],
     "pydantic_ai.exceptions": ["UnexpectedModelBehavior"],
     "pydantic_ai.messages": [

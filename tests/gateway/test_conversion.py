@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 import vendors
 from redraft.base.jsontext import dumps
+from redraft.gateway.exchange import GatewayError
 from redraft.gateway.passing import translation_of
+from redraft.gateway.protocols.chat_messages import write_messages
+from redraft.gateway.protocols.chat_requests import write_parameters
 from redraft.gateway.protocols.registry import CLIENTS, MODELS
+from redraft.gateway.request_fields import MAX_OTHER_PARAMETERS
 
 from .pass_app import app_of, http_client, served
 
@@ -399,3 +403,67 @@ def test_who_the_client_is_goes_to_no_other_protocol(client, model, name):
     """Nor does a field that nobody knows; the client is told which were left out."""
     written = translation_of(client, model, {"model": "m", **TALKS[client], name: OF_CLIENT[name]})
     assert "canary" not in json.dumps(written.body) and name in written.ignored
+
+
+@pytest.mark.parametrize("client", TALKS)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_number_of_unknown_fields_is_bounded(client, model):
+    """The limit is the same in all protocols."""
+    body = {"model": "m", **TALKS[client]}
+    most = {f"x{n}": n for n in range(MAX_OTHER_PARAMETERS)}
+    request = CLIENTS[client].read_request(body | most)
+    assert len(MODELS[model].write_request(request, "m").ignored) in (0, len(most))
+    with pytest.raises(GatewayError, match="at most 64 other fields") as caught:
+        CLIENTS[client].read_request(body | most | {"y": 1})
+    assert (caught.value.status, caught.value.param) == (400, "body")
+
+
+@pytest.mark.parametrize("effort", ["minimal", "low", "medium", "high", "xhigh", "max", "utmost"])
+@pytest.mark.parametrize("client", ["chat", "responses"])
+def test_efforts_that_anthropic_does_not_know(client, effort):
+    """All that OpenAI documents have a place; any other word is left out, and named."""
+    name = {"chat": "reasoning_effort", "responses": "reasoning.effort"}[client]
+    fields = {"reasoning_effort": effort} if client == "chat" else {"reasoning": {"effort": effort}}
+    written = translation_of(client, "messages", {"model": "m", **TALKS[client], **fields})
+    known = {"minimal": "low", "utmost": None}.get(effort, effort)
+    assert written.body.get("output_config", {}).get("effort") == known
+    assert written.ignored == (() if known else (name,))
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+def test_what_a_chat_client_says_and_others_do_not(role):
+    """Names of speakers, and that a completion be stored, are named where they are left out."""
+    messages = [{"role": role, "content": "a", "name": "ann"}, {"role": "user", "content": "b"}]
+    body = {"model": "m", "messages": messages, "store": True}
+    written = translation_of("chat", "messages", body)
+    assert written.ignored == ("store", "messages[].name")
+    assert "ann" not in json.dumps(written.body)
+    assert translation_of("chat", "messages", body | {"store": False}).ignored == (
+        "messages[].name",
+    )
+
+
+def test_what_a_refinement_does_not_send_is_named():
+    """A model of the same protocol gets names of speakers, and stores no draft."""
+    message = {"role": "user", "content": "a", "name": "ann"}
+    fields = {"store": True, "metadata": {"a": "b"}, "user": "ann"}
+    request = CLIENTS["chat"].read_request({"model": "m", "messages": [message], **fields})
+    assert write_parameters(request) == ({"user": "ann"}, ("metadata", "store"))
+    assert write_messages(request) == (message,)
+
+
+BILLING = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli;"}
+BEGIN = {"type": "text", "text": "You are an agent.", "cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize("system", [[BILLING, BEGIN], [BEGIN, BILLING], [BILLING]])
+def test_the_billing_block_of_claude_code_goes_to_anthropic_alone(system):
+    """It tells which program asks. A user who writes the same is quoted as ever."""
+    quoted = {"role": "user", "content": [BILLING]}
+    body = {"model": "m", "max_tokens": 9, "system": system, "messages": [quoted]}
+    written = translation_of("messages", "chat", body)
+    texts = [message["content"] for message in written.body["messages"]]
+    assert texts == [BEGIN["text"] if BEGIN in system else "", BILLING["text"]]
+    assert written.ignored == ("messages (x-anthropic-billing-header)",)
+    request = CLIENTS["messages"].read_request(body)
+    assert MODELS["messages"].write_request(request, "m").body["system"] == system

@@ -188,7 +188,7 @@ async def test_the_best_of_several_calls_keeps_its_own_thinking(faults, tmp_path
 
 PROVIDER_TOOLS = [
     {"type": "web_search_20250305", "name": "web_search", "max_uses": 2},
-    {"type": "bash_20250124", "name": "bash"},
+    {"type": "computer_20251124", "name": "computer"},
 ]
 
 
@@ -196,7 +196,7 @@ async def test_tools_that_only_the_provider_knows(faults, tmp_path):
     """A model of the same protocol gets them and may call them; one of another gets the rest, and
     the reply names them.
     """
-    call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "computer", "input": {"action": "key"}}
     faults.says(message(call, stop="tool_use"))
     body = {"messages": [USER], "tools": [*PROVIDER_TOOLS, TOOL]}
     reply = await ask(config_of(tmp_path / "a", faults), body)
@@ -208,8 +208,8 @@ async def test_tools_that_only_the_provider_knows(faults, tmp_path):
     reply = await ask(config_of(tmp_path / "b", faults, kind="openai"), body)
     assert [tool["function"]["name"] for tool in sent(faults)[0]["tools"]] == ["look_up"]
     ignored = reply.headers["x-redraft-ignored"]
-    assert "tools[0] (web_search)" in ignored and "tools[1] (bash)" in ignored
-    forced = body | {"tool_choice": {"type": "tool", "name": "bash"}}
+    assert "tools[0] (web_search)" in ignored and "tools[1] (computer)" in ignored
+    forced = body | {"tool_choice": {"type": "tool", "name": "computer"}}
     assert (await ask(config_of(tmp_path / "c", faults, kind="openai"), forced)).status_code == 400
 
 
@@ -553,3 +553,124 @@ def test_its_identity_has_no_key():
         Upstream(ServedModel("big", f"http://:{SECRET}@127.0.0.1:9/v1", "claude", "anthropic"), {})
     )
     assert SECRET not in f"{model.identity}{model.base_url}{model.host}"
+
+
+# ---- turns that the provider pauses
+
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+CITED = {
+    "type": "text",
+    "text": "three four",
+    "citations": [{"type": "web_search_result_location"}],
+}
+SEARCH_TOOL = {"type": "web_search_20250305", "name": "web_search"}
+
+
+async def test_a_paused_turn_goes_on(faults, tmp_path):
+    """The model gets what it wrote, with its container, until it has ended. The client gets all of
+    it, and pays for each request.
+    """
+    faults.says(
+        message(PAUSED, stop="pause_turn", container={"id": "c1", "expires_at": "2026-01-01"}),
+        message(FOUND, stop="pause_turn"),
+        message("one two"),
+    )
+    body = {"messages": [USER], "tools": [SEARCH_TOOL], "system": "Be good."}
+    reply = await ask(config_of(tmp_path, faults), body)
+    text = {"type": "text", "text": "one two"}
+    assert reply.json()["content"] == [PAUSED, FOUND, text]
+    assert reply.json()["stop_reason"] == "end_turn"
+    first, second, third = sent(faults)
+    assert "container" not in first and second["container"] == third["container"] == "c1"
+    assert second["messages"] == [*first["messages"], {"role": "assistant", "content": [PAUSED]}]
+    assert third["messages"] == [
+        *second["messages"],
+        {"role": "assistant", "content": [FOUND]},
+    ]
+    assert all(
+        {**each, "messages": 0, "container": 0} == {**first, "messages": 0, "container": 0}
+        for each in (second, third)
+    )
+    usage = reply.json()["usage"]
+    assert usage["output_tokens"] == 3 * USAGE["output_tokens"]
+    assert usage["redraft"]["calls"] == 3
+
+
+async def test_a_turn_that_never_ends_is_an_error(faults, tmp_path):
+    """It is asked for a few times, all of which are counted."""
+    faults.says(message(PAUSED, stop="pause_turn"))
+    reply = await ask(config_of(tmp_path, faults), {"messages": [USER], "tools": [SEARCH_TOOL]})
+    assert reply.status_code == 502 and "paused 4 times" in reply.json()["error"]["message"]
+    assert len(faults.requests) == 5
+    with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+        assert database.execute("SELECT calls, output_tokens FROM requests").fetchall() == [
+            (5, 5 * USAGE["output_tokens"])
+        ]
+
+
+async def test_what_a_paused_turn_cost_is_counted_if_it_fails(faults, tmp_path):
+    """The tokens of the first part are known."""
+    faults.says(message(PAUSED, stop="pause_turn"), refusal_of_server(400))
+    reply = await ask(config_of(tmp_path, faults), {"messages": [USER], "tools": [SEARCH_TOOL]})
+    assert reply.status_code == 400
+    with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
+        assert database.execute("SELECT output_tokens FROM requests").fetchall() == [
+            (USAGE["output_tokens"],)
+        ]
+
+
+# ---- what goes back with a text
+
+
+async def test_citations_are_kept_in_a_stream(faults, tmp_path):
+    """A stream has the blocks of the whole reply: each with its own citations."""
+    faults.says(message("one two ", CITED, "."))
+    config = config_of(tmp_path, faults)
+    whole = await ask(config, {"messages": [USER]})
+    assert whole.json()["content"][1] == CITED
+    stream = await ask(config, {"messages": [USER], "stream": True})
+    events = [json.loads(line[6:]) for line in stream.text.splitlines() if line[:6] == "data: "]
+    blocks = {}
+    for event in events:
+        match event:
+            case {"type": "content_block_start", "index": n, "content_block": block}:
+                blocks[n] = block
+            case {"type": "content_block_delta", "index": n, "delta": {"text": text}}:
+                blocks[n]["text"] += text
+            case {"type": "content_block_delta", "index": n, "delta": {"citation": citation}}:
+                blocks[n].setdefault("citations", []).append(citation)
+    assert [*blocks.values()] == whole.json()["content"]
+    chat = await ask(config, {"messages": [USER], "stream": True}, "/chat/completions")
+    deltas = [json.loads(line[6:]) for line in chat.text.splitlines() if line[:7] == "data: {"]
+    texts = [each["choices"][0]["delta"].get("content") for each in deltas if each["choices"]]
+    assert [text for text in texts[1:] if text is not None] == ["one two ", "three four", "."]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_thinking_goes_with_a_text_in_responses(faults, tmp_path, is_stream):
+    """It is an item of its own there, as it is in front of pass/NAME, with what proves it."""
+    faults.says(message(THOUGHT, "one two"))
+    body = {"model": "refine/fast", "input": "hi", "stream": is_stream}
+    async with running(config_of(tmp_path, faults)) as (url, _), http_client(url) as client:
+        reply = await client.post("/responses", json=body)
+    if is_stream:
+        events = [json.loads(line[6:]) for line in reply.text.splitlines() if line[:7] == "data: {"]
+        response = events[-1]["response"]
+    else:
+        response = reply.json()
+    thought, said = response["output"]
+    assert thought["summary"] == [{"type": "summary_text", "text": THOUGHT["thinking"]}]
+    assert thought["encrypted_content"] == f"signature:{THOUGHT['signature']}"
+    assert said["content"][0]["text"] == "one two"
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_why_a_model_refused_is_said_apart(faults, tmp_path, path, is_stream):
+    """A blank line stands between what it wrote and why it refused."""
+    details = {"type": "refusal", "explanation": "It is unsafe."}
+    faults.says(message("I can't ", "help.", stop="refusal", stop_details=details))
+    body = {"input": "hi"} if path == "/responses" else {"messages": [USER]}
+    reply = await ask(config_of(tmp_path, faults), {**body, "stream": is_stream}, path)
+    assert reply.status_code == 200
+    assert "I can't help.\\n\\nIt is unsafe." in reply.text

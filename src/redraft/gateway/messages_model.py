@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
-from ..base.jsontext import dumps
+from ..base.jsontext import dumps, object_in
 from ..base.masking import answer_mask, without_cause
 from ..base.parameters import merge_parameters
 from ..base.text import shorten
@@ -41,7 +41,7 @@ from ..models.server_errors import (
 from ..protocols import FORMATS, Format
 from ..protocols import Reply as ModelReply
 from ..protocols import Request as ModelRequest
-from ..usage import Usage, current_entry
+from ..usage import Usage, add_optional, current_entry
 from .exchange import GatewayError
 from .neutral import (
     AnswerSchema,
@@ -64,6 +64,7 @@ from .protocols.messages_requests import with_forced_tool
 from .protocols.registry import MODELS
 from .stream_usage import cache_surcharge
 
+MAX_PAUSES = 4  # of one answer, after each of which the model goes on
 NEUTRAL_NAMES = {names["chat"]: name for name, names in PARAMETERS.items() if "chat" in names}
 REFUSALS = frozenset({"refusal", "content_filter"})  # reasons to finish without an answer
 PROTOCOL = MODELS["messages"]
@@ -84,12 +85,13 @@ class ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class PricedReply:
-    """A reply, and the usage of its call: with its cost if parts of the prompt were written into a
-    cache, which the price of their tokens does not cover.
+    """A reply, and the usage of its call: with its cost if it `has_surcharge` for what was written
+    into a cache, which the price of the tokens does not cover.
     """
 
     reply: Reply
     usage: Usage
+    has_surcharge: bool
 
 
 class MessagesModel:
@@ -121,13 +123,35 @@ class MessagesModel:
         target = self._upstream.target(PATHS["messages"], client.headers if client else {})
         target = replace(target, mask=answer_mask(self._upstream.secrets))
         with self._named_errors():
-            body = dump_request(self.request_body(asked, client))
-            response = await fetch(target, "POST", body, entry=current_entry())
-            data = _read(target, *response)
-            usage = self._upstream.usage(data.get("usage"))
-            if not cache_surcharge(data.get("usage")):
-                usage = usage.with_cost(None)  # which the core knows
-            return PricedReply(_neutral_reply(data, usage), usage)
+            body = self.request_body(asked, client)
+            answered = await self._whole_answer(target, body, MAX_PAUSES)
+            if answered.has_surcharge:
+                return answered
+            return replace(answered, usage=answered.usage.with_cost(None))  # which the core knows
+
+    async def _whole_answer(
+        self, target: RequestTarget, body: Mapping[str, Any], pauses: int
+    ) -> PricedReply:
+        """Send a request, and again with what the model wrote where it pauses, up to so many times.
+        Return all of its answer.
+        """
+        response = await fetch(target, "POST", dump_request(body), entry=current_entry())
+        data = _read(target, *response)
+        usage = self._upstream.usage(data.get("usage"))
+        reply, has_surcharge = _neutral_reply(data, usage), cache_surcharge(data.get("usage")) != 0
+        if data.get("stop_reason") != "pause_turn" or not pauses:
+            return PricedReply(reply, usage, has_surcharge)
+        written = {"role": "assistant", "content": data["content"]}
+        body = {**body, "messages": [*body["messages"], written]}
+        if container := object_in(data, "container"):
+            body["container"] = container.get("id")
+        try:
+            rest = await self._whole_answer(target, body, pauses - 1)
+        except ModelError as error:
+            error.usage = usage + error.usage
+            raise
+        has_surcharge = has_surcharge or rest.has_surcharge
+        return PricedReply(_whole_reply(reply, rest.reply), usage + rest.usage, has_surcharge)
 
     def core_reply(self, answered: PricedReply) -> ModelReply:
         """Return a reply as the core reads it. Raises ModelError for a refusal, and for a reply of
@@ -183,6 +207,13 @@ def _neutral_reply(data: Mapping[str, Any], usage: Usage) -> Reply:
     except GatewayError as error:
         raise bad_response(error.message.removeprefix("the model "), usage=usage) from None
     return _with_checked_calls(reply, usage)
+
+
+def _whole_reply(first: Reply, rest: Reply) -> Reply:
+    """Return an answer after whose first part the model paused."""
+    counts = zip(astuple(first.tokens), astuple(rest.tokens), strict=True)
+    tokens = Tokens(*(add_optional(*pair) for pair in counts))
+    return replace(rest, parts=(*first.parts, *rest.parts), tokens=tokens)
 
 
 def _with_checked_calls(reply: Reply, usage: Usage) -> Reply:
@@ -332,7 +363,7 @@ def _check_answer(reply: Reply, usage: Usage) -> None:
         raise truncated_error("used up its tokens before its answer (raise `max_tokens`)", usage)
     is_cut = reply.finish == "tool_calls" and not reply.calls
     if is_cut and any(isinstance(part, Other) for part in reply.parts):
-        message = "paused while its provider runs a tool: only pass/NAME lets a client go on"
+        message = f"paused {MAX_PAUSES} times while its provider ran tools: only pass/NAME goes on"
         raise BadResponseError(message, usage=usage)
 
 

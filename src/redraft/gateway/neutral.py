@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
 ProtocolName: TypeAlias = Literal["chat", "responses", "messages"]
@@ -20,6 +21,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter", "refusal"]
 Json: TypeAlias = Mapping[str, Any]
 PIECE_CHARS = 256  # of the text of an answer in one event
+MAX_TOOL_NAME = 64  # characters, which models of every protocol take
 
 # ---- contents
 
@@ -76,10 +78,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A part that only the protocol it came in knows, such as a search that a provider ran."""
+    """A part that only the protocol it came in knows, such as a search that a provider ran.
+    `is_hint`: it may be left out wherever it stands.
+    """
 
     kind: str
     raw: Json
+    is_hint: bool = False
 
 
 Part: TypeAlias = Text | Media | Thinking | Call | Other
@@ -136,8 +141,16 @@ class Tool:
 
     @property
     def flat_name(self) -> str:
-        """The name by which models of every protocol call it."""
+        """The name in calls. Writers of other protocols give models its `short_name`."""
         return f"{self.group}__{self.name}" if self.group else self.name
+
+
+def short_name(name: str) -> str:
+    """Return the name of a tool within MAX_TOOL_NAME characters; a longer one ends with a hash."""
+    if len(name) <= MAX_TOOL_NAME:
+        return name
+    mark = sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+    return f"{name[: MAX_TOOL_NAME - 17]}_{mark}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +229,12 @@ class Request:
     is_stored: bool = True
     options: RequestOptions = RequestOptions()
 
-    def tool(self, flat_name: str) -> Tool | None:
-        """Return the tool that a call names; None if there is none of this name."""
-        return next((tool for tool in self.tools if tool.flat_name == flat_name), None)
+    def called_tool(self, name: str) -> Tool:
+        """Return the tool that a model calls by a name, which may have been shortened; a function
+        of this name if there is none.
+        """
+        named = (t for t in self.tools if name in (t.flat_name, short_name(t.flat_name)))
+        return next(named, Tool("function", name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,10 +305,11 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of a text."""
+    """More of a text. `raw` is that of the whole text, with its last piece."""
 
     text: str
     is_refusal: bool = False
+    raw: Json | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +364,7 @@ def events_of(reply: Reply, outcome: Json | None = None) -> Iterator[Event]:
     for part in reply.parts:
         match part:
             case Text():
-                for piece in pieces(part.text):
-                    yield TextDelta(piece, part.is_refusal)
+                yield from _text_events(part)
             case Thinking():
                 for piece in pieces(part.text):
                     yield ThinkingDelta(piece)
@@ -361,6 +377,13 @@ def events_of(reply: Reply, outcome: Json | None = None) -> Iterator[Event]:
             case Other():
                 yield part
     yield End(reply.finish, reply.tokens, reply.stop_sequence, outcome)
+
+
+def _text_events(part: Text) -> Iterator[Event]:
+    for piece in pieces(part.text):
+        yield TextDelta(piece, part.is_refusal)
+    if part.raw and part.text and part.raw.get("text") == part.text:
+        yield TextDelta("", part.is_refusal, part.raw)
 
 
 def pieces(text: str) -> Iterator[str]:

@@ -50,8 +50,9 @@ from .config import ServedModel
 from .exchange import GatewayError
 from .forwarded_calls import reply_fields
 from .neutral import Event, ProtocolName, Request
-from .protocols.protocol import ClientProtocol, StreamReader, StreamWriter
+from .protocols.protocol import ClientProtocol
 from .protocols.registry import CLIENTS, MODELS
+from .protocols.streams import EventReader, EventWriter
 from .stream_usage import StreamEnds, UsageRemover, cache_surcharge, token_counts
 from .token_estimate import estimated_tokens
 from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
@@ -420,7 +421,7 @@ def translation_of(
 class StreamTranslator:
     """Translates a stream as it arrives."""
 
-    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
+    def __init__(self, reader: EventReader, writer: EventWriter) -> None:
         self._reader, self._writer = reader, writer
         self._unsent: list[bytes] = []
 

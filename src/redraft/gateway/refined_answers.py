@@ -39,10 +39,14 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
 
 
 def refusal_of(prepared: PreparedRequest, trace: Trace, refusal: Reply) -> Answer:
-    """Return the answer to a request that the model refused: its reply as it gave it."""
-    parts = tuple(
-        replace(part, is_refusal=True) if isinstance(part, Text) else part for part in refusal.parts
-    )
+    """Return the answer to a request that the model refused: its reply as it gave it, with its
+    texts as one refusal.
+    """
+    texts = [part for part in refusal.parts if isinstance(part, Text)]
+    said = "".join(part.text for part in texts if not part.is_refusal)
+    why = "".join(part.text for part in texts if part.is_refusal)
+    others = (part for part in refusal.parts if not isinstance(part, Text))
+    parts = (*others, Text("\n\n".join(filter(None, (said, why))), is_refusal=True))
     id, model = prepared.trace_id, prepared.request.model
     return _answer(prepared, trace, replace(refusal, id=id, model=model, parts=parts))
 
@@ -52,9 +56,7 @@ def _answer(prepared: PreparedRequest, trace: Trace, reply: Reply) -> Answer:
 
 
 def _reply_of(prepared: PreparedRequest, trace: Trace, best: Candidate) -> Reply:
-    """Return the reply with the best candidate. Thinking goes with a text only if the client asked
-    for it.
-    """
+    """Return the reply with the best candidate."""
     request, writer, written = prepared.request, prepared.writer, own_candidate(trace, best)
     usage, parts, stop_sequence = written.usage, _parts_of(best, writer), None
     tokens = Tokens(usage.input_tokens, usage.output_tokens)
@@ -64,7 +66,7 @@ def _reply_of(prepared: PreparedRequest, trace: Trace, best: Candidate) -> Reply
             parts, stop_sequence = own.parts, own.stop_sequence
         else:
             parts = (*(part for part in own.parts if isinstance(part, Thinking)), *parts)
-    if not (best.tool_calls or _asks_for_thinking(request)):
+    if not (best.tool_calls or _shows_thinking(request)):
         parts = tuple(part for part in parts if not isinstance(part, Thinking))
     id, finish = prepared.trace_id, _finish_of(best)
     return Reply(id, request.model, parts, finish, tokens, stop_sequence)
@@ -91,9 +93,13 @@ def _is_as_written(best: Candidate, own: Reply, writer: WriterModel) -> bool:
     return best.text.removeprefix(writer.prefill) == own.text
 
 
-def _asks_for_thinking(request: Request) -> bool:
+def _shows_thinking(request: Request) -> bool:
+    """Whether thinking goes with a text: in responses it is an item of its own, in messages a block
+    that the client asked for.
+    """
     asked = request.thinking
-    return asked is not None and asked.mode != "disabled" and asked.is_shown
+    is_asked = asked is not None and asked.mode != "disabled" and asked.is_shown
+    return is_asked or request.protocol == "responses"
 
 
 def own_candidate(trace: Trace, candidate: Candidate) -> Candidate:

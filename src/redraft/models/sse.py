@@ -178,7 +178,7 @@ class StreamAssembler:
 
 
 @dataclass
-class _PartialCall:
+class PartialCall:
     """A tool call of which parts have arrived. `whole`: its arguments if they came as an object."""
 
     id: str = ""
@@ -236,18 +236,19 @@ class ToolCallAssembler:
     """
 
     def __init__(self) -> None:
-        self.calls: list[_PartialCall] = []
-        self._by_index: dict[int, _PartialCall] = {}
-        self._by_id: dict[str, _PartialCall] = {}
+        self.calls: list[PartialCall] = []
+        self.last = PartialCall()
+        self._by_index: dict[int, PartialCall] = {}
+        self._by_id: dict[str, PartialCall] = {}
 
     def add(self, part: Any) -> int:
-        """Add a part, and return the bytes of text in it."""
+        """Add a part, and return the bytes of text in it. `last` is the call that it belongs to."""
         function = _function_of(part)
-        call = self._call_of(part, begins=bool(function.get("name")))
+        self.last = call = self._call_of(part, begins=bool(function.get("name")))
         call.type = call.type or part.get("type")
         return call.add(function)
 
-    def _call_of(self, part: Mapping[str, Any], *, begins: bool) -> _PartialCall:
+    def _call_of(self, part: Mapping[str, Any], *, begins: bool) -> PartialCall:
         """Return the call that a part belongs to, or a new one; `begins`: the part has a name."""
         id = text_in(part, "id")
         index = part["index"] if type(part.get("index")) is int else None
@@ -259,7 +260,7 @@ class ToolCallAssembler:
             self._by_id[id] = call
         return call
 
-    def _known_call(self, index: int | None, id: str, *, begins: bool) -> _PartialCall | None:
+    def _known_call(self, index: int | None, id: str, *, begins: bool) -> PartialCall | None:
         if index is not None:
             call = self._by_index.get(index)
             is_other = begins and call and id and call.id and id != call.id
@@ -269,8 +270,8 @@ class ToolCallAssembler:
         last = self.calls[-1] if self.calls else None
         return None if last and begins and last.is_complete else last
 
-    def _new_call(self) -> _PartialCall:
+    def _new_call(self) -> PartialCall:
         if len(self.calls) == MAX_TOOL_CALLS:
             raise bad_response(f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE)
-        self.calls.append(_PartialCall())
+        self.calls.append(PartialCall())
         return self.calls[-1]

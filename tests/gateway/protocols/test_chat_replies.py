@@ -565,14 +565,6 @@ def test_a_repeated_id_is_replaced():
         ([chunk("a"), {"error": {"message": "too hot"}}], "too hot"),
         ([chunk("a"), chunk(finish="error")], "broke off"),
         ([chunk("a"), 5], "a number"),
-        (
-            [
-                called(part(0, "a", "f", "{")),
-                called(part(1, "b", "g", "{}"), part(0, arguments="}")),
-            ],
-            "mixed",
-        ),
-        ([called(part(0, "a", "f", "{")), chunk("x"), called(part(0, arguments="}"))], "between"),
         ([called(part(0, "a")), chunk("x", "stop")], "without the name"),
         ([called(part(0, "a")), LAST], "without the name"),
         ([called(5)], "tool call"),
@@ -581,7 +573,7 @@ def test_a_repeated_id_is_replaced():
     ],
 )
 def test_broken_streams_are_502s(chunks, words):
-    """A stream that breaks off, fails or mixes its parts is an error that says why."""
+    """A stream that breaks off or fails is an error that says why."""
     with pytest.raises(GatewayError, match=words) as caught:
         read_stream(sse(FIRST, *chunks))
     assert caught.value.status == 502

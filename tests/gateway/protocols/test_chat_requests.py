@@ -27,14 +27,12 @@ from redraft.gateway.neutral import (
     Turn,
 )
 from redraft.gateway.protocols import chat_fields
-from redraft.gateway.protocols.chat_requests import (
+from redraft.gateway.protocols.chat_messages import (
     messages_for_model,
     read_messages,
     write_messages,
-    write_parameters,
-    write_tool_choice,
-    write_tools,
 )
+from redraft.gateway.protocols.chat_requests import write_parameters, write_tool_choice, write_tools
 from redraft.loop.task import Task
 
 from .protocol_app import both_sides

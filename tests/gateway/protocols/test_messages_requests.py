@@ -29,6 +29,7 @@ from redraft.gateway.neutral import (
     ToolChoice,
     Turn,
 )
+from redraft.gateway.protocols.client_tools import ANTHROPIC_TOOLS
 from redraft.gateway.protocols.messages_requests import (
     ANSWER_TOOL,
     DEFAULT_MAX_TOKENS,
@@ -246,11 +247,13 @@ def test_tool_choice(choice, expected):
 
 
 def test_tools_that_models_know_by_their_type():
-    """They are tools of the provider."""
+    """Those that the client runs are functions with the arguments that are documented, others are
+    tools of the provider. Models of this protocol get them as they are.
+    """
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     toolset = {"type": "mcp_toolset", "mcp_server_name": "m"}
     assert read(tools=[BASH, search, toolset]).tools == (
-        Tool("provider", "bash", raw=BASH),
+        replace(ANTHROPIC_TOOLS["bash"], raw=BASH),
         Tool("provider", "web_search", raw=search),
         Tool("provider", "mcp_toolset", raw=toolset),
     )

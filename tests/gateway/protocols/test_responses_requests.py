@@ -134,7 +134,7 @@ def test_a_field_is_honoured(fields, expected):
                 {"type": "local_shell_call_output", "id": "s", "output": "a.txt"},
             ],
             [
-                Turn("assistant", (Call("s", "local_shell", '{"type":"exec","command":["ls"]}'),)),
+                Turn("assistant", (Call("s", "local_shell", '{"command":["ls"]}'),)),
                 Turn("tool", (Text("a.txt"),), "s"),
             ],
         ),

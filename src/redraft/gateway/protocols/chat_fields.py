@@ -4,47 +4,45 @@ here. The document of the API is generated from these models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
-from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel
-from .options import RedraftField
+from .fields import (
+    MAX_STOPS,
+    MAX_TOOLS,
+    Hint,
+    HintValue,
+    Name,
+    Parameter,
+    RefusedField,
+    TokenLimit,
+    Whole,
+    WireModel,
+    tag_by,
+)
+from .options import RequestBody
 
-MAX_STOPS = 16
-MAX_TOOLS = 512
 MAX_SEED = 2**63
 PASS_HINT = "a model pass/NAME that speaks this protocol takes it"
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
-
-
-def tag_by(field: str, *tags: str, default: str = "") -> Discriminator:
-    """Return what chooses among alternatives by a field; those of no tag are "other"."""
-
-    def tag(value: object) -> str:
-        given = (
-            value.get(field, default)
-            if isinstance(value, Mapping)
-            else getattr(value, field, default)
-        )
-        return given if isinstance(given, str) and given in tags else "other"
-
-    return Discriminator(tag)
 
 
 # ---- messages
 
 
-class TextPart(WireModel):
+class CachedPart(WireModel):
+    """A part after which the prompt may be cached."""
+
+    prompt_cache_breakpoint: object = None
+
+
+class TextPart(CachedPart):
     """A text."""
 
     type: Literal["text"]
     text: str
-    prompt_cache_breakpoint: object = None
 
 
 class RefusalPart(WireModel):
@@ -61,12 +59,11 @@ class ImageUrl(WireModel):
     detail: str | None = None
 
 
-class ImagePart(WireModel):
+class ImagePart(CachedPart):
     """An image."""
 
     type: Literal["image_url"]
     image_url: ImageUrl | str
-    prompt_cache_breakpoint: object = None
 
 
 class InputAudio(WireModel):
@@ -76,12 +73,11 @@ class InputAudio(WireModel):
     format: str
 
 
-class AudioPart(WireModel):
+class AudioPart(CachedPart):
     """A sound."""
 
     type: Literal["input_audio"]
     input_audio: InputAudio
-    prompt_cache_breakpoint: object = None
 
 
 class FileContent(WireModel):
@@ -92,12 +88,11 @@ class FileContent(WireModel):
     filename: str | None = None
 
 
-class FilePart(WireModel):
+class FilePart(CachedPart):
     """A file."""
 
     type: Literal["file"]
     file: FileContent
-    prompt_cache_breakpoint: object = None
 
 
 class OtherPart(WireModel):
@@ -107,11 +102,11 @@ class OtherPart(WireModel):
 
 
 ContentPart = Annotated[
-    Annotated[TextPart, Tag("text")]
-    | Annotated[RefusalPart, Tag("refusal")]
-    | Annotated[ImagePart, Tag("image_url")]
-    | Annotated[AudioPart, Tag("input_audio")]
-    | Annotated[FilePart, Tag("file")]
+    Annotated[TextPart, Tag("type:text")]
+    | Annotated[RefusalPart, Tag("type:refusal")]
+    | Annotated[ImagePart, Tag("type:image_url")]
+    | Annotated[AudioPart, Tag("type:input_audio")]
+    | Annotated[FilePart, Tag("type:file")]
     | Annotated[OtherPart, Tag("other")],
     tag_by("type", "text", "refusal", "image_url", "input_audio", "file"),
 ]
@@ -149,35 +144,38 @@ class CustomCall(WireModel):
 
 
 ToolCall = Annotated[
-    Annotated[FunctionCall, Tag("other")] | Annotated[CustomCall, Tag("custom")],
+    Annotated[FunctionCall, Tag("other")] | Annotated[CustomCall, Tag("type:custom")],
     tag_by("type", "custom"),
 ]
 
 
-class SystemMessage(WireModel):
+class NamedMessage(WireModel):
+    """A message that may say who speaks."""
+
+    name: str | None = None
+
+
+class SystemMessage(NamedMessage):
     """What the model is told beforehand; `role`: "developer" is the newer word."""
 
     role: Literal["system", "developer"]
     content: Content
-    name: str | None = None
 
 
-class UserMessage(WireModel):
+class UserMessage(NamedMessage):
     """What the user says."""
 
     role: Literal["user"]
     content: Content
-    name: str | None = None
 
 
-class AssistantMessage(WireModel):
+class AssistantMessage(NamedMessage):
     """What the model said in an earlier turn, or begins to say. `reasoning_content` and `reasoning`
     are names that servers give to its thinking.
     """
 
     role: Literal["assistant"]
     content: Content | None = None
-    name: str | None = None
     refusal: str | None = None
     tool_calls: list[ToolCall] | None = None
     function_call: object = None
@@ -201,11 +199,11 @@ class OtherMessage(WireModel):
 
 
 ChatMessage = Annotated[
-    Annotated[SystemMessage, Tag("system")]
-    | Annotated[SystemMessage, Tag("developer")]
-    | Annotated[UserMessage, Tag("user")]
-    | Annotated[AssistantMessage, Tag("assistant")]
-    | Annotated[ToolMessage, Tag("tool")]
+    Annotated[SystemMessage, Tag("role:system")]
+    | Annotated[SystemMessage, Tag("role:developer")]
+    | Annotated[UserMessage, Tag("role:user")]
+    | Annotated[AssistantMessage, Tag("role:assistant")]
+    | Annotated[ToolMessage, Tag("role:tool")]
     | Annotated[OtherMessage, Tag("other")],
     tag_by("role", "system", "developer", "user", "assistant", "tool"),
 ]
@@ -272,8 +270,8 @@ class OtherTool(WireModel):
 
 
 ChatTool = Annotated[
-    Annotated[FunctionTool, Tag("function")]
-    | Annotated[CustomTool, Tag("custom")]
+    Annotated[FunctionTool, Tag("type:function")]
+    | Annotated[CustomTool, Tag("type:custom")]
     | Annotated[OtherTool, Tag("other")],
     tag_by("type", "function", "custom", default="function"),
 ]
@@ -285,20 +283,6 @@ class ToolName(WireModel):
     name: Name
 
 
-class FunctionChoice(WireModel):
-    """The model must call this function."""
-
-    type: Literal["function"]
-    function: ToolName
-
-
-class CustomChoice(WireModel):
-    """The model must call this custom tool."""
-
-    type: Literal["custom"]
-    custom: ToolName
-
-
 class AllowedTools(WireModel):
     """Some of the tools."""
 
@@ -306,29 +290,16 @@ class AllowedTools(WireModel):
     tools: list[dict[str, object]]
 
 
-class AllowedChoice(WireModel):
-    """The model may, or must, call one of these tools."""
-
-    type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
-
-
-class OtherChoice(WireModel):
-    """The model must call a tool of another type."""
+class NamedChoice(WireModel):
+    """The tool that the model must call; of the type "allowed_tools", those that it may call."""
 
     type: Name
+    function: ToolName | None = None
+    custom: ToolName | None = None
+    allowed_tools: AllowedTools | None = None
 
 
-ChatToolChoice = (
-    Literal["none", "auto", "required"]
-    | Annotated[
-        Annotated[FunctionChoice, Tag("function")]
-        | Annotated[CustomChoice, Tag("custom")]
-        | Annotated[AllowedChoice, Tag("allowed_tools")]
-        | Annotated[OtherChoice, Tag("other")],
-        tag_by("type", "function", "custom", "allowed_tools"),
-    ]
-)
+ChatToolChoice = Literal["none", "auto", "required"] | NamedChoice
 
 # ---- the form of the answer
 
@@ -364,25 +335,29 @@ def refusal(why: str, *unused: object) -> RefusedField:
     return RefusedField(f"{why}; {PASS_HINT}", unused)
 
 
-class ChatBody(ChatMessages):
+class OpenAIBody(RequestBody):
+    """What the requests of both of OpenAI's protocols have."""
+
+    store: bool | None = None
+    parallel_tool_calls: Annotated[bool | None, Parameter("parallel_tool_calls")] = None
+    user: Annotated[str | None, Hint()] = None
+    safety_identifier: Annotated[str | None, Hint()] = None
+    prompt_cache_key: Annotated[str | None, Hint()] = None
+    prompt_cache_retention: Annotated[str | None, Hint()] = None
+    prompt_cache_options: HintValue = None
+
+
+class ChatBody(ChatMessages, OpenAIBody):
     """The body of `POST /v1/chat/completions`."""
 
-    model: Name
     # tools and the form of the answer
     tools: Annotated[list[ChatTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ChatToolChoice | None = None
-    parallel_tool_calls: Annotated[bool | None, Parameter("parallel_tool_calls")] = None
     response_format: ResponseFormat | None = None
     verbosity: Annotated[str | None, Parameter("verbosity")] = None
     # limits and sampling
     max_completion_tokens: TokenLimit | None = None
     max_tokens: TokenLimit | None = None
-    temperature: Annotated[
-        Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None, Parameter("temperature")
-    ] = None
-    top_p: Annotated[
-        Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None, Parameter("top_p")
-    ] = None
     top_k: Annotated[Whole | None, Parameter("top_k")] = None
     stop: Name | Annotated[list[Name], Field(max_length=MAX_STOPS)] | None = None
     seed: Annotated[
@@ -393,17 +368,7 @@ class ChatBody(ChatMessages):
     logit_bias: Annotated[dict[str, float] | None, Parameter("logit_bias")] = None
     prediction: Annotated[dict[str, object] | None, Parameter("prediction")] = None
     reasoning_effort: Annotated[str | None, Parameter("effort")] = None
-    # how the request is served
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    store: bool | None = None
-    service_tier: Annotated[str | None, Parameter("service_tier")] = None
-    prompt_cache_key: Annotated[str | None, Hint()] = None
-    prompt_cache_retention: Annotated[str | None, Hint()] = None
-    prompt_cache_options: Annotated[object, Hint()] = None
-    user: Annotated[str | None, Hint()] = None
-    safety_identifier: Annotated[str | None, Hint()] = None
-    metadata: Annotated[object, Hint()] = None
     # what only the answers of one model can have
     n: Annotated[object, refusal("one answer is chosen and returned", 1)] = None
     logprobs: Annotated[object, refusal("the answer is chosen among several", False)] = None
@@ -414,5 +379,3 @@ class ChatBody(ChatMessages):
     web_search_options: Annotated[object, refusal("its citations would be lost")] = None
     functions: Annotated[object, RefusedField("use tools", ([],))] = None
     function_call: Annotated[object, RefusedField("use tool_choice", ("none", "auto"))] = None
-
-    redraft: RedraftField | None = None

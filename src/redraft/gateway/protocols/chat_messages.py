@@ -8,7 +8,7 @@ from typing import Any
 from ...base.jsontext import dumps, object_in, text_in
 from ...loop.task import Message
 from ..exchange import invalid_request
-from ..neutral import Call, Json, Media, Other, Part, Request, Text, Thinking, Turn
+from ..neutral import Call, Json, Media, Other, Part, Request, Text, Thinking, Turn, short_name
 from .chat_fields import (
     AssistantMessage,
     AudioPart,
@@ -202,7 +202,7 @@ def _assistant_message(turn: Turn, request: Request) -> Message:
 
 
 def _function_call(call: Call) -> Json:
-    function = {"name": call.name, "arguments": call.arguments}
+    function = {"name": short_name(call.name), "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
 
 
@@ -222,7 +222,7 @@ def _write_parts(turn: Turn, request: Request) -> Iterator[dict[str, Any]]:
                 yield {"type": "text", "text": part.text}
             case Media():
                 yield _media_part(where, part, request)
-            case Other() if turn.role != "tool":
+            case Other(is_hint=False) if turn.role != "tool":
                 raise _unsaid_part(where, f"a part of the type {part.kind[:80]!r}")
 
 
@@ -250,15 +250,9 @@ def _unsaid_part(where: str, what: str) -> Exception:
 
 
 def parts_left_out(request: Request) -> Iterator[str]:
-    """Yield the types of parts that the model or a provider wrote in its own protocol."""
+    """Yield the types of parts that only the protocol of the request has."""
     if request.protocol == "chat":
         return
-    kinds = {
-        part.kind
-        for turn in request.turns
-        if turn.role in {"assistant", "tool"}
-        for part in turn.parts
-        if isinstance(part, Other)
-    }
+    kinds = {part.kind for turn in request.turns for part in turn.parts if isinstance(part, Other)}
     for kind in sorted(kinds):
         yield f"{CONVERSATIONS[request.protocol]} ({kind})"

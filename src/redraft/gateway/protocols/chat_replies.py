@@ -36,14 +36,14 @@ from ..neutral import (
     Tokens,
 )
 from .streams import (
+    MAX_ID_CHARS,
     bad_reply,
+    call_id,
     errors_of_model,
     event,
     neutral_finish,
 )
-from .text_tools import text_of_input
-
-MAX_ID_CHARS = 256  # of a reply, and of the name of its model
+from .tool_arguments import text_of_input
 
 # ---- written
 
@@ -90,13 +90,6 @@ def completion_id(id: str) -> str:
     return id if id.startswith("chatcmpl-") else f"chatcmpl-{id or '0'}"
 
 
-def call_id(id: str, reply_id: str, n: int) -> str:
-    """Return the ID of call `n` of a reply; one without an ID gets one, because its result refers
-    to it.
-    """
-    return id or f"call_{reply_id.removeprefix('chatcmpl-')}_{n}"
-
-
 def written_finish(finish: FinishReason, *, is_refused: bool, has_calls: bool) -> str:
     """Return the reason to finish. A refusal in words is in a field of its own; one without words
     is what this protocol calls a filter. A turn that pauses without a call has stopped.
@@ -107,17 +100,12 @@ def written_finish(finish: FinishReason, *, is_refused: bool, has_calls: bool) -
 
 
 def _write_call(request: Request, call: Call, id: str) -> dict[str, Any]:
-    if is_custom_tool(request, call.name):
-        custom = {"name": call.name, "input": text_of_input(call.arguments)}
+    tool = request.called_tool(call.name)
+    if tool.kind == "text":
+        custom = {"name": tool.name, "input": text_of_input(call.arguments)}
         return {"id": id, "type": "custom", "custom": custom}
-    function = {"name": call.name, "arguments": call.arguments or "{}"}
+    function = {"name": tool.name, "arguments": call.arguments or "{}"}
     return {"id": id, "type": "function", "function": function}
-
-
-def is_custom_tool(request: Request, name: str) -> bool:
-    """Whether a tool is a custom one of the client."""
-    tool = request.tool(name)
-    return tool is not None and tool.kind == "text"
 
 
 def usage_body(tokens: Tokens, outcome: Json | None) -> dict[str, Any] | None:
@@ -143,11 +131,6 @@ def usage_body(tokens: Tokens, outcome: Json | None) -> dict[str, Any] | None:
 
 
 # ---- errors, written
-
-
-def error_status(error: GatewayError) -> int:
-    """Return the HTTP status of an error."""
-    return error.status
 
 
 def error_event(error: GatewayError) -> bytes:

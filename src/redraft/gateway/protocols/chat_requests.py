@@ -1,7 +1,7 @@
 """Requests for chat completions: read from clients, written for models.
 
-The core of Redraft speaks this protocol, too: `write_messages`, `write_tools`, `write_tool_choice`
-and `write_parameters` are what it gets of a request of any protocol.
+The core of Redraft speaks this protocol, too: `write_messages` (of `chat_messages`), `write_tools`,
+`write_tool_choice` and `write_parameters` are what it gets of a request of any protocol.
 """
 
 from __future__ import annotations
@@ -22,47 +22,35 @@ from ..neutral import (
     Tool,
     ToolChoice,
     WrittenRequest,
+    short_name,
 )
 from ..request_fields import (
     DENIED_PARAMETERS,
-    MAX_OTHER_PARAMETERS,
     NOTHING,
     checked_schema,
     errors_of_field,
     is_set,
 )
 from .chat_fields import (
-    AllowedChoice,
+    AllowedTools,
     ChatBody,
     ChatTool,
-    CustomChoice,
     CustomDefinition,
     CustomTool,
-    FunctionChoice,
     FunctionTool,
+    NamedChoice,
+    NamedMessage,
     ResponseFormat,
+    ToolName,
 )
 from .chat_messages import (
     messages_for_model,
     parts_left_out,
-    read_messages,
     read_turns,
-    write_messages,
 )
 from .fields import PARAMETERS, hints_of, parameters_of, read_body, unsaid_parameters
 from .options import read_options
-from .text_tools import TEXT_TOOL_SCHEMA
-
-__all__ = [
-    "messages_for_model",
-    "read_messages",
-    "read_request",
-    "write_messages",
-    "write_parameters",
-    "write_request",
-    "write_tool_choice",
-    "write_tools",
-]
+from .tool_arguments import TEXT_TOOL_SCHEMA
 
 OF_CORE = frozenset(("temperature", "seed"))  # parameters for which the core has fields
 # up to how many tokens of thinking; "high" for more
@@ -78,7 +66,7 @@ def read_request(body: Json) -> Request:
         as_messages(body["messages"])  # of files, only URLs of the web
     choice = asked.tool_choice
     tools = _read_tools(asked.tools or (), list_in(body, "tools"))
-    if isinstance(choice, AllowedChoice):
+    if isinstance(choice, NamedChoice) and choice.allowed_tools:
         names = set(map(_name_of_tool, choice.allowed_tools.tools))
         tools = tuple(tool for tool in tools if tool.name in names)
     parameters = parameters_of(asked)
@@ -95,12 +83,19 @@ def read_request(body: Json) -> Request:
         schema=_read_schema(asked.response_format),
         max_tokens=_read_max_tokens(asked),
         parameters=parameters,
-        hints=hints_of(asked),
+        hints=(*hints_of(asked), *_other_hints(asked)),
         is_stream=is_stream,
         include_usage=bool(is_stream and options and options.include_usage),
         is_stored=asked.store is not False,
         options=read_options(asked.redraft),
     )
+
+
+def _other_hints(asked: ChatBody) -> Iterator[str]:
+    if asked.store:
+        yield "store"
+    if any(isinstance(each, NamedMessage) and each.name is not None for each in asked.messages):
+        yield "messages[].name"
 
 
 def _read_tools(tools: Sequence[ChatTool], raw: Sequence[Json]) -> tuple[Tool, ...]:
@@ -139,10 +134,10 @@ def _read_tool_choice(choice: Any, raw: Any, tools: tuple[Tool, ...]) -> ToolCho
     match choice:
         case None:
             return None
-        case FunctionChoice(function=chosen) | CustomChoice(custom=chosen):
-            made = ToolChoice("tool", chosen.name, raw)
-        case AllowedChoice(allowed_tools=allowed):
-            made = ToolChoice(allowed.mode, raw=raw)
+        case NamedChoice(function=ToolName(name=name)) | NamedChoice(custom=ToolName(name=name)):
+            made = ToolChoice("tool", name, raw)
+        case NamedChoice(allowed_tools=AllowedTools(mode=mode)):
+            made = ToolChoice(mode, raw=raw)
         case "none" | "auto" | "required":
             made = ToolChoice(choice, raw=raw)
         case _:
@@ -236,7 +231,8 @@ def write_parameters(request: Request) -> tuple[dict[str, Any], tuple[str, ...]]
     """
     left_out = (*_tools_left_out(request), *parts_left_out(request))
     if request.protocol == "chat":
-        return _own_parameters(request), left_out
+        unsent = (n for n in request.hints if n in NOT_PARAMETERS and request.body[n])
+        return _own_parameters(request), (*unsent, *left_out)
     said = {
         PARAMETERS[name]["chat"]: value
         for name, value in request.parameters.items()
@@ -269,14 +265,9 @@ def _own_parameters(request: Request) -> dict[str, Any]:
     }
     if given.get("stop") == []:
         del given["stop"]
-    others = [name for name in given if name not in ChatBody.model_fields]
-    for name in others:
+    for name in given:
         if name in DENIED_PARAMETERS:
             raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
-    if len(others) > MAX_OTHER_PARAMETERS:
-        raise invalid_request(
-            "body", f"the body may have at most {MAX_OTHER_PARAMETERS} other fields"
-        )
     return given
 
 
@@ -300,7 +291,7 @@ def write_tools(request: Request) -> tuple[Json, ...]:
 def _function(tool: Tool, request: Request) -> Json:
     if request.protocol == "chat" and tool.kind == "function" and tool.raw is not None:
         return {"type": "function", **tool.raw}
-    function: dict[str, Any] = {"name": tool.flat_name}
+    function: dict[str, Any] = {"name": short_name(tool.flat_name)}
     if tool.description is not None:
         function["description"] = tool.description
     function["parameters"] = TEXT_TOOL_SCHEMA if tool.kind == "text" else tool.schema
@@ -316,16 +307,18 @@ def write_tool_choice(request: Request) -> str | dict[str, Any] | None:
     choice = request.tool_choice
     if choice is None:
         return None
-    names = [tool.flat_name for tool in request.tools if tool.kind != "provider"]
-    if choice.kind == "tool" and choice.name in names:
-        return {"type": "function", "function": {"name": choice.name}}
-    if choice.kind == "tool" or (choice.kind == "required" and not names):
+    tools = [tool for tool in request.tools if tool.kind != "provider"]
+    named = [tool for tool in tools if tool.flat_name == choice.name]
+    if choice.kind == "tool" and named:
+        name = _function(named[0], request)["function"]["name"]
+        return {"type": "function", "function": {"name": name}}
+    if choice.kind == "tool" or (choice.kind == "required" and not tools):
         raise invalid_request(
             "tool_choice",
             "tool_choice must not insist on a tool that only a provider runs; a model pass/NAME "
             "that speaks the protocol of the request takes it",
         )
-    return choice.kind if names else None
+    return choice.kind if tools else None
 
 
 def _tools_left_out(request: Request) -> Iterator[str]:

@@ -9,9 +9,9 @@ from typing import Any
 from ...base.jsontext import dumps, join_surrogate_pairs, list_in, object_in, text_in
 from ...models.chat_replies import read_finish, reasoning_text, split_content
 from ...models.http_client import MAX_BODY_BYTES
-from ...models.sse import ToolCallAssembler
+from ...models.sse import PartialCall, ToolCallAssembler
 from ...usage import Usage
-from ..exchange import GatewayError, Progress
+from ..exchange import GatewayError
 from ..neutral import (
     Begin,
     CallBegin,
@@ -23,40 +23,40 @@ from ..neutral import (
     Request,
     TextDelta,
     ThinkingDelta,
+    Tool,
     pieces,
 )
 from .chat_replies import (
-    MAX_ID_CHARS,
-    call_id,
     completion_id,
     error_event,
-    is_custom_tool,
     read_tokens,
     usage_body,
     written_finish,
 )
 from .streams import (
+    MAX_ID_CHARS,
     MAX_PARTS,
     EventReader,
+    EventWriter,
+    PartOrder,
     bad_reply,
+    call_id,
     comment,
     event,
     neutral_finish,
-    progress_body,
-    progress_comment,
 )
-from .text_tools import text_of_input
+from .tool_arguments import arguments_in, text_of_input
 
 # ---- written
 
 
-class ChatStreamWriter:
+class ChatStreamWriter(EventWriter):
     """Writes a reply as chunks. The client of OpenAI reads every event as a chunk, so progress is
     one without choices.
     """
 
     def __init__(self, request: Request, created: int) -> None:
-        self._request = request
+        super().__init__(request, created)
         self._head: dict[str, Any] = {
             "id": completion_id(""),
             "object": "chat.completion.chunk",
@@ -66,7 +66,7 @@ class ChatStreamWriter:
         }
         self._calls = 0
         self._is_refused = False
-        self._call: CallBegin | None = None  # the open one
+        self._tool: Tool | None = None  # of the open call
         self._arguments: list[str] = []  # of a custom call, which is written as a whole
         self._has_arguments = False
 
@@ -85,6 +85,8 @@ class ChatStreamWriter:
                 self._head |= {"id": completion_id(event.id)}
                 self._head |= {"model": event.model} if event.model else {}
                 return self._delta({"role": "assistant", "content": "", "refusal": None})
+            case TextDelta(text=""):
+                return b""
             case TextDelta(is_refusal=True):
                 self._is_refused = True
                 return self._delta({"refusal": event.text})
@@ -99,30 +101,31 @@ class ChatStreamWriter:
         return b""
 
     def _begin_call(self, call: CallBegin) -> bytes:
-        self._call, self._arguments, self._has_arguments = call, [], False
+        self._tool = tool = self._request.called_tool(call.name)
+        self._arguments, self._has_arguments = [], False
         id = call_id(call.id, self._head["id"], self._calls)
-        if is_custom_tool(self._request, call.name):
-            custom = {"name": call.name, "input": ""}
+        if tool.kind == "text":
+            custom = {"name": tool.name, "input": ""}
             return self._call_part({"id": id, "type": "custom", "custom": custom})
-        function = {"name": call.name, "arguments": ""}
+        function = {"name": tool.name, "arguments": ""}
         return self._call_part({"id": id, "type": "function", "function": function})
 
     def _call_delta(self, arguments: str) -> bytes:
-        if not arguments or self._call is None:
+        if not arguments or self._tool is None:
             return b""
         self._has_arguments = True
-        if is_custom_tool(self._request, self._call.name):
+        if self._tool.kind == "text":
             self._arguments.append(arguments)
             return b""
         return self._call_part({"function": {"arguments": arguments}})
 
     def _close_call(self) -> bytes:
         """Return what is left of the open call."""
-        call, self._call = self._call, None
-        if call is None:
+        tool, self._tool = self._tool, None
+        if tool is None:
             return b""
         out = b""
-        if is_custom_tool(self._request, call.name):
+        if tool.kind == "text":
             text = text_of_input("".join(self._arguments))
             out = b"".join(self._call_part({"custom": {"input": each}}) for each in pieces(text))
         elif not self._has_arguments:
@@ -147,18 +150,8 @@ class ChatStreamWriter:
         usage = {"usage": None} if self._request.include_usage else {}
         return event({**self._head, "choices": [choice], **usage, **fields})
 
-    def keep_alive(self) -> bytes:
-        """Return a comment."""
-        return comment("keep-alive")
-
-    def progress(self, progress: Progress) -> bytes:
-        """Return a step of a refinement: a comment, or a chunk without choices if the request asks
-        for `events`.
-        """
-        if not self._request.options.events:
-            return progress_comment(progress)
-        chunk = {**self._head, "choices": [], "redraft": progress_body(progress)}
-        return event(chunk, "redraft.progress")
+    def _progress_event(self, step: Json) -> bytes:
+        return event({**self._head, "choices": [], "redraft": step}, "redraft.progress")
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the error after which the stream ends."""
@@ -169,27 +162,31 @@ class ChatStreamWriter:
 
 
 class ChatStreamReader(EventReader):
-    """Reads chunks. The calls of tools in them must follow each other: parts of several calls mixed
-    are refused.
+    """Reads chunks. Nothing says that a call has ended: what follows its first parts waits for the
+    end of the stream, unless its arguments are a JSON object by then.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._id: str | None = None
+        self._created: Any = None
         self._finish: str | None = None
         self._is_refused = False
         self._usage: Any = None
         self._half_surrogate = ""
-        self._kind = ""  # of the open part
+        self._order = PartOrder()
         self._parts = 0
-        self._calls = _CallReader()
+        self._last: str | _CallReader = ""  # part that began: the kind of a text, or a call
+        self._assembler = ToolCallAssembler()
+        self._calls: dict[int, _CallReader] = {}  # by the IDs of the assembled calls
+        self._call_ids: set[str] = set()
+        self._size = 0
 
     def _read(self, data: Mapping[str, Any]) -> Iterator[Event]:
         choice = next(iter(list_in(data, "choices")), None)
         self._usage = data.get("usage") or object_in(data, "x_groq").get("usage") or self._usage
         if self._id is None and (choice or text_in(data, "id")):
-            self._id = text_in(data, "id")[:MAX_ID_CHARS]
-            self._calls.reply = [self._id, data.get("created")]
+            self._id, self._created = text_in(data, "id")[:MAX_ID_CHARS], data.get("created")
             yield Begin(self._id, text_in(data, "model")[:MAX_ID_CHARS])
         if isinstance(choice, dict):
             yield from self._read_delta(object_in(choice, "delta"))
@@ -199,23 +196,17 @@ class ChatStreamReader(EventReader):
         content, thoughts = split_content(delta.get("content"), Usage())
         text = self._whole_characters(content)
         if thinking := reasoning_text(delta) or "".join(thoughts):
-            yield from self._open("thinking")
-            yield ThinkingDelta(thinking)
+            yield from self._say("thinking", ThinkingDelta(thinking))
         if text:
-            yield from self._open("text")
-            yield TextDelta(text)
+            yield from self._say("text", TextDelta(text))
         if refusal := text_in(delta, "refusal"):
-            yield from self._open("refusal")
-            yield TextDelta(refusal, is_refusal=True)
             self._is_refused = True
+            yield from self._say("refusal", TextDelta(refusal, is_refusal=True))
         parts = list_in(delta, "tool_calls")
         if not parts and (function_call := delta.get("function_call")):
             parts = [{"index": 0, "function": function_call}]
         for part in parts:
-            for each in self._calls.add(part, is_open=self._kind == "call"):
-                if isinstance(each, CallBegin):
-                    self._count_part("call")
-                yield each
+            yield from self._call(_as_function_part(part))
 
     def _whole_characters(self, text: str) -> str:
         """Return more of the text. Half of a surrogate pair waits for the other half, which the
@@ -226,99 +217,104 @@ class ChatStreamReader(EventReader):
         self._half_surrogate = text[end:]
         return join_surrogate_pairs(text[:end])
 
-    def _open(self, kind: str) -> Iterator[Event]:
-        """Begin a part of this kind, unless it is open; yield what is left of a call before it."""
-        if self._kind != kind:
-            yield from self._calls.close()
-            self._count_part(kind)
+    def _say(self, kind: str, event: Event) -> Iterator[Event]:
+        """Yield more of a text, which begins a part unless the last one is of its kind."""
+        if self._last != kind:
+            yield from self._begin(kind)
+        yield from self._order.add(self._parts - 1, [event])
 
-    def _count_part(self, kind: str) -> None:
-        self._kind = kind
+    def _call(self, part: Any) -> Iterator[Event]:
+        """Yield more of a call."""
+        self._size += self._assembler.add(part)
+        if self._size > MAX_BODY_BYTES:
+            raise bad_reply(f"sent calls of more than {MAX_BODY_BYTES:,} bytes")
+        call = self._assembler.last
+        reader = self._calls.get(id(call))
+        if reader is None:
+            place = [self._id, self._created, len(self._calls)]
+            reader = self._calls[id(call)] = _CallReader(self._parts, call, place)
+            yield from self._begin(reader)
+        yield from self._order.add(reader.number, reader.read(self._call_ids))
+
+    def _begin(self, part: str | _CallReader) -> Iterator[Event]:
+        """Begin a part. It ends the last one, unless that is a call that may have more to come."""
+        last, self._last = self._last, part
+        if isinstance(last, _CallReader):
+            yield from self._end_call(last) if last.is_whole else ()
+        elif last:
+            yield from self._order.end(self._parts - 1)
         self._parts += 1
         if self._parts > MAX_PARTS:
             raise bad_reply(f"sent more than {MAX_PARTS} parts")
 
+    def _end_call(self, call: _CallReader) -> Iterator[Event]:
+        yield from self._order.add(call.number, call.end())
+        yield from self._order.end(call.number)
+
     def _end(self) -> Iterator[Event]:
         if self._finish is None or self._id is None:
             raise bad_reply("sent a stream without a finish_reason")
-        yield from self._calls.close()
+        for call in self._calls.values():
+            yield from self._end_call(call)
         if self._half_surrogate:
             yield TextDelta(self._half_surrogate)
-        has_calls = self._calls.count > 0
+        has_calls = bool(self._calls)
         finish = neutral_finish(self._finish, is_refused=self._is_refused, has_calls=has_calls)
         yield End(finish, read_tokens(self._usage))
 
 
 class _CallReader:
-    """Reads the calls of tools in a stream, one after the other."""
+    """Reads a call, which is the part `number` of a stream; `place` tells it from all others."""
 
-    def __init__(self) -> None:
-        self.reply: list[Any] = []
-        """What tells the reply from others."""
-        self._assembler = ToolCallAssembler()
-        self._size = 0
-        self._sent = 0  # of the texts of the arguments of the last call
-        self._ids: set[str] = set()
-        self._is_begun = False
-        self._is_closed = True
-        self._is_custom = False
+    def __init__(self, number: int, call: PartialCall, place: list[Any]) -> None:
+        self.number = number
+        self._call, self._place = call, place
+        self._sent = 0  # of the texts of its arguments
+        self._is_begun = self._is_ended = False
 
     @property
-    def count(self) -> int:
-        """The number of calls."""
-        return len(self._assembler.calls)
+    def is_whole(self) -> bool:
+        """Whether its arguments are a JSON object, which nothing can follow."""
+        call, text = self._call, "".join(self._call.parts).strip()
+        is_object = call.whole is not None or (text != "" and arguments_in(text) is not None)
+        return is_object and call.type != "custom"
 
-    def add(self, part: Any, *, is_open: bool) -> Iterator[Event]:
-        """Yield what a part of a call says. `is_open`: no text has followed the last call."""
-        part, before = _as_function_part(part), self.count
-        self._size += self._assembler.add(part)
-        if self._size > MAX_BODY_BYTES:
-            raise bad_reply(f"sent calls of more than {MAX_BODY_BYTES:,} bytes")
-        if self.count > before:
-            yield from self.close()
-            self._sent, self._is_begun, self._is_closed = 0, False, False
-        call = self._assembler.calls[-1]
-        new = call.parts[self._sent :]
-        if call.whole is not None and not call.parts and not self._sent:
-            new = [dumps(call.whole).decode()]
-        self._check_order(part, new, is_open=is_open)
+    def read(self, ids: set[str]) -> Iterator[Event]:
+        """Yield what is new, once the call has a name. `ids` are those of the calls before it."""
+        call, is_custom = self._call, self._call.type == "custom"
         if not call.name:
             return
         if not self._is_begun:
-            self._is_begun, self._is_custom = True, call.type == "custom"
-            yield CallBegin(self._new_id(call.id, call.name), call.name)
-            if self._is_custom:
+            self._is_begun = True
+            yield CallBegin(self._new_id(ids), call.name)
+            if is_custom:
                 yield CallDelta('{"input":"')
-        for text in filter(None, new):
-            yield CallDelta(dumps(text)[1:-1].decode() if self._is_custom else text)
+        new = call.parts[self._sent :]
+        if call.whole is not None and not call.parts and not self._sent:
+            new = [dumps(call.whole).decode()]
         self._sent += len(new)
+        if self._is_ended and "".join(new).strip():
+            raise bad_reply("sent more of a tool call after its end")
+        for text in filter(None, () if self._is_ended else new):
+            yield CallDelta(dumps(text)[1:-1].decode() if is_custom else text)
 
-    def _check_order(self, part: Any, new: list[str], *, is_open: bool) -> None:
-        """Raise GatewayError 502 for arguments that are not those of the last call, or come after a
-        text.
-        """
-        if object_in(part, "function").get("arguments") and not new:
-            raise bad_reply("sent parts of several tool calls mixed, which cannot be passed on")
-        if self._is_begun and any(new) and not is_open:
-            raise bad_reply("sent a text between the parts of a tool call")
-
-    def close(self) -> Iterator[Event]:
-        """Yield what is left of the last call. Raises GatewayError 502 if it never got a name."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+    def end(self) -> Iterator[Event]:
+        """Yield what is left. Raises GatewayError 502 if the call never got a name."""
         if not self._is_begun:
             raise bad_reply("sent a tool call without the name of a function")
-        if self._is_custom:
+        if self._call.type == "custom":
             yield CallDelta('"}')
+        self._is_ended = True
 
-    def _new_id(self, id: str, name: str) -> str:
-        """Return the ID of a call; one of its own for a call without one, or with that of
+    def _new_id(self, ids: set[str]) -> str:
+        """Return the ID of the call; one of its own for a call without one, or with that of
         another.
         """
-        if not id or len(id) > MAX_ID_CHARS or id in self._ids:
-            id = f"call_{sha256(dumps([self.reply, self.count, name])).hexdigest()[:24]}"
-        self._ids.add(id)
+        id = self._call.id
+        if not id or len(id) > MAX_ID_CHARS or id in ids:
+            place = dumps([*self._place, self._call.name])
+            id = f"call_{sha256(place).hexdigest()[:24]}"
+        ids.add(id)
         return id
 
 

@@ -20,14 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, ValidationError
 from pydantic import GetJsonSchemaHandler as SchemaHandler
 from pydantic_core import CoreSchema, ErrorDetails
 
 from ...base.checks import format_value
 from ..exchange import GatewayError, invalid_request
 from ..neutral import ProtocolName
-from ..request_fields import MAX_NAME_CHARS, check_body, is_set
+from ..request_fields import MAX_NAME_CHARS, MAX_OTHER_PARAMETERS, check_body, is_set
 
 Schema: TypeAlias = dict[str, Any]  # a JSON schema
 
@@ -107,6 +107,9 @@ def _whole(value: Any) -> Any:
 
 Whole = Annotated[int, BeforeValidator(_whole)]
 """A whole number."""
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+HintValue = Annotated[object, Hint()]
+MAX_STOPS, MAX_TOOLS = 16, 512  # of a request
 TokenLimit = Annotated[Whole, Field(ge=1, le=2**31)]
 
 
@@ -116,6 +119,20 @@ class WireModel(BaseModel):
     """
 
     model_config = ConfigDict(extra="allow", strict=True)
+
+
+def tag_by(field: str, *values: str, default: str = "") -> Discriminator:
+    """Return what chooses among alternatives by a field: the tag of a value is "FIELD:VALUE", of
+    all others "other". No field of a request has such a name, so that errors can leave them out.
+    """
+
+    def tag(value: object) -> str:
+        given = value.get(field) if isinstance(value, Mapping) else getattr(value, field, None)
+        given = default if given is None else given
+        is_known = isinstance(given, str) and given in values
+        return f"{field}:{given}" if is_known else "other"
+
+    return Discriminator(tag)
 
 
 M = TypeVar("M", bound=WireModel)
@@ -134,6 +151,10 @@ def read_body(kind: type[M], body: Any) -> M:
         model = kind.model_validate(body)
     except ValidationError as error:
         raise _field_error(error, body) from None
+    if len(model.model_extra or ()) > MAX_OTHER_PARAMETERS:
+        raise invalid_request(
+            "body", f"the body may have at most {MAX_OTHER_PARAMETERS} other fields"
+        )
     for path, mark, value in marked_fields(model):
         if isinstance(mark, RefusedField) and is_set(value, mark.unused):
             raise invalid_request(path, f"{path} is not supported: {mark.why}", mark.detail)
@@ -194,8 +215,8 @@ def _field_error(error: ValidationError, body: Any) -> GatewayError:
     message = _OBJECT.sub("an object", message)
     if details["type"] == "union_tag_invalid":
         context = details.get("ctx", {})
-        steps, value = [*steps, "type"], context["tag"]
-        message = f"must be one of {context['expected_tags']}"
+        steps, value = [*steps, "type"], context["tag"].removeprefix("type:")
+        message = f"must be one of {context['expected_tags'].replace('type:', '')}"
     path = _name([*steps, "type"] if details["type"] == "union_tag_not_found" else steps)
     if details["type"] in ("missing", "union_tag_not_found"):
         return invalid_request(path, f"{path} is missing")

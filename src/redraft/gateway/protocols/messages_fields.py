@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     ConfigDict,
-    Discriminator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -16,16 +14,22 @@ from pydantic import (
 )
 
 from ..neutral import Json
-from ..request_fields import MAX_NAME_CHARS
-from .fields import Hint, Parameter, RefusedField, TokenLimit, Whole, WireModel
-from .options import RedraftField
+from .fields import (
+    MAX_STOPS,
+    MAX_TOOLS,
+    HintValue,
+    Name,
+    Parameter,
+    RefusedField,
+    TokenLimit,
+    Whole,
+    WireModel,
+    tag_by,
+)
+from .options import RequestBody
 
 MAX_MESSAGES = 100_000
-MAX_TOOLS = 512
-MAX_STOPS = 16
 SAME_PROTOCOL = "pass/NAME takes it where the model speaks Anthropic's messages"
-HintValue = Annotated[object, Hint()]
-NonEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 WebUrl = Annotated[str, Field(pattern=r"^(?i:https?)://")]
 Base64 = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/ \t\r\n]*={0,2}[ \t\r\n]*$")]
 ImageType = Annotated[str, Field(pattern=r"^image/[A-Za-z0-9_.+-]{1,64}$")]
@@ -150,8 +154,8 @@ class ToolUseBlock(RawModel):
     """A call of a tool."""
 
     type: Literal["tool_use"]
-    id: NonEmpty
-    name: NonEmpty
+    id: Name
+    name: Name
     input: dict[str, Any]
 
 
@@ -159,7 +163,7 @@ class ToolResultBlock(RawModel):
     """The result of a tool."""
 
     type: Literal["tool_result"]
-    tool_use_id: NonEmpty
+    tool_use_id: Name
     content: str | list[Block] | None = None
     is_error: bool | None = None
 
@@ -170,30 +174,20 @@ class OtherBlock(RawModel):
     type: str
 
 
-_TYPES = frozenset(
-    (
-        *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
-        *("tool_use", "tool_result"),
-    )
-)
-
-
-def _tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    return f"{kind} block" if isinstance(kind, str) and kind in _TYPES else "other block"
-
-
 Block: TypeAlias = Annotated[
-    Annotated[TextBlock, Tag("text block")]
-    | Annotated[ImageBlock, Tag("image block")]
-    | Annotated[DocumentBlock, Tag("document block")]
-    | Annotated[SearchResultBlock, Tag("search_result block")]
-    | Annotated[ThinkingBlock, Tag("thinking block")]
-    | Annotated[RedactedThinkingBlock, Tag("redacted_thinking block")]
-    | Annotated[ToolUseBlock, Tag("tool_use block")]
-    | Annotated[ToolResultBlock, Tag("tool_result block")]
-    | Annotated[OtherBlock, Tag("other block")],
-    Discriminator(_tag),
+    Annotated[TextBlock, Tag("type:text")]
+    | Annotated[ImageBlock, Tag("type:image")]
+    | Annotated[DocumentBlock, Tag("type:document")]
+    | Annotated[SearchResultBlock, Tag("type:search_result")]
+    | Annotated[ThinkingBlock, Tag("type:thinking")]
+    | Annotated[RedactedThinkingBlock, Tag("type:redacted_thinking")]
+    | Annotated[ToolUseBlock, Tag("type:tool_use")]
+    | Annotated[ToolResultBlock, Tag("type:tool_result")]
+    | Annotated[OtherBlock, Tag("other")],
+    tag_by(
+        *("type", "text", "image", "document", "search_result", "thinking", "redacted_thinking"),
+        *("tool_use", "tool_result"),
+    ),
 ]
 
 
@@ -213,7 +207,7 @@ class CustomTool(RawModel):
     """A function that the client runs."""
 
     type: Literal["custom"] | None = None
-    name: NonEmpty
+    name: Name
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
@@ -226,12 +220,7 @@ class ProviderTool(RawModel):
     """A tool that Anthropic's models know by its type."""
 
     type: str
-    name: NonEmpty | None = None
-
-
-def _tool_tag(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, Mapping) else None
-    return "custom tool" if kind is None or kind == "custom" else "provider tool"
+    name: Name | None = None
 
 
 class Choice(RawModel):
@@ -280,30 +269,23 @@ class OutputConfig(WireModel):
     task_budget: HintValue = None
 
 
-class MessagesRequest(WireModel):
+class MessagesRequest(RequestBody):
     """The body of `POST /v1/messages`."""
 
-    model: NonEmpty
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_tokens: TokenLimit
     system: str | list[TextBlock] | None = None
-    stream: bool | None = None
-    temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, Parameter("temperature")] = (
-        None
-    )
-    top_p: Annotated[Annotated[float, Field(ge=0, le=1)] | None, Parameter("top_p")] = None
     top_k: Annotated[Annotated[Whole, Field(ge=0, le=2**31)] | None, Parameter("top_k")] = None
     stop_sequences: Annotated[
-        Annotated[list[NonEmpty], Field(max_length=MAX_STOPS)] | None, Parameter("stop")
+        Annotated[list[Name], Field(max_length=MAX_STOPS)] | None, Parameter("stop")
     ] = None
-    service_tier: Annotated[str | None, Parameter("service_tier")] = None
     tools: (
         Annotated[
             list[
                 Annotated[
-                    Annotated[CustomTool, Tag("custom tool")]
-                    | Annotated[ProviderTool, Tag("provider tool")],
-                    Discriminator(_tool_tag),
+                    Annotated[CustomTool, Tag("type:custom")]
+                    | Annotated[ProviderTool, Tag("other")],
+                    tag_by("type", "custom", default="custom"),
                 ]
             ],
             Field(max_length=MAX_TOOLS),
@@ -314,7 +296,6 @@ class MessagesRequest(WireModel):
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None  # the earlier name of output_config.format
-    redraft: RedraftField | None = None
 
     anthropic_beta: HintValue = None
     anthropic_version: HintValue = None
@@ -324,7 +305,6 @@ class MessagesRequest(WireModel):
     context_management: HintValue = None
     diagnostics: HintValue = None
     fallback_credit_token: HintValue = None
-    metadata: HintValue = None
     speed: HintValue = None
     user_profile_id: HintValue = None
     workspace_id: HintValue = None

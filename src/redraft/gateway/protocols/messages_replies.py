@@ -8,7 +8,6 @@ provider ran itself (searches, code) goes to clients of this protocol as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,10 +30,18 @@ from ..neutral import (
     Thinking,
     Tokens,
 )
-from .messages_requests import ANSWER_TOOL, call_input
-from .streams import MAX_PARTS, bad_reply, errors_of_model, event, neutral_finish
+from .messages_requests import ANSWER_TOOL
+from .streams import (
+    MAX_ID_CHARS,
+    MAX_PARTS,
+    bad_reply,
+    call_id,
+    errors_of_model,
+    event,
+    neutral_finish,
+)
+from .tool_arguments import arguments_in
 
-MAX_ID_CHARS = 256
 OWN_REASONS: Mapping[str, FinishReason] = {
     "pause_turn": "tool_calls",  # the client sends the turn back, so that the model goes on
     "refusal": "refusal",
@@ -230,7 +237,7 @@ def _written_block(request: Request, reply_id: str, n: int, part: Part) -> Json 
         case Thinking() if part.signature or (part.text and shows_thinking(request)):
             return {"type": "thinking", "thinking": part.text, "signature": part.signature}
         case Call():
-            return _tool_use(reply_id, n, part)
+            return _tool_use(request, reply_id, n, part)
         case Other():
             return part.raw
     return None
@@ -242,8 +249,8 @@ def shows_thinking(request: Request) -> bool:
     return thinking is not None and thinking.mode != "disabled" and thinking.is_shown
 
 
-def _tool_use(reply_id: str, n: int, call: Call) -> Json:
-    arguments = call_input(call)
+def _tool_use(request: Request, reply_id: str, n: int, call: Call) -> Json:
+    arguments = arguments_in(call.arguments)
     if arguments is None:
         raise bad_reply(f"called {call.name!r} with arguments that are no JSON object")
     raw = dict(call.raw or {})
@@ -251,15 +258,10 @@ def _tool_use(reply_id: str, n: int, call: Call) -> Json:
     return {
         **known,
         "type": "tool_use",
-        "id": call.id or new_call_id(reply_id, n),
-        "name": call.name,
+        "id": call_id(call.id, reply_id, n),
+        "name": request.called_tool(call.name).name,
         "input": arguments,
     }
-
-
-def new_call_id(reply_id: str, n: int) -> str:
-    """Return the ID of a call that has none: its result refers to it."""
-    return f"call_{re.sub(r'[^A-Za-z0-9_-]', '_', reply_id[:MAX_ID_CHARS])}_{n}"
 
 
 # ---- errors

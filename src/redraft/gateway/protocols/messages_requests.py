@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from ...base.checks import format_value
-from ...base.jsontext import dumps_text, first_duplicate, loads
+from ...base.jsontext import dumps_text, first_duplicate
 from ..exchange import invalid_request
 from ..neutral import (
     AnswerSchema,
@@ -30,6 +30,7 @@ from ..neutral import (
     ToolChoice,
     Turn,
     WrittenRequest,
+    short_name,
 )
 from ..request_fields import (
     DENIED_PARAMETERS,
@@ -37,7 +38,9 @@ from ..request_fields import (
     checked_schema,
     is_set,
 )
+from .client_tools import anthropic_tool
 from .fields import (
+    PARAMETERS,
     Hint,
     hints_of,
     marked_fields,
@@ -70,7 +73,7 @@ from .messages_fields import (
 )
 from .messages_schemas import output_schema, schema_in_words
 from .options import read_options
-from .text_tools import TEXT_TOOL_SCHEMA
+from .tool_arguments import TEXT_TOOL_SCHEMA, arguments_in
 
 DEFAULT_MAX_TOKENS = 16_384
 """The limit of tokens of a request that states none; the protocol requires one."""
@@ -78,7 +81,15 @@ MIN_THINKING_TOKENS = 1024
 ANSWER_TOOL = "redraft_answer"
 """The tool whose arguments are the answer, where a server knows no output format."""
 UNSAID = "a model that speaks Anthropic's messages cannot be told it"
-EFFORTS: Mapping[str, str] = {"minimal": "low"}  # by the neutral form's; others are the same
+EFFORTS: Mapping[str, str] = {
+    "minimal": "low",
+    **{word: word for word in ("low", "medium", "high", "xhigh", "max")},
+}
+"""The efforts that the protocol knows, by those of the neutral form, of which "none" is no
+thinking. Others are left out.
+"""
+BILLING_BLOCK = "x-anthropic-billing-header"
+"""How a text of the system begins that tells Anthropic alone which client asks."""
 TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.ASCII | re.DOTALL)
 _OUTSIDE_ID = re.compile(r"[^\w-]", re.ASCII)
@@ -156,7 +167,8 @@ def _read_schema(given: MessagesRequest) -> AnswerSchema | None:
 
 def _read_tool(tool: CustomTool | ProviderTool) -> Tool:
     if isinstance(tool, ProviderTool):
-        return Tool("provider", tool.name or tool.type, raw=tool.raw)
+        known = anthropic_tool(tool.type, tool.name) or Tool("provider", tool.name or tool.type)
+        return replace(known, raw=tool.raw)
     return Tool(
         "function",
         tool.name,
@@ -188,7 +200,7 @@ def _read_choice(choice: Choice | None, tools: tuple[Tool, ...]) -> ToolChoice |
 
 def _read_turns(given: MessagesRequest) -> Iterator[Turn]:
     if given.system:
-        yield Turn("system", _parts(given.system))
+        yield Turn("system", tuple(map(_system_part, _parts(given.system))))
     for n, message in enumerate(given.messages):
         if message.content is None and message.role != "system":
             raise invalid_request(f"messages[{n}].content", f"messages[{n}].content is missing")
@@ -196,6 +208,11 @@ def _read_turns(given: MessagesRequest) -> Iterator[Turn]:
             yield from _user_turns(message, message.content)
         else:
             yield Turn(message.role, _parts(message.content), raw=message.raw)
+
+
+def _system_part(part: Part) -> Part:
+    is_billing = isinstance(part, Text) and part.raw and part.text.startswith(BILLING_BLOCK)
+    return Other(BILLING_BLOCK, part.raw or {}, is_hint=True) if is_billing else part
 
 
 def _user_turns(message: Message, blocks: list[Block]) -> Iterator[Turn]:
@@ -338,10 +355,8 @@ class _RequestWriter:
         self._request = request
         self._is_same = request.protocol == "messages"
         self._given = request.body if self._is_same else {}
-        self.ignored: list[str] = []
-        if not self._is_same:
-            self.ignored += request.hints
-            self.ignored += unsaid_parameters(request.parameters, request.protocol, "messages")
+        unsaid = unsaid_parameters(request.parameters, request.protocol, "messages")
+        self.ignored = [] if self._is_same else [*request.hints, *unsaid]
 
     def body(self, model: str) -> dict[str, Any]:
         request, given = self._request, self._given
@@ -424,9 +439,11 @@ class _RequestWriter:
     def _output_config(self) -> dict[str, Any]:
         """Return the effort, the schema, and what else the client says there."""
         given = self._given.get("output_config") or {}
-        effort = self._request.parameters.get("effort")
+        effort = self._request.parameters.get("effort") or "none"
+        if effort not in EFFORTS and effort != "none":
+            self.ignored.append(PARAMETERS["effort"][self._request.protocol])
         fields = {
-            "effort": None if effort == "none" else EFFORTS.get(effort or "", effort),
+            "effort": EFFORTS.get(effort),
             "format": self._format(given.get("format") or self._given.get("output_format")),
         }
         return {name: value for name, value in (given | fields).items() if value is not None}
@@ -456,7 +473,7 @@ class _RequestWriter:
             return None
         schema = TEXT_TOOL_SCHEMA if tool.kind == "text" else tool.schema
         written: dict[str, Any] = {
-            "name": tool.flat_name,
+            "name": short_name(tool.flat_name),
             "input_schema": {"type": "object", **schema},
         }
         if tool.description is not None:
@@ -486,7 +503,7 @@ class _RequestWriter:
             known = dict(choice.raw)
         elif choice is not None:
             kind = "any" if choice.kind == "required" else choice.kind
-            known = {"type": kind} | ({"name": choice.name} if kind == "tool" else {})
+            known = {"type": kind} | ({"name": short_name(choice.name)} if kind == "tool" else {})
         else:
             known = {}
         is_single = self._request.parameters.get("parallel_tool_calls") is False
@@ -619,7 +636,7 @@ def _in_words(schema: AnswerSchema) -> Json:
 
 
 def _tool_use(where: str, call: Call) -> Json:
-    arguments = call_input(call)
+    arguments = arguments_in(call.arguments)
     if arguments is None:
         raise invalid_request(
             where,
@@ -629,18 +646,9 @@ def _tool_use(where: str, call: Call) -> Json:
     return {
         "type": "tool_use",
         "id": _written_id(call.id),
-        "name": call.name,
+        "name": short_name(call.name),
         "input": arguments,
     }
-
-
-def call_input(call: Call) -> dict[str, Any] | None:
-    """Return the arguments of a call as an object, {} for none; None if they are something else."""
-    try:
-        arguments = loads(call.arguments.encode(errors="replace")) if call.arguments.strip() else {}
-    except ValueError:
-        return None
-    return arguments if isinstance(arguments, dict) else None
 
 
 def _written_id(id: str) -> str:

@@ -1,18 +1,19 @@
 """Streams of Anthropic's messages, read and written.
 
-Blocks follow each other, so that each ends where the next one begins. A stream states its usage in
-its first and its last event; the counts of the last one are of the whole reply.
+Blocks that are written follow each other; those that are read may be open at the same time. A
+stream states its usage in its first and its last event; the counts of the last one are of the whole
+reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base.jsontext import dumps, dumps_text, loads, object_in, text_in
+from ...base.jsontext import dumps, dumps_text, list_in, object_in, text_in
 from ...models.http_client import MAX_BODY_BYTES
-from ..exchange import GatewayError, Progress
+from ..exchange import GatewayError
 from ..neutral import (
     Begin,
     CallBegin,
@@ -33,7 +34,6 @@ from .messages_replies import (
     finish_of,
     message_event,
     message_head,
-    new_call_id,
     read_tokens,
     shows_thinking,
     stop_sequence_of,
@@ -44,12 +44,35 @@ from .messages_requests import ANSWER_TOOL
 from .streams import (
     MAX_PARTS,
     EventReader,
+    EventWriter,
+    PartOrder,
     bad_reply,
-    progress_body,
-    progress_comment,
+    call_id,
 )
+from .tool_arguments import arguments_in
 
 # ---- reading a stream
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    """A block that is read: `data` is its start, `number` says how many began before it. `input` is
+    that of a block that only this protocol has, as JSON.
+    """
+
+    number: int
+    data: dict[str, Any]
+    input: list[str] = field(default_factory=list)
+    has_input: bool = False
+
+    @property
+    def is_other(self) -> bool:
+        """Whether only this protocol has such blocks."""
+        return self.data["type"] not in {"text", "thinking", "redacted_thinking", "tool_use"}
+
+    def input_event(self, text: str) -> Event:
+        """Return more of the input of a call."""
+        return TextDelta(text) if self.data.get("name") == ANSWER_TOOL else CallDelta(text)
 
 
 class MessagesStreamReader(EventReader):
@@ -57,10 +80,8 @@ class MessagesStreamReader(EventReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._open: dict[str, Any] = {}  # the block that is read
-        self._index: Any = None
-        self._has_input = False
-        self._kept_input: list[str] = []  # of a block that only this protocol has, as JSON
+        self._open: dict[Any, _OpenBlock] = {}  # by index
+        self._order = PartOrder()
         self._blocks = 0
         self._kept_bytes = 0
         self._has_calls = self._has_begun = self._is_whole = False
@@ -68,6 +89,7 @@ class MessagesStreamReader(EventReader):
         self._usage: dict[str, Any] = {}
 
     def _read(self, data: Json) -> Iterator[Event]:
+        index = data.get("index") if isinstance(data.get("index"), int) else None
         match data.get("type"):
             case "message_start" if not self._has_begun:
                 self._has_begun = True
@@ -77,12 +99,15 @@ class MessagesStreamReader(EventReader):
                     text_in(message, "id"), text_in(message, "model"), read_tokens(self._usage)
                 )
             case "content_block_start":
-                yield from self._close_block()
-                yield from self._begin_block(data)
+                yield from self._end_block(index)
+                yield from self._begin_block(index, data.get("content_block"))
+            case "content_block_delta" if block := self._open.get(index):
+                delta = object_in(data, "delta")
+                yield from self._order.add(block.number, self._delta(block, delta))
             case "content_block_delta":
-                yield from self._delta(data.get("index"), object_in(data, "delta"))
+                raise bad_reply("sent more of a block that is not open")
             case "content_block_stop":
-                yield from self._close_block()
+                yield from self._end_block(index)
             case "message_delta":
                 self._ending |= object_in(data, "delta")
                 self._add_usage(data)
@@ -94,7 +119,8 @@ class MessagesStreamReader(EventReader):
     def _end(self) -> Iterator[Event]:
         if not self._is_whole:
             raise bad_reply("sent a stream that broke off")
-        yield from self._close_block()
+        for index in [*self._open]:
+            yield from self._end_block(index)
         if explanation := explanation_of(self._ending):
             yield TextDelta(explanation.text, is_refusal=True)
         finish = finish_of(self._ending.get("stop_reason"), has_calls=self._has_calls)
@@ -104,15 +130,16 @@ class MessagesStreamReader(EventReader):
         usage = object_in(data, "usage")
         self._usage |= {name: value for name, value in usage.items() if value is not None}
 
-    def _begin_block(self, data: Json) -> Iterator[Event]:
-        block = data.get("content_block")
-        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+    def _begin_block(self, index: int | None, data: Any) -> Iterator[Event]:
+        if not isinstance(data, dict) or not isinstance(data.get("type"), str):
             raise bad_reply("sent a block without a type")
+        block = self._open[index] = _OpenBlock(self._blocks, data)
         self._blocks += 1
         if self._blocks > MAX_PARTS:
             raise bad_reply(f"sent more than {MAX_PARTS} blocks")
-        self._open, self._index = block, data.get("index")
-        self._has_input, self._kept_input = False, []
+        yield from self._order.add(block.number, self._first_events(data))
+
+    def _first_events(self, block: Json) -> Iterator[Event]:
         match block["type"]:
             case "text" if text := text_in(block, "text"):
                 yield TextDelta(text)
@@ -126,7 +153,7 @@ class MessagesStreamReader(EventReader):
                 self._has_calls = True
                 yield CallBegin(text_of(block, "id"), text_of(block, "name"))
 
-    def _delta(self, index: Any, delta: Json) -> Iterator[Event]:
+    def _delta(self, block: _OpenBlock, delta: Json) -> Iterator[Event]:
         match delta:
             case {"type": "text_delta", "text": str(text)} if text:
                 yield TextDelta(text)
@@ -134,32 +161,16 @@ class MessagesStreamReader(EventReader):
                 yield ThinkingDelta(text)
             case {"type": "signature_delta", "signature": str(signature)} if signature:
                 yield ThinkingDelta(signature=signature)
-            case {"type": "input_json_delta", "partial_json": str(text)}:
-                if index != self._index or not self._open:
-                    raise bad_reply("sent the input of a tool call that did not begin")
-                yield from self._add_input(text)
-            case _ if self._is_other:
+            case {"type": "input_json_delta", "partial_json": str(text)} if text:
+                block.has_input = True
+                if not block.is_other:
+                    yield block.input_event(text)
+                else:
+                    self._count(text)
+                    block.input.append(text)
+            case _ if block.is_other:
                 self._count(delta)
-                self._open |= {name: value for name, value in delta.items() if name != "type"}
-
-    @property
-    def _is_other(self) -> bool:
-        """Whether the open block is one that only this protocol has."""
-        known = {"text", "thinking", "redacted_thinking", "tool_use"}
-        return bool(self._open) and self._open["type"] not in known
-
-    def _add_input(self, text: str) -> Iterator[Event]:
-        if not text:
-            return
-        self._has_input = True
-        if self._is_other:
-            self._count(text)
-            self._kept_input.append(text)
-        else:
-            yield self._input_event(text)
-
-    def _input_event(self, text: str) -> Event:
-        return TextDelta(text) if self._open.get("name") == ANSWER_TOOL else CallDelta(text)
+                block.data |= {name: value for name, value in delta.items() if name != "type"}
 
     def _count(self, value: Any) -> None:
         """Bound what is kept of blocks until they end."""
@@ -167,36 +178,34 @@ class MessagesStreamReader(EventReader):
         if self._kept_bytes > MAX_BODY_BYTES:
             raise bad_reply(f"sent more than {MAX_BODY_BYTES} bytes in blocks that are no text")
 
-    def _close_block(self) -> Iterator[Event]:
-        """Yield what is known of a block when it ends: all of one that only this protocol has, and
-        the input of a call that came as a whole.
-        """
-        block = self._open
-        if self._is_other:
-            whole = {"input": _json("".join(self._kept_input))} if self._has_input else {}
-            yield Other(block["type"], block | whole)
-        elif block.get("type") == "tool_use" and not self._has_input:
-            yield self._input_event(dumps_text(object_in(block, "input")))
-        self._open = {}
+    def _end_block(self, index: int | None) -> Iterator[Event]:
+        """Yield what is known of a block when it ends, and what has waited for that."""
+        if block := self._open.pop(index, None):
+            yield from self._order.add(block.number, _last_events(block))
+            yield from self._order.end(block.number)
 
 
-def _json(text: str) -> Any:
-    try:
-        return loads(text.encode(errors="replace"))
-    except ValueError:
-        raise bad_reply("sent a block whose input is no JSON") from None
+def _last_events(block: _OpenBlock) -> Iterator[Event]:
+    """Yield a block that only this protocol has, or the input of a call that came as a whole."""
+    if block.is_other:
+        whole = {"input": arguments_in("".join(block.input))} if block.has_input else {}
+        if None in whole.values():
+            raise bad_reply("sent a block whose input is no JSON object")
+        yield Other(block.data["type"], block.data | whole)
+    elif block.data["type"] == "tool_use" and not block.has_input:
+        yield block.input_event(dumps_text(object_in(block.data, "input")))
 
 
 # ---- writing a stream
 
 
-class MessagesStreamWriter:
+class MessagesStreamWriter(EventWriter):
     """Writes one stream. Progress is a ping, which clients ignore, with the step in it if the
     request asks for `events`.
     """
 
     def __init__(self, request: Request, created: int) -> None:
-        self._request, self._created = request, created
+        super().__init__(request, created)
         self._reply_id = ""
         self._open = ""  # the type of the open block
         self._index = 0
@@ -211,13 +220,8 @@ class MessagesStreamWriter:
         """Return a ping."""
         return message_event("ping")
 
-    def progress(self, progress: Progress) -> bytes:
-        """Return a step of a refinement: a comment, or a ping with a field `redraft` if the request
-        asks for `events`.
-        """
-        if not self._request.options.events:
-            return progress_comment(progress)
-        return message_event("ping", redraft=progress_body(progress))
+    def _progress_event(self, step: Json) -> bytes:
+        return message_event("ping", redraft=step)
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the error after which the stream ends."""
@@ -228,15 +232,15 @@ class MessagesStreamWriter:
             case Begin():
                 yield self._begin(event)
             case TextDelta():
-                yield from self._open_block("text", {"text": ""})
-                yield self._delta({"type": "text_delta", "text": event.text})
+                yield from self._text(event)
             case ThinkingDelta():
                 yield from self._thinking(event)
             case CallBegin():
                 yield from self._close_block()
                 self._has_calls = True
-                id = event.id or new_call_id(self._reply_id, self._index)
-                yield from self._open_block("tool_use", {"id": id, "name": event.name, "input": {}})
+                id = call_id(event.id, self._reply_id, self._index)
+                name = self._request.called_tool(event.name).name
+                yield from self._open_block("tool_use", {"id": id, "name": name, "input": {}})
             case CallDelta() if self._open == "tool_use":
                 yield self._delta({"type": "input_json_delta", "partial_json": event.arguments})
             case Other():
@@ -258,6 +262,16 @@ class MessagesStreamWriter:
         )
         message = message_head(self._request, begin, self._created) | {"usage": usage_body(tokens)}
         return message_event("message_start", message=message)
+
+    def _text(self, event: TextDelta) -> Iterator[bytes]:
+        """Yield more of a text; its citations end it."""
+        yield from self._open_block("text", {"text": ""})
+        if event.text:
+            yield self._delta({"type": "text_delta", "text": event.text})
+        for citation in list_in(event.raw or {}, "citations"):
+            yield self._delta({"type": "citations_delta", "citation": citation})
+        if event.raw:
+            yield from self._close_block()
 
     def _thinking(self, event: ThinkingDelta) -> Iterator[bytes]:
         if event.redacted:

@@ -15,7 +15,7 @@ from ...requirements import parse as parse_requirement
 from ..exchange import invalid_request
 from ..neutral import RequestOptions
 from ..request_fields import MAX_NAME_CHARS, errors_of_field
-from .fields import Whole, WireModel
+from .fields import HintValue, Name, Parameter, Whole, WireModel
 
 MAX_GRADERS = 16
 MAX_REQUIREMENTS = 32
@@ -36,6 +36,22 @@ class RedraftField(WireModel):
     requirements: Annotated[list[Spec], Field(max_length=MAX_REQUIREMENTS)] | None = None
     rubric: Annotated[str, Field(max_length=MAX_RUBRIC_CHARS)] | None = None
     events: bool | None = None
+
+
+class RequestBody(WireModel):
+    """What the requests of all protocols have."""
+
+    model: Name
+    stream: bool | None = None
+    temperature: Annotated[
+        Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None, Parameter("temperature")
+    ] = None
+    top_p: Annotated[
+        Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None, Parameter("top_p")
+    ] = None
+    service_tier: Annotated[str | None, Parameter("service_tier")] = None
+    metadata: HintValue = None
+    redraft: RedraftField | None = None
 
 
 def read_options(given: RedraftField | None) -> RequestOptions:

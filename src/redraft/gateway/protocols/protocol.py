@@ -2,50 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..exchange import GatewayError, Progress
-from ..neutral import Event, Json, ProtocolName, Reply, Request, WrittenRequest
-
-
-class StreamWriter(Protocol):
-    """Writes one stream of server-sent events. Each method returns whole events, b"" for none."""
-
-    def write(self, event: Event) -> bytes:
-        """Return what an event of the neutral form is in the protocol."""
-        ...
-
-    def keep_alive(self) -> bytes:
-        """Return what clients ignore: a comment, or the protocol's own ping."""
-        ...
-
-    def progress(self, progress: Progress) -> bytes:
-        """Return a step of a refinement: a comment, or a typed event if the request asks for
-        `events`.
-        """
-        ...
-
-    def fail(self, error: GatewayError) -> bytes:
-        """Return the error after which the stream ends."""
-        ...
-
-
-class StreamReader(Protocol):
-    """Reads one stream of server-sent events."""
-
-    def feed(self, part: bytes) -> Iterable[Event]:
-        """Return the events in the next bytes. Raises GatewayError 502 for what is no such
-        stream.
-        """
-        ...
-
-    def finish(self) -> Iterable[Event]:
-        """Return what is left, with `End` as the last. Raises GatewayError 502 if the stream broke
-        off.
-        """
-        ...
+from ..exchange import GatewayError
+from ..neutral import Json, ProtocolName, Reply, Request, WrittenRequest
+from .streams import EventReader, EventWriter
 
 
 class ReplyWriter(Protocol):
@@ -76,7 +39,7 @@ class ClientProtocol:
     name: ProtocolName
     read_request: Callable[[Json], Request]
     write_reply: ReplyWriter
-    stream_writer: Callable[[Request, int], StreamWriter]
+    stream_writer: Callable[[Request, int], EventWriter]
     error_status: Callable[[GatewayError], int]
     error_body: Callable[[GatewayError], dict[str, Any]]
     error_event: Callable[[GatewayError], bytes]
@@ -95,4 +58,4 @@ class ModelProtocol:
     name: ProtocolName
     write_request: Callable[[Request, str], WrittenRequest]
     read_reply: Callable[[Json], Reply]
-    stream_reader: Callable[[], StreamReader]
+    stream_reader: Callable[[], EventReader]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 from ..neutral import ProtocolName
 from . import (
@@ -23,7 +24,7 @@ CLIENTS: Mapping[ProtocolName, ClientProtocol] = {
         chat_requests.read_request,
         chat_replies.write_reply,
         chat_streams.ChatStreamWriter,
-        chat_replies.error_status,
+        attrgetter("status"),
         chat_replies.error_body,
         chat_replies.error_event,
     ),
@@ -32,7 +33,7 @@ CLIENTS: Mapping[ProtocolName, ClientProtocol] = {
         responses_requests.read_request,
         responses_replies.write_reply,
         responses_replies.ResponseStream,
-        chat_replies.error_status,
+        attrgetter("status"),
         chat_replies.error_body,
         responses_replies.error_event,
     ),

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ...base.jsontext import loads
-from ..exchange import GatewayError, Progress
+from ..exchange import GatewayError
 from ..neutral import (
     Begin,
     CallBegin,
@@ -28,14 +27,14 @@ from ..neutral import (
     TextDelta,
     ThinkingDelta,
     Tokens,
-    Tool,
     events_of,
     pieces,
 )
 from .chat_replies import error_object
+from .client_tools import openai_call
 from .responses_requests import REDACTED, SIGNATURE
-from .streams import comment, event, progress_body, progress_comment
-from .text_tools import text_of_input
+from .streams import MAX_ID_CHARS, EventWriter, event
+from .tool_arguments import arguments_in, text_of_input
 
 INCOMPLETE: Mapping[FinishReason, str] = {
     "length": "max_output_tokens",
@@ -47,7 +46,6 @@ ECHOED = (
     *("safety_identifier", "prompt_cache_key", "service_tier"),
 )
 """The fields of a request that a response repeats."""
-MAX_ID_CHARS = 256
 
 Fields: TypeAlias = dict[str, Any]
 TypedFields: TypeAlias = tuple[str, Fields]
@@ -66,11 +64,11 @@ def write_reply(
     return response
 
 
-class ResponseStream:
+class ResponseStream(EventWriter):
     """Writes a reply as the events of a response, which are numbered."""
 
     def __init__(self, request: Request, created: int) -> None:
-        self._request, self._created = request, created
+        super().__init__(request, created)
         self._id, self._model = str(created), request.model
         self._number = 0
         self._output: list[Fields] = []  # the items that have ended
@@ -84,17 +82,8 @@ class ResponseStream:
             return self.keep_alive()
         return b"".join(self._event(kind, fields) for kind, fields in self.events(event))
 
-    def keep_alive(self) -> bytes:
-        """Return a comment."""
-        return comment("keep-alive")
-
-    def progress(self, progress: Progress) -> bytes:
-        """Return a step of a refinement: a comment, or an event of its own type if the request asks
-        for `events`.
-        """
-        if not self._request.options.events:
-            return progress_comment(progress)
-        return self._event("redraft.progress", progress_body(progress))
+    def _progress_event(self, step: Json) -> bytes:
+        return self._event("redraft.progress", dict(step))
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the end of the response, which has begun by then, and the error. Clients of OpenAI
@@ -155,7 +144,7 @@ class ResponseStream:
             item.proof = f"{REDACTED}:{delta.redacted}"
 
     def _call(self, begin: CallBegin) -> CallItem:
-        tool = self._request.tool(begin.name) or Tool("function", begin.name)
+        tool = self._request.called_tool(begin.name)
         call_id = begin.id
         if not call_id or call_id in self._call_ids:  # (its result refers to it)
             call_id = f"call_{self._id}_{self._next_index}"
@@ -165,9 +154,10 @@ class ResponseStream:
             named["namespace"] = tool.group
         if tool.kind == "text":
             fields = self._fields("ctc", {"type": "custom_tool_call", **named, "input": ""})
-        elif tool.raw is not None:  # (of the functions, a search for tools alone has it)
-            search = {"call_id": call_id, "execution": "client", "arguments": {}}
-            fields = self._fields("tsc", {"type": "tool_search_call", **search})
+        elif tool.raw is not None:  # (of the functions, those that OpenAI defines have it)
+            # results of a local shell name the ID of the item
+            fields = {"id": call_id, "type": f"{tool.name}_call", "call_id": call_id}
+            fields |= openai_call(tool.name, {})
         else:
             fields = self._fields("fc", {"type": "function_call", **named, "arguments": ""})
         return CallItem(fields, self._next_index)
@@ -313,18 +303,19 @@ class CallItem:
         """Yield the arguments as a whole."""
         arguments = "".join(self._texts)
         match self.fields["type"]:
-            case "tool_search_call":
-                self.fields["arguments"] = _arguments(arguments)
             case "custom_tool_call":
                 text = self.fields["input"] = text_of_input(arguments)
                 for piece in pieces(text):
                     yield self._event("custom_tool_call_input.delta", delta=piece)
                 yield self._event("custom_tool_call_input.done", input=text)
-            case _:
+            case "function_call":
                 if not arguments:
                     yield from self.add(arguments := "{}")
                 self.fields["arguments"], name = arguments, self.fields["name"]
                 yield self._event("function_call_arguments.done", name=name, arguments=arguments)
+            case kind:
+                name = kind.removesuffix("_call")
+                self.fields |= openai_call(name, arguments_in(arguments) or {})
 
     def _event(self, kind: str, **fields: str) -> TypedFields:
         place = {"item_id": self.fields["id"], "output_index": self.index}
@@ -339,15 +330,6 @@ def _part(kind: PartKind, text: str) -> Fields:
 def _logprobs(kind: PartKind) -> Fields:
     """Return the log-probabilities of a text, which clients require: none."""
     return {"logprobs": []} if kind is TEXT else {}
-
-
-def _arguments(text: str) -> Fields:
-    """Return the arguments that a model wrote; {} if they are no JSON object."""
-    try:
-        arguments = loads(text.encode(errors="surrogatepass"))
-    except ValueError:
-        return {}
-    return arguments if isinstance(arguments, dict) else {}
 
 
 # ---- responses

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import Discriminator, Field, Tag
 
 from ...base.checks import format_value
-from ...base.jsontext import dumps_text, first_duplicate
+from ...base.jsontext import dumps_text, first_duplicate, list_in, object_in, text_in
 from ..exchange import invalid_request
 from ..neutral import (
     AnswerSchema,
@@ -30,10 +30,14 @@ from ..neutral import (
     Tool,
     ToolChoice,
     Turn,
+    short_name,
 )
 from ..request_fields import MAX_NAME_CHARS, checked_schema
+from .chat_fields import AudioPart, FunctionDefinition, OpenAIBody, RefusalPart
+from .client_tools import OPENAI_TOOLS
 from .fields import (
-    Hint,
+    MAX_TOOLS,
+    HintValue,
     Parameter,
     RefusedField,
     TokenLimit,
@@ -41,9 +45,10 @@ from .fields import (
     hints_of,
     parameters_of,
     read_body,
+    tag_by,
 )
-from .options import RedraftField, read_options
-from .text_tools import TEXT_TOOL_SCHEMA
+from .options import read_options
+from .tool_arguments import TEXT_TOOL_SCHEMA
 
 SAME_PROTOCOL = "pass/NAME to a model that speaks OpenAI's responses takes it"
 NOT_STORED = (
@@ -53,7 +58,7 @@ LOGPROBS = "message.output_text.logprobs"  # the value of `include` that changes
 SIGNATURE, REDACTED = "signature", "redacted"
 """What the gateway writes into `encrypted_content`, before a colon and a model's own text."""
 ALLOWED, TOOL_SEARCH = "allowed_tools", "tool_search"
-MAX_TOOLS = 512
+EXEC = ("type", "exec")  # of the action of every local shell
 REFUSED_ITEMS: Mapping[str, str] = {
     "item_reference": NOT_STORED,
     **dict.fromkeys(
@@ -65,7 +70,6 @@ REFUSED_ITEMS: Mapping[str, str] = {
 """The items of the input that change the answer and that only OpenAI's models can honour."""
 
 NonEmpty = Annotated[str, Field(min_length=1)]
-HintValue = Annotated[object, Hint()]
 
 
 # ---- contents
@@ -76,13 +80,6 @@ class TextPart(WireModel):
 
     type: Literal["input_text", "output_text", "text"]
     text: str
-
-
-class RefusalPart(WireModel):
-    """What the assistant wrote instead of an answer."""
-
-    type: Literal["refusal"]
-    refusal: str
 
 
 class ImagePart(WireModel):
@@ -105,20 +102,6 @@ class FilePart(WireModel):
     detail: str | None = None
 
 
-class AudioData(WireModel):
-    """A sound in base64."""
-
-    data: str
-    format: NonEmpty
-
-
-class AudioPart(WireModel):
-    """A sound."""
-
-    type: Literal["input_audio"]
-    input_audio: AudioData
-
-
 ContentPart: TypeAlias = Annotated[
     TextPart | RefusalPart | ImagePart | FilePart | AudioPart, Field(discriminator="type")
 ]
@@ -128,14 +111,10 @@ Content: TypeAlias = str | list[ContentPart]
 # ---- tools
 
 
-class FunctionTool(WireModel):
+class FunctionTool(FunctionDefinition):
     """A function that the client runs."""
 
     type: Literal["function"]
-    name: NonEmpty
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class TextFormat(WireModel):
@@ -170,16 +149,12 @@ class OtherTool(WireModel):
     type: NonEmpty
 
 
-def _tool_kind(tool: object) -> str:
-    kind = tool.get("type") if isinstance(tool, Mapping) else "other"
-    known = ("function", "custom", "namespace", TOOL_SEARCH)
-    return f"{kind} tool" if kind in known else "other tool"
-
-
-_Function = Annotated[FunctionTool, Tag("function tool")]
-_Custom = Annotated[CustomTool, Tag("custom tool")]
-_Other = Annotated[OtherTool, Tag("other tool")]
-ToolInGroup: TypeAlias = Annotated[_Function | _Custom | _Other, Discriminator(_tool_kind)]
+_Function = Annotated[FunctionTool, Tag("type:function")]
+_Custom = Annotated[CustomTool, Tag("type:custom")]
+_Other = Annotated[OtherTool, Tag("other")]
+ToolInGroup: TypeAlias = Annotated[
+    _Function | _Custom | _Other, tag_by("type", "function", "custom", "namespace", TOOL_SEARCH)
+]
 
 
 class NamespaceTool(WireModel):
@@ -195,9 +170,9 @@ AnyTool: TypeAlias = Annotated[
     _Function
     | _Custom
     | _Other
-    | Annotated[NamespaceTool, Tag("namespace tool")]
-    | Annotated[SearchTool, Tag("tool_search tool")],
-    Discriminator(_tool_kind),
+    | Annotated[NamespaceTool, Tag("type:namespace")]
+    | Annotated[SearchTool, Tag("type:tool_search")],
+    tag_by("type", "function", "custom", "namespace", TOOL_SEARCH),
 ]
 
 
@@ -254,23 +229,25 @@ class MessageItem(WireModel):
     content: Content
 
 
-class FunctionCallItem(WireModel):
+class ToolCallItem(WireModel):
+    """A call of one of the client's own tools, which may be in a namespace."""
+
+    call_id: NonEmpty
+    name: NonEmpty
+    namespace: str | None = None
+
+
+class FunctionCallItem(ToolCallItem):
     """A call of a function."""
 
     type: Literal["function_call"]
-    call_id: NonEmpty
-    name: NonEmpty
-    namespace: str | None = None
     arguments: str
 
 
-class CustomToolCallItem(WireModel):
+class CustomToolCallItem(ToolCallItem):
     """A call of a tool whose input is a text."""
 
     type: Literal["custom_tool_call"]
-    call_id: NonEmpty
-    name: NonEmpty
-    namespace: str | None = None
     input: str
 
 
@@ -398,7 +375,7 @@ class StreamOptions(WireModel):
     include_obfuscation: HintValue = None
 
 
-class ResponsesRequest(WireModel):
+class ResponsesRequest(OpenAIBody):
     """The body of `POST /v1/responses`."""
 
     model: Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=r"\S")]
@@ -409,19 +386,7 @@ class ResponsesRequest(WireModel):
     text: TextOptions | None = None
     reasoning: Reasoning | None = None
     max_output_tokens: TokenLimit | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    store: bool | None = None
-    redraft: RedraftField | None = None
-
-    temperature: Annotated[float | None, Field(ge=0, le=2), Parameter("temperature")] = None
-    top_p: Annotated[float | None, Field(ge=0, le=1), Parameter("top_p")] = None
-    parallel_tool_calls: Annotated[bool | None, Parameter("parallel_tool_calls")] = None
-    user: Annotated[str | None, Hint()] = None
-    safety_identifier: Annotated[str | None, Hint()] = None
-    service_tier: Annotated[str | None, Parameter("service_tier")] = None
-    prompt_cache_key: Annotated[str | None, Hint()] = None
-    prompt_cache_retention: Annotated[str | None, Hint()] = None
 
     access_programs: HintValue = None
     client_metadata: HintValue = None
@@ -429,8 +394,6 @@ class ResponsesRequest(WireModel):
     image: HintValue = None
     include: HintValue = None
     max_tool_calls: HintValue = None
-    metadata: HintValue = None
-    prompt_cache_options: HintValue = None
 
     background: Annotated[object, RefusedField(NOT_STORED, (False,))] = None
     background_options: Annotated[object, RefusedField(NOT_STORED)] = None
@@ -558,8 +521,18 @@ def _tool(tool: ToolInGroup | SearchTool, group: str = "") -> Tool:
         case SearchTool(execution="client"):
             raw = {"type": TOOL_SEARCH}
             return Tool("function", TOOL_SEARCH, tool.description, tool.parameters or {}, raw=raw)
-        case _:
-            return Tool("provider", tool.type, group=group, raw=tool.model_dump())
+        case OtherTool(type=kind) if kind in OPENAI_TOOLS and not group:
+            environment = object_in(tool.model_extra or {}, "environment")
+            if text_in(environment, "type") in ("", "local"):
+                return _shell_tool(OPENAI_TOOLS[kind], environment)
+    return Tool("provider", tool.type, group=group, raw=tool.model_dump())
+
+
+def _shell_tool(tool: Tool, environment: Json) -> Tool:
+    """Return a tool with the skills that the client has."""
+    skills = [dumps_text(skill) for skill in list_in(environment, "skills")]
+    texts = [tool.description or "", *(["These skills are there:", *skills] if skills else [])]
+    return replace(tool, description="\n".join(texts), raw={"type": tool.name})
 
 
 def _text_description(tool: CustomTool) -> str | None:
@@ -612,9 +585,8 @@ def _tools_by_name(tools: Iterable[Tool]) -> dict[tuple[bool, str], Tool]:
 
 def _named_tool(where: str, named: NamedTool, tools: Mapping[tuple[bool, str], Tool]) -> Tool:
     """Return the tool of a name, or, if the provider has it, of a type."""
-    is_own = named.type in ("function", "custom")
-    name = (named.name or "") if is_own else named.type
-    tool = tools.get((not is_own, name))
+    name = (named.name or "") if named.type in ("function", "custom") else named.type
+    tool = tools.get((True, named.type)) or tools.get((False, name))
     if tool is None:
         raise invalid_request(
             where, f"{where} must name one of the tools, got {format_value(name, 80)}"
@@ -647,11 +619,13 @@ def _turns_of(where: str, item: Item) -> Iterator[Turn]:
         case CallOutputItem():
             yield Turn("tool", _parts(f"{where}.output", item.output), item.call_id)
         case ActionOutputItem():
-            text = item.output if isinstance(item.output, str) else dumps_text(item.output)
+            output = item.status if item.output is None else item.output
+            text = output if isinstance(output, str) else dumps_text(output)
             is_error = item.status == "failed"
             yield Turn("tool", (Text(text),), _call_id(where, item), is_error)
         case SearchOutputItem():
-            names = [tool.flat_name for each in item.tools for tool in _tools_of(each)]
+            found = chain.from_iterable(map(_tools_of, item.tools))
+            names = [short_name(tool.flat_name) for tool in found]
             text = f"Found these tools: {', '.join(names)}" if names else "Found no tools."
             if item.call_id:
                 yield Turn("tool", (Text(text),), item.call_id)
@@ -668,8 +642,9 @@ def _assistant_parts(where: str, item: Item) -> Iterator[Part]:
         case CustomToolCallItem():
             yield Call(item.call_id, _flat_name(item), dumps_text({"input": item.input}))
         case ActionItem():
-            arguments = dumps_text(item.action or item.operation or {})
-            yield Call(_call_id(where, item), item.type.removesuffix("_call"), arguments)
+            said = item.action or item.operation or {}
+            said = {name: value for name, value in said.items() if (name, value) != EXEC}
+            yield Call(_call_id(where, item), item.type.removesuffix("_call"), dumps_text(said))
         case SearchCallItem(call_id=str(call_id)):
             yield Call(call_id, TOOL_SEARCH, dumps_text(item.arguments or {}))
         case ReasoningItem():
@@ -682,7 +657,7 @@ def _assistant_parts(where: str, item: Item) -> Iterator[Part]:
             yield Other(kind, item.model_dump())
 
 
-def _flat_name(item: FunctionCallItem | CustomToolCallItem) -> str:
+def _flat_name(item: ToolCallItem) -> str:
     return Tool("function", item.name, group=item.namespace or "").flat_name
 
 
