@@ -17,9 +17,10 @@ from ..base.jsontext import dumps
 from ..base.masking import answer_mask, without_cause
 from ..base.parameters import merge_parameters
 from ..base.text import shorten
+from ..base.threads import run_in_thread_if_large
 from ..errors import BadResponseError, ContentFilterError, ModelError
 from ..loop.records import ToolCall
-from ..loop.task import Message
+from ..loop.task import Message, message_text
 from ..middleware.messages import merge_adjacent
 from ..models.chat_replies import (
     MAX_NAME_CHARS,
@@ -121,13 +122,17 @@ class MessagesModel:
         target = self._upstream.target(PATHS["messages"], client.headers if client else {})
         target = replace(target, mask=answer_mask(self._upstream.secrets))
         with self._named_errors():
-            body = dump_request(self.request_body(asked, client))
+            size = sum(map(len, map(message_text, asked.messages)))
+            body = await run_in_thread_if_large(size, self._request_json, asked, client)
             response = await fetch(target, "POST", body, entry=current_entry())
             data = _read(target, *response)
             usage = self._upstream.usage(data.get("usage"))
             if not cache_surcharge(data.get("usage")):
                 usage = usage.with_cost(None)  # which the core knows
             return PricedReply(_neutral_reply(data, usage), usage)
+
+    def _request_json(self, asked: ModelRequest, client: ClientRequest | None) -> bytes:
+        return dump_request(self.request_body(asked, client))
 
     def core_reply(self, answered: PricedReply) -> ModelReply:
         """Return a reply as the core reads it. Raises ModelError for a refusal, and for a reply of

@@ -105,15 +105,18 @@ class ConnectedModels:
         share.
         """
         traits = traits_of_model(model)
-        if traits.address not in self._limiters:
-            self._limiters[traits.address] = EndpointLimiter(
+        limiter = self._limiters.get(traits.address)
+        if limiter is None:
+            made = EndpointLimiter(
                 traits.host,
                 initial=FIRST_CALLS,
                 maximum=MAX_CALLS,
                 notify=gateway_log.warning,
                 raises_outages=True,
             )
-        return limit_endpoint(call, self._limiters[traits.address])
+            # in one step: large requests are prepared in threads
+            limiter = self._limiters.setdefault(traits.address, made)
+        return limit_endpoint(call, limiter)
 
 
 def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
