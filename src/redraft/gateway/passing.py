@@ -586,44 +586,33 @@ def headers_of_reply(content_type: str, of_model: Mapping[str, str]) -> dict[str
 async def forward_stream(
     upstream: Upstream,
     translation: Translation,
-    sent: dict[str, Any],
+    sent: Mapping[str, Any],
     headers: Mapping[str, str],
     path: str = "",
 ) -> ForwardedReply:
     """Send a request for a stream to a path (by default that of the model's protocol), and return
     its reply. Raises GatewayError.
     """
-    path = path or PATHS[translation.upstream]
-    translator, asked = translation.stream(), sent.get("stream_options")
-    converter: StreamTranslator | UsageRemover | None = translator
-    if (
+    asked, unchanged = sent.get("stream_options"), sent
+    converter: StreamTranslator | UsageRemover | None = translation.stream()
+    asks_for_usage = (
         translation.upstream == "chat"
         and upstream.reports_usage_in_streams
         and not _includes_usage(asked)
-    ):
-        sent["stream_options"] = {
-            **(asked if isinstance(asked, dict) else {}),
-            "include_usage": True,
-        }
+    )
+    if asks_for_usage:
+        options = {**(asked if isinstance(asked, dict) else {}), "include_usage": True}
+        sent = {**sent, "stream_options": options}
         converter = converter or UsageRemover()
+    own_path = path or PATHS[translation.upstream]
     try:
-        exchange, response = await _open(upstream, path, translation, sent, headers)
+        exchange, response = await _open(upstream, own_path, translation, sent, headers)
     except GatewayError as error:
-        if (
-            error.status not in {400, 422}
-            or "stream_options" not in error.message
-            or sent.get("stream_options") == asked
-        ):
+        is_refused = error.status in {400, 422} and "stream_options" in error.message
+        if not (asks_for_usage and is_refused):
             raise
         upstream.reports_usage_in_streams = False
-        sent.pop("stream_options")
-        exchange, response = await _open(
-            upstream,
-            path,
-            translation,
-            sent | ({"stream_options": asked} if asked else {}),
-            headers,
-        )
+        return await forward_stream(upstream, translation, unchanged, headers, path)
     return StreamReading(upstream, translation, converter, exchange, response).reply
 
 
@@ -646,7 +635,11 @@ async def _open(
     def refusal_of(response: Response, content: bytes) -> GatewayError:
         if response.status >= 300:
             exchange.entry.settle(REFUSED_USAGE)
-        return _stream_refusal(upstream, translation, response, content)
+            return _refusal(upstream, translation, response.status, response.headers, content)
+        kind = shorten(response.headers.get("content-type", "nothing"), 60)
+        text = upstream.mask(parse_error_body(content).text)
+        problem = f"sent {kind!r} instead of a stream{f': {text}' if text else ''}"
+        return unreadable_reply(upstream.model.name, problem)
 
     sending = exchange.open("POST", dumps(sent))
     return exchange, await response_of(upstream, exchange, sending, _is_stream, refusal_of)
@@ -684,18 +677,6 @@ async def response_of(
         raise failure
     finally:
         del failure  # else it and this frame keep each other in memory
-
-
-def _stream_refusal(
-    upstream: Upstream, translation: Translation, response: Response, content: bytes
-) -> GatewayError:
-    if response.status >= 300:
-        return _refusal(upstream, translation, response.status, response.headers, content)
-    kind = shorten(response.headers.get("content-type", "nothing"), 60)
-    text = upstream.mask(parse_error_body(content).text)
-    return unreadable_reply(
-        upstream.model.name, f"sent {kind!r} instead of a stream{f': {text}' if text else ''}"
-    )
 
 
 class StreamReading:

@@ -47,7 +47,8 @@ def read_turns(messages: Sequence[ChatMessage], raw: Sequence[Json]) -> tuple[Tu
 
 def _read_turn(n: int, message: ChatMessage, raw: Json) -> Turn:
     assert not isinstance(message, OtherMessage)
-    content, parts = message.content, ()
+    content = message.content
+    parts: tuple[Part, ...] = ()
     if isinstance(content, str):
         parts = (Text(content),)
     elif content:
