@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,10 +28,12 @@ import uvloop
 
 from gateways import processes
 from gateways.load import Connection, many, post
+from gateways.upstream import WORDS
 from tables import table, write
 
 ADDED_MS, OF_LITELLM, FLAT_MB, MORE_CPU = 1.0, 1 / 3, 16.0, 1.05
-OURS, THEIRS = "redraft pass/", "litellm proxy"
+OURS, REFINED, THEIRS = "redraft pass/", "redraft refine/", "litellm proxy"
+ANSWER = re.compile(rf"Answer \d+: (?:{WORDS}){{8}}")
 PROMPT = "What do the notes say about the river, and who wrote them? " * 16
 STREAM_LATENCY, STREAM_INTERVAL = "0.1", "0.1"
 
@@ -172,14 +175,16 @@ def many_summary(own, base, *, is_base):
 # ---- streams
 
 
-async def streams(gateway, n, waves):
-    """Open `n` streams at once, `waves` times; return the errors and the memory after each wave."""
-    request = request_to(gateway, stream=True)
+async def streams(gateway, n, waves, model=None):
+    """Open `n` streams at once, `waves` times; return the errors, which are also wrong texts, and
+    the memory after each wave.
+    """
+    request = request_to(gateway, stream=True, model=model)
     errors, first, longest = 0, [], 0.0
     used = [gateway.usage()]
     for _ in range(waves):
         replies = await many(gateway.host, gateway.port, request, n, n)
-        errors += sum(not reply.is_good for reply in replies)
+        errors += sum(not (reply.is_good and ANSWER.fullmatch(reply.text)) for reply in replies)
         first += [1000 * reply.first for reply in replies if reply.first is not None]
         longest = max(longest, *(reply.seconds for reply in replies))
         await asyncio.sleep(0.5)
@@ -317,19 +322,14 @@ def goals(results):
         found.append(
             ("less than a third of what litellm's proxy adds: not measured without --litellm", None)
         )
-    held = results["streams"][OURS]
-    found.append(
-        (
-            f"{held['streams']} streams without an error: {held['errors']} errors",
-            held["errors"] == 0,
-        )
-    )
-    if held["mb"]:
-        grown = held["mb"][-1] - held["mb"][1]
-        text = (
-            f"memory is flat after the first wave of streams: {grown:+.1f} MB, at most {FLAT_MB:g}"
-        )
-        found.append((text, grown <= FLAT_MB))
+    for name in (OURS, REFINED):
+        held = results["streams"][name]
+        text = f"{held['streams']} streams of {name} without an error: {held['errors']} errors"
+        found.append((text, held["errors"] == 0))
+        if held["mb"]:
+            grown = held["mb"][-1] - held["mb"][1]
+            text = f"memory is flat after the first wave: {grown:+.1f} MB, at most {FLAT_MB:g}"
+            found.append((text, grown <= FLAT_MB))
     return found
 
 
@@ -352,7 +352,7 @@ def show(results, found, given):
     table(header, latency_rows(results, found))
     print(
         f"\n{given.streams} streams at once, in {given.waves} waves; each begins after 0.1 s and "
-        "has 16 pieces, 0.1 s apart:\n"
+        "has 16 pieces, 0.1 s apart (refine/ asks the model for no stream):\n"
     )
     header = [
         "",
@@ -388,6 +388,9 @@ async def measure(given, folder):
         results["streams"] = {
             gateway.name: await streams(gateway, given.streams, given.waves) for gateway in found
         }
+        results["streams"][REFINED] = await streams(
+            found[1], given.streams, given.waves, "refine/plain"
+        )
     show(results, found, given)
     return results
 

@@ -39,8 +39,26 @@ class Reply:
         )
 
     @property
+    def text(self):
+        """The text in the chunks of a stream."""
+        body = unchunked(self.body) if CHUNKED.search(self.head) else self.body
+        events = [line[6:] for line in body.splitlines() if line.startswith(b"data: {")]
+        choices = [each for event in events for each in json.loads(event)["choices"]]
+        return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+    @property
     def trace_id(self):
         return found[1].decode() if (found := TRACE.search(self.head)) else None
+
+
+def unchunked(body):
+    """Return a body without the lengths of its chunks."""
+    parts = []
+    while body:
+        length, _, body = body.partition(b"\r\n")
+        parts.append(body[: int(length, 16)])
+        body = body[int(length, 16) + 2 :]
+    return b"".join(parts)
 
 
 class Exchange(asyncio.Protocol):

@@ -136,6 +136,8 @@ def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
     for _ in range(MAX_DEPTH + 2):
         inner: list[Any] = []
         for item in level:
+            if item.__class__ is str:
+                continue
             inner += _inner_values(item)
             if len(inner) > left:
                 raise ValueError(f"it holds more than {max_values:,} values")
@@ -165,8 +167,8 @@ def _inner_values(item: Any) -> Iterable[Any]:
     """Return the values in a collection, and its keys that are no text; none for another value.
     Raises ValueError for one that is too large, or has no `str`.
     """
-    if isinstance(item, Mapping):
-        return [*item.values(), *(key for key in item if type(key) is not str)]
+    if isinstance(item, dict | Mapping):
+        return [*item.values(), *[key for key in item if key.__class__ is not str]]
     if isinstance(item, list | tuple | set | frozenset):
         return item
     if isinstance(item, int) and item.bit_length() > MAX_BITS:
@@ -185,6 +187,8 @@ def join_surrogate_pairs(text: str) -> str:
     """Return the text with adjacent halves of surrogate pairs joined to one character; lone ones
     stay.
     """
+    if text.isascii():
+        return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 

@@ -281,8 +281,8 @@ class Gateway:
     async def _count_tokens(self, request: Request) -> Response:
         caller = self.keys.authenticate(request.headers)
         self.keys.count_request(caller)
-        body = await self.bodies.parse(await request.body())
-        routing = self.routing
+        raw = await request.body()
+        body, routing = await self.bodies.parse(raw), self.routing
         target = routing.find(body.get("model"), caller)
         refuse_routing(body)
         model = target if isinstance(target, ServedModel) else routing.model_of(target.profile)
@@ -298,6 +298,7 @@ class Gateway:
                     model,
                     {name: value for name, value in body.items() if name != "redraft"},
                     headers=request.headers,
+                    size=len(raw),
                 )
         finally:
             await routing.release()

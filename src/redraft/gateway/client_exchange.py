@@ -264,8 +264,8 @@ class ClientExchange:
         if isinstance(target, ServedModel):
             await self._relay(self._passed_items(target, body, self.routing.retention(target)))
             return
-        read = self.protocol.read_request
-        request = await run_in_thread_if_large(len(self.raw), read, body)
+        size = len(self.raw)
+        request = await run_in_thread_if_large(size, self.protocol.read_request, body)
         served = check_forwarding(self.routing, request, target.profile)
         if served:
             retention = self.routing.retention(target)
@@ -273,7 +273,9 @@ class ClientExchange:
                 self._passed_items(served, forwarded_body(request, served), retention)
             )
             return
-        prepared = target.prepare(request, self.trace_id, self.headers)
+        prepared = await run_in_thread_if_large(
+            size, target.prepare, request, self.trace_id, self.headers
+        )
         self._note_ignored(prepared.writer.ignored)
         async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
             self.admitted = await anext(items)
@@ -450,7 +452,7 @@ class ClientExchange:
     async def _forward(self, model: ServedModel, body: Mapping[str, Any]) -> ForwardedReply:
         """Pass a request on. Raises GatewayError."""
         return await self.routing.passing.forward(
-            model, self.protocol.name, body, headers=self.headers
+            model, self.protocol.name, body, headers=self.headers, size=len(self.raw)
         )
 
     def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:

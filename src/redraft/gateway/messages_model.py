@@ -17,9 +17,10 @@ from ..base.jsontext import dumps, object_in
 from ..base.masking import answer_mask, without_cause
 from ..base.parameters import merge_parameters
 from ..base.text import shorten
+from ..base.threads import run_in_thread_if_large
 from ..errors import BadResponseError, ContentFilterError, ModelError
 from ..loop.records import ToolCall
-from ..loop.task import Message
+from ..loop.task import Message, message_text
 from ..middleware.messages import merge_adjacent
 from ..models.chat_replies import (
     MAX_NAME_CHARS,
@@ -123,7 +124,8 @@ class MessagesModel:
         target = self._upstream.target(PATHS["messages"], client.headers if client else {})
         target = replace(target, mask=answer_mask(self._upstream.secrets))
         with self._named_errors():
-            body = self.request_body(asked, client)
+            size = sum(map(len, map(message_text, asked.messages)))
+            body = await run_in_thread_if_large(size, self.request_body, asked, client)
             answered = await self._whole_answer(target, body, MAX_PAUSES)
             if answered.has_surcharge:
                 return answered

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
@@ -75,7 +74,7 @@ def outcome_of(trace: Trace, trace_id: str, hosts: Collection[str] = ()) -> Refi
     """Return what came out of the refinement in a finished trace. Its texts do not say where models
     are (see `without_hosts`).
     """
-    facts, used = result_facts(trace), asdict(trace.usage)
+    facts, used = result_facts(trace), trace.usage
     stop_note, note = (without_hosts(text, hosts) for text in (facts.stop_note, facts.note))
     known = {
         **facts.as_data(),
@@ -83,7 +82,7 @@ def outcome_of(trace: Trace, trace_id: str, hosts: Collection[str] = ()) -> Refi
         "stop_note": stop_note,
         "note": note,
         "reason": "; ".join(filter(None, [stop_note, note])) if facts.score is None else "",
-        "usage": {name: used[name] for name in SpentUsage.__annotations__},
+        "usage": {name: getattr(used, name) for name in SpentUsage.__annotations__},
     }
     view = {name: known[name] for name in RefinementOutcome.__annotations__}
     return cast("RefinementOutcome", view)

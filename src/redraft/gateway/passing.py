@@ -32,6 +32,7 @@ from ..base.masking import (
     without_cause,
 )
 from ..base.text import shorten
+from ..base.threads import run_in_thread_if_large
 from ..errors import ConfigError, ModelError
 from ..models.chat_replies import json_type_name
 from ..models.endpoint_url import (
@@ -177,12 +178,12 @@ class Upstream:
         """Whether this is OpenAI itself, which has a name of its own for `max_tokens`."""
         return self._base.hostname == "api.openai.com"
 
-    def protocols(self, client: ProtocolName) -> list[ProtocolName]:
-        """Return the protocols to try for a client of this protocol, in this order."""
+    def protocol(self, client: ProtocolName) -> ProtocolName:
+        """Return the protocol in which a client of this protocol is served."""
         if self.model.kind == "anthropic":
-            return ["messages"]
-        is_tried = client == "responses" and PATHS["responses"] not in self.unknown_paths
-        return ["responses", "chat"] if is_tried else ["chat"]
+            return "messages"
+        is_known = client == "responses" and PATHS["responses"] not in self.unknown_paths
+        return "responses" if is_known else "chat"
 
     def exchange(
         self,
@@ -316,13 +317,15 @@ class PassThrough:
         body: Mapping[str, Any],
         *,
         headers: Mapping[str, str] = {},
+        size: int = 0,
     ) -> ForwardedReply:
         """Send the request of a client that speaks `client` to a model, and return the reply once
         its headers have arrived.
 
-        `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field
-        `redraft` is not sent on. The body is encoded again, so that no model reads a repeated key
-        otherwise than the gateway did.
+        `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. `size`:
+        the bytes of the request; a large one is converted in a thread. A field `redraft` is not
+        sent on. The body is encoded again, so that no model reads a repeated key otherwise than the
+        gateway did.
 
         The ledger that is open has the usage of each request to the model: none of one that was not
         sent or was refused, and an unknown one until its reply has been read.
@@ -332,29 +335,32 @@ class PassThrough:
                 than an answer; or its protocol cannot say what changes the answer.
         """
         upstream = self.upstream(model)
-        body = (
-            {name: value for name, value in body.items() if name != "redraft"}
-            if "redraft" in body
-            else body
+        protocol = upstream.protocol(client)
+        body = {name: value for name, value in body.items() if name != "redraft"}
+        translation = await run_in_thread_if_large(
+            size if client != protocol else 0, translation_of, client, protocol, body
         )
-        *first, last = upstream.protocols(client)
-        for each in first:
-            try:
-                return await _forward_as(upstream, translation_of(client, each, body), headers)
-            except GatewayError as error:
-                if error.code != UNKNOWN_PATH_CODE:
-                    raise
-                upstream.unknown_paths.add(PATHS[each])
-        return await _forward_as(upstream, translation_of(client, last, body), headers)
+        try:
+            return await _forward_as(upstream, translation, headers)
+        except GatewayError as error:
+            if error.code != UNKNOWN_PATH_CODE:
+                raise
+        upstream.unknown_paths.add(PATHS[protocol])
+        return await self.forward(model, client, body, headers=headers, size=size)
 
     async def count_tokens(
-        self, model: ServedModel, body: Mapping[str, Any], *, headers: Mapping[str, str] = {}
+        self,
+        model: ServedModel,
+        body: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str] = {},
+        size: int = 0,
     ) -> dict[str, Any]:
         """Return {"input_tokens": N} for a request in Anthropic's form: counted by the model's
         server, else estimated.
 
-        The estimate is too high rather than too low (see `token_estimate`). Raises GatewayError as
-        `forward` does.
+        The estimate is too high rather than too low (see `token_estimate`). `size`: the bytes of
+        the request. Raises GatewayError as `forward` does.
         """
         upstream = self.upstream(model)
         if COUNT_PATH not in upstream.unknown_paths:
@@ -366,8 +372,12 @@ class PassThrough:
             if status not in UNKNOWN_PATH or model.kind == "anthropic":
                 return _token_count(upstream, status, reply_headers, content)
             upstream.unknown_paths.add(COUNT_PATH)
-        CLIENTS["messages"].read_request({"max_tokens": 1, **body})
-        return {"input_tokens": estimated_tokens(body)}
+        return await run_in_thread_if_large(size, _estimate, body)
+
+
+def _estimate(body: Mapping[str, Any]) -> dict[str, Any]:
+    CLIENTS["messages"].read_request({"max_tokens": 1, **body})
+    return {"input_tokens": estimated_tokens(body)}
 
 
 UNKNOWN_PATH_CODE = "unknown_path"
@@ -587,44 +597,33 @@ def headers_of_reply(content_type: str, of_model: Mapping[str, str]) -> dict[str
 async def forward_stream(
     upstream: Upstream,
     translation: Translation,
-    sent: dict[str, Any],
+    sent: Mapping[str, Any],
     headers: Mapping[str, str],
     path: str = "",
 ) -> ForwardedReply:
     """Send a request for a stream to a path (by default that of the model's protocol), and return
     its reply. Raises GatewayError.
     """
-    path = path or PATHS[translation.upstream]
-    translator, asked = translation.stream(), sent.get("stream_options")
-    converter: StreamTranslator | UsageRemover | None = translator
-    if (
+    asked, unchanged = sent.get("stream_options"), sent
+    converter: StreamTranslator | UsageRemover | None = translation.stream()
+    asks_for_usage = (
         translation.upstream == "chat"
         and upstream.reports_usage_in_streams
         and not _includes_usage(asked)
-    ):
-        sent["stream_options"] = {
-            **(asked if isinstance(asked, dict) else {}),
-            "include_usage": True,
-        }
+    )
+    if asks_for_usage:
+        options = {**(asked if isinstance(asked, dict) else {}), "include_usage": True}
+        sent = {**sent, "stream_options": options}
         converter = converter or UsageRemover()
+    own_path = path or PATHS[translation.upstream]
     try:
-        exchange, response = await _open(upstream, path, translation, sent, headers)
+        exchange, response = await _open(upstream, own_path, translation, sent, headers)
     except GatewayError as error:
-        if (
-            error.status not in {400, 422}
-            or "stream_options" not in error.message
-            or sent.get("stream_options") == asked
-        ):
+        is_refused = error.status in {400, 422} and "stream_options" in error.message
+        if not (asks_for_usage and is_refused):
             raise
         upstream.reports_usage_in_streams = False
-        sent.pop("stream_options")
-        exchange, response = await _open(
-            upstream,
-            path,
-            translation,
-            sent | ({"stream_options": asked} if asked else {}),
-            headers,
-        )
+        return await forward_stream(upstream, translation, unchanged, headers, path)
     return StreamReading(upstream, translation, converter, exchange, response).reply
 
 
@@ -647,7 +646,11 @@ async def _open(
     def refusal_of(response: Response, content: bytes) -> GatewayError:
         if response.status >= 300:
             exchange.entry.settle(REFUSED_USAGE)
-        return _stream_refusal(upstream, translation, response, content)
+            return _refusal(upstream, translation, response.status, response.headers, content)
+        kind = shorten(response.headers.get("content-type", "nothing"), 60)
+        text = upstream.mask(parse_error_body(content).text)
+        problem = f"sent {kind!r} instead of a stream{f': {text}' if text else ''}"
+        return unreadable_reply(upstream.model.name, problem)
 
     sending = exchange.open("POST", dumps(sent))
     return exchange, await response_of(upstream, exchange, sending, _is_stream, refusal_of)
@@ -685,18 +688,6 @@ async def response_of(
         raise failure
     finally:
         del failure  # else it and this frame keep each other in memory
-
-
-def _stream_refusal(
-    upstream: Upstream, translation: Translation, response: Response, content: bytes
-) -> GatewayError:
-    if response.status >= 300:
-        return _refusal(upstream, translation, response.status, response.headers, content)
-    kind = shorten(response.headers.get("content-type", "nothing"), 60)
-    text = upstream.mask(parse_error_body(content).text)
-    return unreadable_reply(
-        upstream.model.name, f"sent {kind!r} instead of a stream{f': {text}' if text else ''}"
-    )
 
 
 class StreamReading:

@@ -16,7 +16,7 @@ from ..base.jsontext import text_in
 from ..base.log import log
 from ..base.parameters import merge_parameters
 from ..errors import BadResponseError, ConfigError, ContentFilterError, ModelError
-from ..loop.task import Message, as_messages
+from ..loop.task import Message
 from ..middleware import EndpointCapabilities
 from ..middleware.endpoint_errors import is_refusal
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
@@ -42,7 +42,6 @@ from .passing import Upstream
 from .protocols.chat_messages import messages_for_model, write_messages
 from .protocols.chat_requests import write_parameters, write_tool_choice, write_tools
 from .protocols.registry import MODELS
-from .request_fields import errors_of_field
 
 gateway_log = log.getChild("gateway")
 FIRST_CALLS, MAX_CALLS = 64, 1024  # calls in flight at an endpoint: at first, and at most
@@ -106,15 +105,18 @@ class ConnectedModels:
         share.
         """
         traits = traits_of_model(model)
-        if traits.address not in self._limiters:
-            self._limiters[traits.address] = EndpointLimiter(
+        limiter = self._limiters.get(traits.address)
+        if limiter is None:
+            made = EndpointLimiter(
                 traits.host,
                 initial=FIRST_CALLS,
                 maximum=MAX_CALLS,
                 notify=gateway_log.warning,
                 raises_outages=True,
             )
-        return limit_endpoint(call, self._limiters[traits.address])
+            # in one step: large requests are prepared in threads
+            limiter = self._limiters.setdefault(traits.address, made)
+        return limit_endpoint(call, limiter)
 
 
 def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
@@ -158,8 +160,7 @@ class WriterModel:
         self._begun = request.turns[-1:] if begins_answer(request) else ()
         self.prefill = self._begun[0].text if self._begun else ""
         asked = replace(request, turns=request.turns[:-1]) if self._begun else request
-        with errors_of_field("messages"):
-            self.messages = tuple(as_messages(self._messages_of(asked)))
+        self.messages = self._messages_of(asked)
         self.parameters, self.ignored = _parameters_of(request, model)
         self._client = ClientRequest(asked, self.messages, self._begun, headers)
 

@@ -116,10 +116,9 @@ def refuse_routing(body: Mapping[str, Any]) -> None:
     """Raise GatewayError 400 for a field that chooses the model, the host or the credentials, in
     whichever case.
     """
-    if not ROUTING_FIELDS.isdisjoint(body):
-        for name in body:
-            if name in ROUTING_FIELDS and is_set(body[name], NOTHING):
-                raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
+    for name in sorted(ROUTING_FIELDS.intersection(body)):
+        if is_set(body[name], NOTHING):
+            raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
     if not is_usual("".join(body)):
         _refuse_other_case(body, _ROUTING_NAMES)
 

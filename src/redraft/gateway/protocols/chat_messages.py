@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
-from ...base.jsontext import dumps, object_in, text_in
+from ...base.jsontext import dumps, text_in
 from ...loop.task import Message
 from ..exchange import invalid_request
 from ..neutral import Call, Json, Media, Other, Part, Request, Text, Thinking, Turn, short_name
@@ -41,34 +42,30 @@ def read_messages(messages: Iterable[Message]) -> tuple[Turn, ...]:
 
 def read_turns(messages: Sequence[ChatMessage], raw: Sequence[Json]) -> tuple[Turn, ...]:
     """Return messages as turns; `raw`: as they were sent."""
-    pairs = zip(messages, raw, strict=True)
-    return tuple(_read_turn(f"messages[{n}]", *pair) for n, pair in enumerate(pairs))
+    return tuple(_read_turn(*each) for each in zip(count(), messages, raw))
 
 
-def _read_turn(where: str, message: ChatMessage, raw: Json) -> Turn:
+def _read_turn(n: int, message: ChatMessage, raw: Json) -> Turn:
     assert not isinstance(message, OtherMessage)
-    content = raw.get("content")
-    if isinstance(message.content, str):
-        parts: list[Part] = [Text(message.content)]
-    else:
-        parts = [
-            _read_part(*pair) for pair in zip(message.content or (), content or (), strict=True)
-        ]
-    match message:
-        case ToolMessage():
-            return Turn("tool", tuple(parts), call_id=message.tool_call_id, raw=raw)
-        case AssistantMessage():
-            return Turn("assistant", tuple(_assistant_parts(where, message, parts, raw)), raw=raw)
-    return Turn("user" if message.role == "user" else "system", tuple(parts), raw=raw)
+    content = message.content
+    parts: tuple[Part, ...] = ()
+    if isinstance(content, str):
+        parts = (Text(content),)
+    elif content:
+        parts = tuple(map(_read_part, content, raw["content"]))
+    if isinstance(message, AssistantMessage):
+        return Turn("assistant", (*_assistant_parts(n, message, parts, raw),), raw=raw)
+    if isinstance(message, ToolMessage):
+        return Turn("tool", parts, message.tool_call_id, raw=raw)
+    return Turn("user" if message.role == "user" else "system", parts, raw=raw)
 
 
 def _assistant_parts(
-    where: str, message: AssistantMessage, content: list[Part], raw: Json
+    n: int, message: AssistantMessage, content: tuple[Part, ...], raw: Json
 ) -> Iterator[Part]:
     if message.function_call is not None:
-        raise invalid_request(
-            f"{where}.function_call", f"{where}.function_call is not supported: use tool_calls"
-        )
+        where = f"messages[{n}].function_call"
+        raise invalid_request(where, f"{where} is not supported: use tool_calls")
     if thoughts := text_in(raw, "reasoning_content") or text_in(raw, "reasoning"):
         yield Thinking(thoughts)
     yield from content
@@ -76,8 +73,8 @@ def _assistant_parts(
         yield Text(message.refusal, is_refusal=True)
     for call, given in zip(message.tool_calls or (), raw.get("tool_calls") or (), strict=True):
         yield _read_call(call, given)
-    if audio := object_in(raw, "audio"):
-        yield Other("audio", audio)
+    if isinstance(message.audio, dict):
+        yield Other("audio", message.audio)
 
 
 def _read_part(part: ContentPart, raw: Json) -> Part:
@@ -179,7 +176,9 @@ def _write_message(turn: Turn, request: Request) -> Message:
 def _own_message(turn: Turn, raw: Json) -> Message:
     """Return a message of a client of this protocol."""
     message = {**raw, "role": turn.role, "content": raw.get("content")}
-    if any(call.raw and call.raw.get("type") == "custom" for call in turn.calls):
+    if raw.get("tool_calls") and any(
+        call.raw and call.raw.get("type") == "custom" for call in turn.calls
+    ):
         message["tool_calls"] = [_function_call(call) for call in turn.calls]
     return message
 

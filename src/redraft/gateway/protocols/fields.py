@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, ValidationError
 from pydantic import GetJsonSchemaHandler as SchemaHandler
@@ -113,12 +113,30 @@ MAX_STOPS, MAX_TOOLS = 16, 512  # of a request
 TokenLimit = Annotated[Whole, Field(ge=1, le=2**31)]
 
 
+Mark: TypeAlias = Hint | RefusedField | Parameter
+HINT = Hint()
+
+
 class WireModel(BaseModel):
     """An object of a protocol. Types are strict (true is no number), and fields that it does not
     name are kept: they are hints.
+
+    `marks`: the name in JSON and the mark of each field.
     """
 
     model_config = ConfigDict(extra="allow", strict=True)
+    marks: ClassVar[Mapping[str, tuple[str, Mark | None]]]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        """Make the table of the marks, which are looked up for every request."""
+        cls.marks = {
+            name: (
+                field.alias or name,
+                next((each for each in field.metadata if isinstance(each, Mark)), None),
+            )
+            for name, field in cls.model_fields.items()
+        }
 
 
 def tag_by(field: str, *values: str, default: str = "") -> Discriminator:
@@ -161,24 +179,21 @@ def read_body(kind: type[M], body: Any) -> M:
     return model
 
 
-def marked_fields(model: WireModel, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+def marked_fields(model: WireModel, prefix: str = "") -> Iterator[tuple[str, Mark, Any]]:
     """Yield the path, the mark and the value of each field that is set and has a mark, those of
     objects in it included. A field that the protocol does not have is a hint.
     """
-    fields = type(model).model_fields
-    for name, value in model:
+    for name, value in vars(model).items():
         if value is None or name == "redraft":
             continue
-        field = fields.get(name)
-        path = f"{prefix}{(field.alias if field else None) or name}"[:MAX_NAME_CHARS]
-        if field is None:
-            yield path, Hint(), value
-            continue
-        for mark in field.metadata:
-            if isinstance(mark, Hint | RefusedField | Parameter):
-                yield path, mark, value
+        written, mark = model.marks[name]
+        if mark is not None:
+            yield prefix + written, mark, value
         if isinstance(value, WireModel):
-            yield from marked_fields(value, f"{path}.")
+            yield from marked_fields(value, f"{prefix}{written}.")
+    for name, value in (model.model_extra or {}).items():
+        if value is not None and name != "redraft":
+            yield f"{prefix}{name}"[:MAX_NAME_CHARS], HINT, value
 
 
 def parameters_of(model: WireModel) -> dict[str, Any]:

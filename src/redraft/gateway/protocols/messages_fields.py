@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
-    PrivateAttr,
     Tag,
     model_validator,
 )
@@ -41,18 +40,16 @@ ImageType = Annotated[str, Field(pattern=r"^image/[A-Za-z0-9_.+-]{1,64}$")]
 class RawModel(WireModel):
     """An object of which the neutral form keeps `raw`: the JSON as the client sent it."""
 
-    _raw: Json = PrivateAttr(default_factory=dict)
-
-    @property
-    def raw(self) -> Json:
-        return self._raw
+    __slots__ = ("raw",)  # no field: a private attribute of pydantic takes as long as all the rest
+    if TYPE_CHECKING:
+        raw: Json
 
     @model_validator(mode="wrap")
     @classmethod
     def _keep_raw(cls, value: Any, handler: ModelWrapValidatorHandler[RawModel]) -> RawModel:
         model = handler(value)
         # an object of its own, by which the writer knows a block
-        model._raw = dict(value)  # noqa: SLF001
+        object.__setattr__(model, "raw", dict(value))
         return model
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
@@ -168,7 +168,8 @@ class ResultFacts:
         """
         left_out = {name for name in OPTIONAL if getattr(self, name) in (None, {})}
         left_out |= {"has_form"} if self.has_form else {"has_form", "parsed"}
-        data = {name: value for name, value in asdict(self).items() if name not in left_out}
+        names = self.__dataclass_fields__
+        data = {name: getattr(self, name) for name in names if name not in left_out}
         calls = [call.as_message_part() for call in self.tool_calls]
         return {"schema": SCHEMA, **data, "tool_calls": calls}
 
