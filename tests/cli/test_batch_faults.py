@@ -135,7 +135,7 @@ QUOTED = [
 ]
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("status", "words"),
     [

@@ -137,6 +137,7 @@ def test_stderr_in_a_pipe_is_prose_or_json_if_asked_for(redraft, commands, name)
     assert bool(events) == bool(prose)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_table_in_a_pipe_is_padded_or_wrapped(redraft, commands, name):
     """Cells are separated by tabs, no line ends with spaces, and the width of a terminal changes

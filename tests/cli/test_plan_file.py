@@ -145,6 +145,7 @@ def test_a_missing_plan_file_is_named(redraft):
     assert done.returncode == 2 and "--plan" in done.err and "absent.toml" in done.err
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("command", ["run", "batch"])
 @pytest.mark.parametrize("each", PLAN_SETTINGS, ids=lambda each: each.key)
 def test_a_former_option_variable_or_key_says_where_it_went(redraft, each, command):

@@ -102,7 +102,7 @@ def test_lower_scores_may_be_better():
     assert board.entries[0].value < board.entries[1].value
 
 
-@pytest.mark.slow(but_each=1)
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("count", [3, 5])
 def test_equal_variants_are_rarely_told_apart(count):
     """All differences hold at once: in at most 5 % of leaderboards of equal variants, and what

@@ -56,6 +56,7 @@ FEW = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("raw", TOO_MANY.values(), ids=TOO_MANY)
 async def test_values_are_counted_before_they_are_built(raw, monkeypatch):
     """A body with more values than are allowed is refused by name, and never parsed."""
@@ -147,6 +148,7 @@ async def test_a_large_body_is_read_in_another_process(value, monkeypatch):
     assert max(sizes) <= PIECE_BYTES
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("raw", "code", "message"),
     [

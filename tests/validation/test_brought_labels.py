@@ -168,6 +168,7 @@ INDEPENDENT = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("case", INDEPENDENT)
 def test_rows_that_are_no_repeats_count_each(tmp_path, case):
     columns = {"cluster": "own"} if case == "a named cluster" else {}
