@@ -138,7 +138,7 @@ PERFECT = (
 )
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=14)
 @pytest.mark.parametrize(
     "spec",
     [
