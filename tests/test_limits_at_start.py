@@ -145,6 +145,7 @@ def test_an_endpoint_that_refuses_late_refuses_one_round_of_calls(send, slots, r
     assert server.most_here <= max(128, slots)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("slots", "seconds", "timeout", "most"),
     [

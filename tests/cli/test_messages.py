@@ -22,6 +22,7 @@ def subcommands():
     return found
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("command", subcommands(), ids=" ".join)
 def test_a_wrong_option_of_any_command_is_told_in_prose_or_in_json_if_asked_for(redraft, command):
     """Both say the same, whatever the command; the option is the same for all."""

@@ -94,6 +94,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("text", MISTAKES)
 def test_a_mistake_in_a_plan_file_is_named(redraft, text):
     """By file, key and value, with what is allowed, by each command that reads one, before it

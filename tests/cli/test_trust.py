@@ -511,6 +511,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("kind", FILES)
 def test_a_configuration_path_that_is_no_file_is_an_error(world, kind):
     """The error comes at once and names it; the path is never skipped."""

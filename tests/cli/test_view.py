@@ -39,6 +39,7 @@ def run(redraft):
     return redraft
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("source", "rows"),
     [

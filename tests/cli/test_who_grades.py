@@ -488,6 +488,7 @@ def test_a_command_says_once_that_the_default_judge_grades(
     assert all("with model tiny" in line for line in lines)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "face", ["refine", "stream", "refine_many", "grade", "grade_many", "batch", "batch grade"]
 )

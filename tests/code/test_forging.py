@@ -454,7 +454,7 @@ IMPOSTORS = {  # a program, and test code that computes what is right
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("name", IMPOSTORS)
 def test_no_object_takes_the_part_of_a_value(name, sandbox):
     """Test code that computes what is right gets built-in values, and its own arguments as they

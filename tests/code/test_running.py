@@ -276,6 +276,7 @@ def f(v, sort=False):
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("code", "passed"),
     [

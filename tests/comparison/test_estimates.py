@@ -243,6 +243,7 @@ def test_labels_of_equal_answers_change_nothing(unit, mistaken, docs):
     )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("label", ["tie", "a", "b"])
 @pytest.mark.parametrize("samples", [1, 2])
 def test_preferences_of_equal_answers_change_nothing(label, samples):

@@ -158,7 +158,7 @@ def gateway(process, request):
 
 @pytest.fixture
 def own_gateway(tmp_path):
-    """A gateway that a test may kill."""
+    """A gateway that has answered nothing, and that a test may kill."""
     with started(tmp_path) as gateway:
         yield gateway
 
@@ -305,22 +305,22 @@ def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
         assert [model["id"] for model in json.load(reply)["data"]] == ["pass/small"]
 
 
-def test_a_full_queue_refuses_and_the_others_are_answered(gateway):
+def test_a_full_queue_refuses_and_the_others_are_answered(own_gateway):
     """Two work, two wait, two are told when to come back, and nothing is charged to these."""
-    _, secret = gateway.add_key("open")
-    arrived = [gateway.model.hold(n) for n in range(2)]
+    _, secret = own_gateway.add_key("open")
+    arrived = [own_gateway.model.hold(n) for n in range(2)]
     with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(gateway.ask, key=secret) for _ in range(6)]
+        asked = [pool.submit(own_gateway.ask, key=secret) for _ in range(6)]
         assert all(event.wait(60) for event in arrived)
         end = time.monotonic() + 60
         while sum(each.done() for each in asked) < 2 and time.monotonic() < end:
             time.sleep(0.01)
         refused = [each.result() for each in asked if each.done()]
-        gateway.model.release()
+        own_gateway.model.release()
         statuses = [each.result(60)[0] for each in asked]
     assert [status for status, *_ in refused] == [503, 503]
     assert [headers["retry-after"] for _, headers, _ in refused] == ["2", "2"]
-    assert sorted(statuses) == [200] * 4 + [503] * 2 and gateway.model.calls == 4
+    assert sorted(statuses) == [200] * 4 + [503] * 2 and own_gateway.model.calls == 4
 
 
 def test_foreign_hosts_pages_and_large_bodies_reach_no_model(gateway):
