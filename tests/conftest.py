@@ -84,12 +84,13 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Three workers for each core, since many tests wait for a deadline, a pause or another
-    process; fewer with little memory, of which each takes up to 1 GB.
+    """Two workers for each core, since some tests wait for a deadline, a pause or another process,
+    and each worker takes the time to read all tests and to import what they need; fewer with
+    little memory, of which each takes up to 1 GB.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gigabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return max(1, min(3 * (cores or 1), int(gigabytes / 2)))
+    return max(1, min(2 * (cores or 1), int(gigabytes / 2)))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

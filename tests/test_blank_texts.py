@@ -285,6 +285,7 @@ def side(answers, scores):
     ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("blank", ["", "  ", "\ufeff"])
 def test_b_never_wins_by_silence(tmp_path, name, blank):

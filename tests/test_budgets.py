@@ -57,6 +57,7 @@ TWENTIETH = random.Random(9).sample(CELLS, len(CELLS) // 20 + 1) + [
 ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(("situation", "limit"), TWENTIETH, ids=lambda x: getattr(x, "name", x))
 async def test_a_budget_is_kept_by_the_endpoints_own_count(situation, limit):
     """With 64 calls in flight the limit is not exceeded, and figures equal the endpoint's; one that
@@ -312,6 +313,7 @@ async def spend(script, tokenizer, limit, calls, overrun):
     return server.served[limit] / most[limit], server.most_in_flight
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_64_calls_in_flight_keep_within_a_budget_and_use_it(script, tokenizer):
@@ -356,7 +358,7 @@ class Wordy:
         )
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("script", ["Latin", "Chinese", "emoji", "mixed"])
 @pytest.mark.parametrize("most", [5000, 20_000, 60_000])
 async def test_answers_say_nothing_about_other_texts(script, most):
@@ -893,6 +895,7 @@ async def test_one_budget_for_many_tasks_grades_every_draft():
     assert sum(r.usage.tokens for r in results) <= 20_000
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "graders", [Judge(), Ranker(), Jury(["judge"], repeats=2)], ids=["judge", "ranker", "jury"]
 )

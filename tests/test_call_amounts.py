@@ -1060,6 +1060,7 @@ async def refusal(task, graders, budget, model=None, **options):
     return str(caught.value)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", GRADES)
 async def test_the_grades_of_a_text_are_reserved_with_it(name):
     """A text is refused with the whole amount, in each unit; a budget of exactly that pays for

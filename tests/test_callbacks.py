@@ -99,6 +99,7 @@ def paid_calls(result):
     return (result.spending if isinstance(result, BatchReport) else result.usage).calls
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("door", "name"), CASES)
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_what_a_callback_raises_ends_nothing(door, name, is_async, caplog):

@@ -22,6 +22,7 @@ def server():
     server.close()
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("way", "seed"),
     [

@@ -41,6 +41,7 @@ def test_values_are_returned_unchanged(value):
     assert run_sync(jobs.echo, value, **SAID) == value
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("job", "argument", "limit"),
     [
@@ -175,6 +176,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.skipif(sys.platform != "linux", reason="not Linux")
 @pytest.mark.parametrize(
     ("end", "busy"),

@@ -100,6 +100,7 @@ async def test_a_must_that_is_never_kept_ends_by_patience_without_convergence(se
     )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "settings",
     [{}, {"noise_aware": False}, {"budget": Budget(calls=100)}],

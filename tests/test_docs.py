@@ -46,6 +46,7 @@ PAGES = [
 SITE = sorted((ROOT / "docs").rglob("*.md"))
 # pages that the build makes of files elsewhere
 OUTSIDE = {"benchmarks.md", "changelog.md", "contributing.md", "security.md"}
+SLOW_BLOCKS = {"models.md-3", "batch.md-4", "batch.md-5", "validation.md-0"}
 BLOCK = re.compile(
     r"^```(python|sh)\n(.*?)^```$(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
 )
@@ -56,9 +57,10 @@ def blocks(language):
     output.
     """
     return [
-        pytest.param(code, shown, id=f"{page.name}-{n}")
+        pytest.param(code, shown, id=id, marks=pytest.mark.slow if id in SLOW_BLOCKS else ())
         for page in PAGES
         for n, (kind, code, shown) in enumerate(BLOCK.findall(page.read_text()))
+        for id in [f"{page.name}-{n}"]
         if kind == language
     ]
 
@@ -122,7 +124,19 @@ def run_line(line, folder, env):
     return CommandResult([line], done.returncode, done.stdout, done.stderr)
 
 
-SLOW_PAGES = {"trust-a-judge.md", "few-labels.md", "many-machines.md", "mcp.md"}
+SLOW_PAGES = {
+    "trust-a-judge.md",
+    "few-labels.md",
+    "many-machines.md",
+    "mcp.md",
+    "rubrics.md",
+    "compare.md",
+    "own-judge.md",
+    "running-code.md",
+    "limit-a-gateway.md",
+    "opentelemetry.md",
+    "from-a-batch-to-a-decision.md",
+}
 SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "sandbox.md"}
 
 
@@ -294,6 +308,7 @@ def test_every_page_is_in_the_navigation():
     )
 
 
+@pytest.mark.slow
 def test_the_figures_are_up_to_date():
     """A script draws them."""
     done = subprocess.run(

@@ -340,6 +340,7 @@ class Endpoint:
         return OK
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("most", [3, 100])
 async def test_the_limit_finds_the_capacity_of_an_endpoint(clock, most):
     """With enough calls waiting, over 90 % of the endpoint's capacity is used, with few

@@ -154,7 +154,7 @@ SHOWN = {
     ids=["judge", "checklist", "ranker", "answered"],
 )
 @pytest.mark.parametrize(("prompt", "answer", "reference"), SHOWN.values(), ids=SHOWN)
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 async def test_preparing_a_judges_prompt_does_not_block_the_event_loop(
     grader, prompt, answer, reference
 ):
@@ -204,7 +204,7 @@ async def test_reading_the_form_of_an_answer_does_not_block_the_event_loop(answe
 
 
 @pytest.mark.parametrize(("graders", "text", "reference"), KNOWN.values(), ids=KNOWN)
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=7)
 async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(
     graders, text, reference
 ):

@@ -24,6 +24,7 @@ ASK = Request(({"role": "user", "content": "x"},), max_tokens=50)
 OK = Reply("ok", Usage(1, 100, 10, cost=None))
 TRIP = 0.05  # seconds from the client to the server and back
 ATTEMPTS = 9  # of a call in a batch
+SLOTS_FOR_ALL = pytest.param(512, 0, marks=pytest.mark.slow)  # thousands of calls
 
 
 @dataclass
@@ -124,7 +125,7 @@ def test_an_endpoint_that_takes_all_calls_is_in_full_use_after_two_rounds(send):
     assert server.most_here == 512
 
 
-@pytest.mark.parametrize(("slots", "refused"), [(4, 30), (16, 30), (64, 30), (512, 0)])
+@pytest.mark.parametrize(("slots", "refused"), [(4, 30), (16, 30), (64, 30), SLOTS_FOR_ALL])
 def test_an_endpoint_that_refuses_at_once_refuses_few_calls(send, slots, refused):
     """About as many as are sent until the first refusal arrives, however many it takes; and no call
     fails in the end.
@@ -134,7 +135,7 @@ def test_an_endpoint_that_refuses_at_once_refuses_few_calls(send, slots, refused
     assert server.full_at <= 2.6
 
 
-@pytest.mark.parametrize(("slots", "refused"), [(4, 30), (16, 120), (64, 120), (512, 0)])
+@pytest.mark.parametrize(("slots", "refused"), [(4, 30), (16, 120), (64, 120), SLOTS_FOR_ALL])
 def test_an_endpoint_that_refuses_late_refuses_one_round_of_calls(send, slots, refused):
     """As its refusals take as long as answers, all calls that were sent meanwhile are refused once;
     none fails in the end.
@@ -144,6 +145,7 @@ def test_an_endpoint_that_refuses_late_refuses_one_round_of_calls(send, slots, r
     assert server.most_here <= max(128, slots)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("slots", "seconds", "timeout", "most"),
     [

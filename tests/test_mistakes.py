@@ -660,7 +660,7 @@ FILES = count()
 
 
 @pytest.mark.filterwarnings("ignore:.* is now :FutureWarning")  # former names of settings
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("which", EVERY)
 def test_any_argument_gives_success_or_a_redraft_error(which, tmp_path, monkeypatch):
     """No AttributeError, TypeError or KeyError comes from inside."""

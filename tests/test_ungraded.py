@@ -241,7 +241,7 @@ FACES = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("face", FACES)
 def test_the_answer_is_returned(face, cause, tmp_path):

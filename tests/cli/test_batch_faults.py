@@ -102,6 +102,7 @@ async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_
     assert len(asked) <= 10 * poison
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("status", [403, 404])
 @pytest.mark.parametrize("good_rows", [0, 5])
 async def test_a_forbidden_row_fails_alone(tmp_path, serve, status, good_rows):
@@ -135,7 +136,7 @@ QUOTED = [
 ]
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("status", "words"),
     [
@@ -231,7 +232,7 @@ async def test_an_endpoint_without_answers_is_down(tmp_path, serve, fails):
     assert (report.stop, report.rows.done, len(rows)) == ("", 30, 30)
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @no_answers
 @pytest.mark.parametrize("good_rows", [0, 5])
 async def test_rows_without_answers_fail_and_the_run_continues(tmp_path, serve, fails, good_rows):
@@ -363,7 +364,7 @@ FATES = {"deleted": remove, "replaced": replace, "moved": move}
 
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.journal", "out.jsonl.journal-wal"])
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=9)
 async def test_a_deleted_file_ends_the_run_and_loses_no_answer(tmp_path, serve, name, fate):
     """The error names it and what is left; the same call resumes with every answer that was paid
     for.
@@ -434,6 +435,7 @@ async def test_a_failing_journal_ends_the_run_and_fails_no_row(tmp_path, serve):
     assert "'kept' is damaged" in report.stop_note
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("output", ["out.jsonl", "out.csv"])
 async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve, output):
     """The error names the output's folder; the journal, elsewhere, has every answer."""
@@ -601,6 +603,7 @@ UNUSABLE = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("kind", UNUSABLE)
 def test_a_file_without_usable_rows_is_reported_with_reasons(redraft, kind):
     """The error comes before a model is looked for, with counts and a place; the errors file lists

@@ -89,6 +89,7 @@ def test_the_best_of_given_programs(redraft, folder):
     assert (done.returncode, done.out.strip()) == (0, DRAFTS[1])
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("options", "score"),
     [

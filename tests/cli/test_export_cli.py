@@ -52,6 +52,7 @@ def test_a_split_export_writes_both_splits_and_a_card(folder_with_run):
     assert len(lines(folder_with_run.folder / "set" / "test.jsonl")) == told["test"]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "form", ["preference", "unpaired", "prompt-completion", "messages", "stepwise", "trajectory"]
 )

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -22,6 +22,7 @@ def subcommands():
     return found
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("command", subcommands(), ids=" ".join)
 def test_a_wrong_option_of_any_command_is_told_in_prose_or_in_json_if_asked_for(redraft, command):
     """Both say the same, whatever the command; the option is the same for all."""
@@ -137,6 +138,7 @@ def test_stderr_in_a_pipe_is_prose_or_json_if_asked_for(redraft, commands, name)
     assert bool(events) == bool(prose)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_table_in_a_pipe_is_padded_or_wrapped(redraft, commands, name):
     """Cells are separated by tabs, no line ends with spaces, and the width of a terminal changes

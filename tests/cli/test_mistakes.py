@@ -364,6 +364,7 @@ def test_a_folder_without_write_permission_is_named(capfd):
     assert "in a folder where you may write" in capfd.readouterr().err
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 @pytest.mark.parametrize("command", ["graders", f"run --response ok.txt --require words:2 {NONE}"])
 def test_a_full_disk_behind_stdout_is_one_error(folder, command):

@@ -94,6 +94,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("text", MISTAKES)
 def test_a_mistake_in_a_plan_file_is_named(redraft, text):
     """By file, key and value, with what is allowed, by each command that reads one, before it
@@ -145,6 +146,7 @@ def test_a_missing_plan_file_is_named(redraft):
     assert done.returncode == 2 and "--plan" in done.err and "absent.toml" in done.err
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("command", ["run", "batch"])
 @pytest.mark.parametrize("each", PLAN_SETTINGS, ids=lambda each: each.key)
 def test_a_former_option_variable_or_key_says_where_it_went(redraft, each, command):

@@ -39,7 +39,7 @@ FIGURE = re.compile(r'(?<="rows_per_s": )null|(?<="eta": )null|\d+(\.\d+)?')
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if n % 4 else ())
+        pytest.param(name, marks=pytest.mark.slow if n % 8 else ())
         for n, name in enumerate(COMMANDS)
     ],
 )

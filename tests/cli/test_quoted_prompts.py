@@ -95,9 +95,11 @@ COMMANDS = {  # the commands, and which side of the endpoint fails in each
     "grade": (["grade", "answers.jsonl"], "judge"),
     "validate": (["validate", "answers.jsonl", "--kind", "pass", "--cards-dir", "cards"], "judge"),
 }
-FAST = {
-    (kind, command) for kind in ("400", "401") for command in COMMANDS if "--workers" not in command
-} | {("500", "batch")}
+FAST = {("400", command) for command in COMMANDS if "processes" not in command} | {
+    ("401", "batch"),
+    ("401", "batch, processes"),
+    ("500", "batch"),
+}
 
 
 def write_rows(folder):

@@ -10,6 +10,7 @@ from redraft.storage import read_trace
 from .chat_server import is_judging, writer_and_judge
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, ending):
     """Interrupted or terminated during a refinement: exit code 130, the graded draft on stdout, and

@@ -175,14 +175,9 @@ def contents(place):
     }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("destination", DESTINATIONS)
-@pytest.mark.parametrize(
-    "formatted",
-    [
-        pytest.param([], id="lines"),
-        pytest.param(["--log-format", "json"], id="json", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("formatted", [[], ["--log-format", "json"]], ids=["lines", "json"])
 def test_a_batch_does_its_work_though_nobody_reads_its_messages(
     redraft, serve, destination, formatted
 ):

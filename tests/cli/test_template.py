@@ -138,6 +138,7 @@ FAULTS = {
 ROW_FAULT_CODES = {"batch": 3, "validate": 1}  # the exit codes if all rows fail
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_faulty_template_is_an_error_before_any_call(redraft, serve, folder, command, name):

@@ -151,6 +151,7 @@ def world(tmp_path, serve, monkeypatch, capsys):
     return World(tmp_path, serve(writer_and_judge(["fine"], [5])), monkeypatch, capsys)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("place", ["redraft.toml", "pyproject.toml"])
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_sensitive_settings_of_a_found_file_need_consent(world, kind, place):
@@ -162,6 +163,7 @@ def test_sensitive_settings_of_a_found_file_need_consent(world, kind, place):
     world.is_refused(*world.run(*more), world.stranger)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("kind", IN_TRACES)
 def test_sensitive_settings_of_a_foreign_trace_need_consent(world, kind):
     """The same holds for settings and requirements of a trace that is resumed."""
@@ -509,6 +511,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("kind", FILES)
 def test_a_configuration_path_that_is_no_file_is_an_error(world, kind):
     """The error comes at once and names it; the path is never skipped."""

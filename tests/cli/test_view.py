@@ -39,6 +39,7 @@ def run(redraft):
     return redraft
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("source", "rows"),
     [
@@ -70,6 +71,7 @@ def test_a_page_replaces_nothing_unasked(run):
     assert "name it; there are" in several.err and "'out.jsonl'" in several.err
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

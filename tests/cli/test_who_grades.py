@@ -435,7 +435,7 @@ def canonical(names):
 
 
 @pytest.mark.usefixtures("sandbox")
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize(
     ("named", "who", "judged", "face"),
     [
@@ -464,6 +464,7 @@ def test_what_is_named_grades_and_only_that(named, who, judged, face, endpoint, 
 # ---- the default judge is named, once
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("face", [face for face in FACES if face.startswith("redraft ")])
 @pytest.mark.parametrize(
     "named",
@@ -487,6 +488,7 @@ def test_a_command_says_once_that_the_default_judge_grades(
     assert all("with model tiny" in line for line in lines)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "face", ["refine", "stream", "refine_many", "grade", "grade_many", "batch", "batch grade"]
 )

@@ -100,7 +100,7 @@ FORMS = (
 )
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=12)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_pass(name):
     """What is awaited is run where the program is, and its value, its exception or its items come
@@ -111,7 +111,7 @@ def test_right_programs_pass(name):
     assert report.score == 1, (report.problem, report.results)
 
 
-@pytest.mark.slow(but_each=12)
+@pytest.mark.slow(but_each=24)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "name",
@@ -159,6 +159,7 @@ def later():
 """
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("tests", "reason"),
     [

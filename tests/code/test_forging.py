@@ -181,7 +181,7 @@ attacks = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @attacks
 def test_no_program_passes_calls_that_it_fails(name, sandbox):
     """The values that it gives are compared where it is not, so it cannot say that they are
@@ -192,7 +192,7 @@ def test_no_program_passes_calls_that_it_fails(name, sandbox):
     )
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=12)
 @attacks
 def test_no_program_passes_test_code_that_it_fails(name, sandbox):
     """Test code runs in another sandbox and gets values, never the program's objects."""
@@ -201,6 +201,7 @@ def test_no_program_passes_test_code_that_it_fails(name, sandbox):
     check_that_all_fail(run_tests(ATTACKS[name], tests, sandbox=sandbox, limits=LIMITS))
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -220,6 +221,7 @@ def test_no_program_passes_unittest_that_it_fails(name, sandbox):
     check_that_all_fail(report)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", ATTACKS_AT_LOADING)
 def test_no_program_passes_by_printing(name, sandbox):
     """Of a whole program, only what it prints counts; no exit code and no end replaces it."""
@@ -452,7 +454,7 @@ IMPOSTORS = {  # a program, and test code that computes what is right
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("name", IMPOSTORS)
 def test_no_object_takes_the_part_of_a_value(name, sandbox):
     """Test code that computes what is right gets built-in values, and its own arguments as they

@@ -400,6 +400,7 @@ def test_the_settings_are_fields_of_the_grader():
         )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

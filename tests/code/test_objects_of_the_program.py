@@ -222,6 +222,7 @@ def code_of(assertions):
     return "ready = True\n" + "\n".join(f"assert {each}" for each in assertions)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("assertions", "expected"),
     [(TRUE, True), (FALSE, False), (NO_VALUES, False)],
@@ -244,7 +245,7 @@ def check_that_it_is_unknown(source, reason, sandbox):
     assert reason in report.problem and "trust_in_process=True" in report.problem
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=12)
 @pytest.mark.parametrize("assertion", NEEDS)
 def test_what_needs_an_object_has_no_score_and_says_why(assertion, sandbox):
     """It holds in one process, and is neither right nor wrong apart from it."""
@@ -271,7 +272,7 @@ def test_beside_the_program_they_are_judged_and_labelled(sandbox):
     assert run(code_of(["deco(1) == 2"]), sandbox, trust_in_process=True).method == "driver"
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", LONGER)
 def test_longer_tests_are_judged_as_in_one_process(name, sandbox, monkeypatch):
     """Exceptions with their texts, arguments and bases, constants that are changed, and

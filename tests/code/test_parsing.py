@@ -557,7 +557,7 @@ class Solution:
 """
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     ("tests", "entry_point"),
     [

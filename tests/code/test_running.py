@@ -33,6 +33,7 @@ def outcomes(code, tests, entry_point="f", **options):
 ROWS = [{"input": [n], "output": n + 1} for n in range(4)]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -275,6 +276,7 @@ def f(v, sort=False):
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("code", "passed"),
     [

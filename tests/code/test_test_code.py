@@ -113,6 +113,7 @@ def test_a_claim_to_be_something_is_no_value(sandbox):
     assert run_tests(code, parse_tests(source, "f"), sandbox=sandbox).passed == 0
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("code", "score"),
     [("def f(): pass", 1), ("f = 3", 0), ("g = 3", 0), ("class f: pass", 1)],

@@ -74,6 +74,7 @@ INCOMPLETE = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("case", INCOMPLETE)
 def test_rows_that_b_lacks_count_like_rows_without_a_score(tmp_path, monkeypatch, capsys, case):
     """An incomplete run does not pass; rows that only B has, and those that A has no score for,
@@ -176,6 +177,7 @@ HIGHER = [
 ]
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("name", LOWER)
 def test_names_where_lower_is_usually_better_are_asked_back(tmp_path, monkeypatch, capsys, name):
     """Neither command takes a direction for granted; either option answers."""

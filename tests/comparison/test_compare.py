@@ -167,6 +167,7 @@ def preference_labels(people, rng):
     return rows
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("labels", "unit"),
     [(column_labels, "score"), (answer_labels, "score"), (preference_labels, "preference")],

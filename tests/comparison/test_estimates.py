@@ -216,6 +216,7 @@ def test_the_standard_error_of_labels_alone_is_that_of_clusters(docs):
     assert people.estimate.unlabelled == (0 if docs else N // 2)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("docs", [None, DOCS], ids=["rows", "documents"])
 @pytest.mark.parametrize("mistaken", [False, True])
 @pytest.mark.parametrize("unit", ["columns", "answers"])
@@ -242,6 +243,7 @@ def test_labels_of_equal_answers_change_nothing(unit, mistaken, docs):
     )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("label", ["tie", "a", "b"])
 @pytest.mark.parametrize("samples", [1, 2])
 def test_preferences_of_equal_answers_change_nothing(label, samples):

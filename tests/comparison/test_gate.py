@@ -270,6 +270,7 @@ def test_a_candidate_that_changes_nothing_passes():
     assert report.verdict == "undecided"
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "evidence", ["scores", "scores at any time", "labels", "win rate", "scores of 1 to 5"]
 )

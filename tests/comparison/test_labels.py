@@ -180,6 +180,7 @@ def write_pairs(path, votes, sample="random"):
                 )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("form", ["journal", "export"])
 @pytest.mark.parametrize(
     ("votes", "preference"),

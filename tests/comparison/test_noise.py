@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from redraft.cli import main
-from redraft.comparison import anchor_drift_sync, noise_floor_sync
+from redraft.comparison import anchor_drift_sync, noise, noise_floor_sync
 from redraft.comparison.noise import smallest_loss, stale_graders
 from redraft.errors import ConfigError, GradingError
 from redraft.graders import Judge, Rubric
@@ -31,6 +31,13 @@ def verdicts(seed, flips, n=200):
     ]
 
 
+@pytest.fixture
+def few_samples(monkeypatch):
+    """Simulate less, where the smallest loss need not be accurate."""
+    monkeypatch.setattr(noise, "SAMPLES", 50)
+
+
+@pytest.mark.usefixtures("few_samples")
 def test_two_runs_of_the_same_thing():
     """The share of verdicts that flip, with an interval that contains the true one; fewer rows show
     only larger losses.
@@ -45,6 +52,7 @@ def test_two_runs_of_the_same_thing():
     assert json.loads(json.dumps(floor.as_data()))["power"] == 0.8
 
 
+@pytest.mark.usefixtures("few_samples")
 def test_two_runs_that_are_not_the_same():
     """It is no noise if one of them is better."""
     worse = [{**row, "score": 0.0} for row in verdicts(1, 0.0)]
@@ -53,6 +61,7 @@ def test_two_runs_that_are_not_the_same():
     assert floor.summary()[0].endswith("are not the same: the second one is worse")
 
 
+@pytest.mark.usefixtures("few_samples")
 def test_scores_on_another_scale_have_no_verdicts():
     """Then nothing flips, and losses are in the unit of the scores."""
     rng = random.Random(5)
@@ -64,6 +73,7 @@ def test_scores_on_another_scale_have_no_verdicts():
     assert "flip" not in "".join(floor.summary())
 
 
+@pytest.mark.usefixtures("few_samples")
 def test_an_odd_score_does_not_halve_the_smallest_loss():
     """Among verdicts, one score that is nearly 1 is no step by which rows fall."""
     runs = [verdicts(1, 0.05), verdicts(2, 0.05)]
@@ -72,6 +82,7 @@ def test_an_odd_score_does_not_halve_the_smallest_loss():
     assert with_odd.smallest == pytest.approx(plain.smallest, rel=0.1)
 
 
+@pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(
     ("rows", "options", "words"),
     [
@@ -112,6 +123,7 @@ def noisy_grade(text):
     return 0.2 + 0.6 * random.Random(len(CALLS)).random()
 
 
+@pytest.mark.usefixtures("few_samples")
 def test_one_run_is_graded_twice(tmp_path):
     """The second time without the cache, so that the grader's noise is seen; a second start takes
     no call.
@@ -239,6 +251,7 @@ def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(
     ("second", "code", "words"),
     [

@@ -149,6 +149,7 @@ def pair_labels(pairs):
     ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("form", ["repeated IDs", "other IDs", "no ID"])
 @pytest.mark.parametrize(
     ("labels", "value"),

@@ -269,7 +269,7 @@ def simulate_all(plan, world, repeats, tasks=120):
 
 @pytest.mark.parametrize("repeats", [1, 8])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 def test_simulated_gains_are_told_from_noise(plan, repeats):
     """No gain of 0.2 is called noise, and hardly any task without a gain counts as improved."""
     gained = [trace for gain, trace in simulate_all(plan, Priors(), repeats) if gain >= 0.2]

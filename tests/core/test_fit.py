@@ -162,6 +162,7 @@ def test_noisy_scores_teach_the_lift_where_texts_are(fitted_priors):
     }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("quality", [0.5, 0.6, 0.7, 0.8])
 def test_exact_scores_teach_the_gain_at_every_quality(exact_priors, quality):
     """The fit is close where scores are; gain and retention cannot be separated as well."""
@@ -405,6 +406,7 @@ def test_repeats_determine_the_noise():
     assert fit_with_errors(loud[:0], SHIPPED).noise_error is None
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("scores", [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.0), (0.5, 0.5)])
 def test_extreme_worlds_give_valid_priors(scores):
     """Fitted values at the end of their range are valid."""

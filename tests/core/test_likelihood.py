@@ -228,6 +228,7 @@ def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
     )
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("panel", "scale"),

@@ -71,6 +71,7 @@ def calls_in(protocol, data):
 # ---- judges that are down
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 @pytest.mark.parametrize("protocol", PATHS)
 async def test_a_judge_that_is_down_does_not_break_the_loop(
@@ -116,6 +117,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("kind", REFUSED)
 @pytest.mark.parametrize("protocol", PATHS)
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -279,6 +281,7 @@ PRIVATE = ("ann", "4711", "future_field", "context_management", "metadata")
 OTHER_KIND = {"chat": "anthropic", "responses": "anthropic", "messages": "openai"}
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", ["refine/fast", "pass/big"])
 @pytest.mark.parametrize("protocol", HINTS)
 async def test_hints_are_left_out_and_listed(faults, tmp_path, caplog, protocol, model):

@@ -185,6 +185,7 @@ async def test_health_and_figures(upstream, tmp_path):
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
 async def test_methods_that_a_route_does_not_have(upstream, tmp_path, method):
     """They get 405 with the methods that it has, never a 404."""
@@ -277,6 +278,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("body", "status", "code"), REFUSED.values(), ids=REFUSED)
 async def test_refused_before_any_call(upstream, tmp_path, body, status, code):
     """What is wrong is refused with its status and a code, in a stream too, and costs no call."""

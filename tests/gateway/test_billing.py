@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from chat_server import ChatServer
@@ -128,13 +129,38 @@ class Gateway:
         assert today == expected
 
 
-@pytest.fixture
-def gateway(tmp_path):
-    made = Gateway(tmp_path)
+@contextmanager
+def started(folder):
+    gateway = Gateway(folder)
     try:
-        yield made.start()
+        yield gateway.start()
     finally:
-        made.close()
+        gateway.close()
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    """A gateway that goes on for all tests."""
+    with started(tmp_path_factory.mktemp("gateway")) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def gateway(process, request):
+    """The same with a key for this test, which has spent nothing, and a model that nobody has
+    asked.
+    """
+    process.model.forget()
+    process.name = request.node.name[:40]
+    process.key, process.secret = process.add_key(process.name, KeyLimits(usd_per_day=1.5))
+    return process
+
+
+@pytest.fixture
+def own_gateway(tmp_path):
+    """A gateway that has answered nothing, and that a test may kill."""
+    with started(tmp_path) as gateway:
+        yield gateway
 
 
 def test_replies_are_charged_until_the_budget_could_be_exceeded(gateway):
@@ -162,35 +188,35 @@ def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(gateway):
 
 
 @pytest.mark.slow
-def test_a_killed_gateway_charges_what_was_at_work_once(gateway):
+def test_a_killed_gateway_charges_what_was_at_work_once(own_gateway):
     """kill -9 in the middle: the settled reply is charged as it was, the one at work as it was
     reserved, once for all restarts.
     """
-    gateway.key, gateway.secret = gateway.add_key("cd", KeyLimits(usd_per_day=100))
+    own_gateway.key, own_gateway.secret = own_gateway.add_key("cd", KeyLimits(usd_per_day=100))
     charged = 0
     for call in (0, 2):  # (of the model, which gets one more for each reply that was lost)
-        assert gateway.ask()[0] == 200
-        gateway.wait_for((call + 1, pytest.approx(charged + REPLY_COST), 0))
-        arrived = gateway.model.hold(call + 1)
+        assert own_gateway.ask()[0] == 200
+        own_gateway.wait_for((call + 1, pytest.approx(charged + REPLY_COST), 0))
+        arrived = own_gateway.model.hold(call + 1)
         with ThreadPoolExecutor() as pool:
-            lost = pool.submit(gateway.ask)
+            lost = pool.submit(own_gateway.ask)
             assert arrived.wait(60)
-            requests, spent, reserved = gateway.today()
+            requests, spent, reserved = own_gateway.today()
             assert (requests, spent) == (
                 call + 2,
                 pytest.approx(charged + REPLY_COST),
             ) and reserved > 0
-            gateway.end(signal.SIGKILL)
+            own_gateway.end(signal.SIGKILL)
             with pytest.raises(OSError):
                 lost.result(10)
-        assert gateway.today() == (requests, spent, reserved)
+        assert own_gateway.today() == (requests, spent, reserved)
         charged = spent + reserved
-        gateway.start()
+        own_gateway.start()
     for _ in range(2):
-        assert gateway.today() == (4, pytest.approx(charged), 0)
-        gateway.end()
-        gateway.start()
-    assert gateway.model.calls == 4
+        assert own_gateway.today() == (4, pytest.approx(charged), 0)
+        own_gateway.end()
+        own_gateway.start()
+    assert own_gateway.model.calls == 4
 
 
 def test_a_client_that_leaves_returns_what_was_reserved(gateway):
@@ -232,25 +258,36 @@ def test_requests_with_one_idempotency_key_are_charged_once(gateway):
 def test_a_revoked_key_is_refused_within_a_second(gateway):
     """The command and the gateway are two processes."""
     assert gateway.ask()[0] == 200
-    revoke = [sys.executable, "-m", "redraft", "keys", "revoke", "ci", "--config", "gateway.toml"]
+    revoke = [
+        sys.executable,
+        "-m",
+        "redraft",
+        "keys",
+        "revoke",
+        gateway.name,
+        "--config",
+        "gateway.toml",
+    ]
     subprocess.run(revoke, cwd=gateway.folder, check=True, capture_output=True)
     time.sleep(1)
     status, _, data = gateway.ask()
-    assert status == 401 and "'ci' is revoked" in data["error"]["message"]
+    assert status == 401 and f"{gateway.name!r} is revoked" in data["error"]["message"]
     assert gateway.model.calls == 1
 
 
 @pytest.mark.slow
-def test_a_second_gateway_in_the_folder_is_refused(gateway):
+def test_a_second_gateway_in_the_folder_is_refused(own_gateway):
     """Budgets and traces have one owner."""
     command = [sys.executable, "-m", "redraft", "serve", "--config", "gateway.toml"]
-    second = subprocess.run(command, cwd=gateway.folder, capture_output=True, text=True, timeout=30)
+    second = subprocess.run(
+        command, cwd=own_gateway.folder, capture_output=True, text=True, timeout=30
+    )
     assert (
         second.returncode == 1
-        and f"process {gateway.process.pid}" in second.stderr
+        and f"process {own_gateway.process.pid}" in second.stderr
         and "Traceback" not in second.stderr
     )
-    assert gateway.ask()[0] == 200
+    assert own_gateway.ask()[0] == 200
 
 
 def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
@@ -268,22 +305,22 @@ def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
         assert [model["id"] for model in json.load(reply)["data"]] == ["pass/small"]
 
 
-def test_a_full_queue_refuses_and_the_others_are_answered(gateway):
+def test_a_full_queue_refuses_and_the_others_are_answered(own_gateway):
     """Two work, two wait, two are told when to come back, and nothing is charged to these."""
-    _, secret = gateway.add_key("open")
-    arrived = [gateway.model.hold(n) for n in range(2)]
+    _, secret = own_gateway.add_key("open")
+    arrived = [own_gateway.model.hold(n) for n in range(2)]
     with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(gateway.ask, key=secret) for _ in range(6)]
+        asked = [pool.submit(own_gateway.ask, key=secret) for _ in range(6)]
         assert all(event.wait(60) for event in arrived)
         end = time.monotonic() + 60
         while sum(each.done() for each in asked) < 2 and time.monotonic() < end:
             time.sleep(0.01)
         refused = [each.result() for each in asked if each.done()]
-        gateway.model.release()
+        own_gateway.model.release()
         statuses = [each.result(60)[0] for each in asked]
     assert [status for status, *_ in refused] == [503, 503]
     assert [headers["retry-after"] for _, headers, _ in refused] == ["2", "2"]
-    assert sorted(statuses) == [200] * 4 + [503] * 2 and gateway.model.calls == 4
+    assert sorted(statuses) == [200] * 4 + [503] * 2 and own_gateway.model.calls == 4
 
 
 def test_foreign_hosts_pages_and_large_bodies_reach_no_model(gateway):

@@ -56,6 +56,7 @@ FEW = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("raw", TOO_MANY.values(), ids=TOO_MANY)
 async def test_values_are_counted_before_they_are_built(raw, monkeypatch):
     """A body with more values than are allowed is refused by name, and never parsed."""
@@ -73,7 +74,7 @@ DENSE = {
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("raw", DENSE.values(), ids=DENSE)
 async def test_the_loop_only_glances_at_a_dense_body(raw, monkeypatch):
     """What needs a closer look, whether it has few values or many, gets it elsewhere: the loop
@@ -136,7 +137,7 @@ LARGE = {
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("value", LARGE.values(), ids=LARGE)
 async def test_a_large_body_is_read_in_another_process(value, monkeypatch):
     """It comes back as it is, and this process parses no more than a piece of it at a time."""
@@ -147,6 +148,7 @@ async def test_a_large_body_is_read_in_another_process(value, monkeypatch):
     assert max(sizes) <= PIECE_BYTES
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("raw", "code", "message"),
     [

@@ -222,6 +222,7 @@ async def test_a_stream_of_completions_that_breaks_off(faults, tmp_path):
 # ---- errors
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("model", "status", "message"),
@@ -246,6 +247,7 @@ async def test_models_that_have_no_such_endpoint(faults, tmp_path, path, model, 
     assert not faults.requests
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("field", ["api_base", "models", "provider", "Model"])
 async def test_fields_that_choose_the_model(faults, tmp_path, path, field):
@@ -257,6 +259,7 @@ async def test_fields_that_choose_the_model(faults, tmp_path, path, field):
     assert not faults.requests
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("answer", "status", "code"),
@@ -378,6 +381,7 @@ async def test_what_completions_may_cost_is_reserved(faults, tmp_path, prompt, f
 IMAGE = {"type": "image_url", "image_url": {"url": "https://images.example/large.png"}}
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("path", "fields", "param"),
     [

@@ -43,7 +43,7 @@ def config_of(folder, faults, closed_url, answer):
     )
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     ("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)]
 )
@@ -116,6 +116,7 @@ CODES = {  # of what a model did
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("code", "answer"),
     [pytest.param(code, answer, id=code) for code, answers in CODES.items() for answer in answers],

@@ -253,6 +253,7 @@ async def test_the_end_of_the_gateway_is_told_in_streams(faults, tmp_path, wire)
 # ---- texts of models
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("wire", PATHS)
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_half_a_character(faults, tmp_path, wire, model):

@@ -340,6 +340,7 @@ ERRORS = [  # what the model answers, the status for a client of chat completion
 ]  # fmt: skip
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(("answer", "status", "code"), ERRORS)
 async def test_errors_of_the_model(faults, tmp_path, answer, status, code):
     """A client gets the error that a model of OpenAI's protocol would give, and no address."""
@@ -359,6 +360,7 @@ PLACES = [  # what the model answers where a message might say where it is
 ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("answer", PLACES)
 @pytest.mark.parametrize("is_judge", [False, True])
 async def test_no_message_says_where_a_model_is(faults, tmp_path, answer, is_judge):

@@ -1135,7 +1135,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("usd", [0.01, 0.5])
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_many_requests_at_once_never_exceed_the_budget(tmp_path, provider, attack, usd):
@@ -1515,6 +1515,7 @@ VERDICTS = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("settings", "grader", "tokens"), VERDICTS.values(), ids=VERDICTS)
 @pytest.mark.parametrize("judge", [None, "j"])
 async def test_verdicts_are_reserved_by_the_limit_of_the_judge(

@@ -769,6 +769,7 @@ LOADS = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("load", LOADS)
 def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
     """After each purge, whatever is kept, of however many models: all files together; the oldest

@@ -96,6 +96,7 @@ ROUTES = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("model", ["pass/tiny", "refine/fast"])
 @pytest.mark.parametrize("field", ROUTES)
 async def test_a_client_chooses_no_route(faults, tmp_path, field, model):

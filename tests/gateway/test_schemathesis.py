@@ -99,6 +99,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     "path", ["chat/completions", "responses", "messages", "messages/count_tokens"]
 )

@@ -208,6 +208,7 @@ CONCRETE = [
 ]
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(("method", "path"), CONCRETE)
 async def test_nothing_is_there_without_a_model_of_ones_own(tmp_path, faults, method, path):
     """Nor for another key, one with a budget, or without a key. The message says what the operator

@@ -306,6 +306,7 @@ def test_second_gateway_on_one_folder_is_refused(tmp_path, upstream):
     assert find_stored_requests(tmp_path / "data", trace_id)[0].facts.outcome == "answered"
 
 
+@pytest.mark.slow
 def test_kill_in_the_middle(tmp_path, upstream):
     """Answers that clients have got are in the store with their traces; a request in the middle
     gets an outcome at the next start.

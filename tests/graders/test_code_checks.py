@@ -75,6 +75,7 @@ SCORES = [
 ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(("spec", "code", "score", "says"), SCORES)
 async def test_scores(spec, code, score, says):
     """Of code alone, and what is to change."""
@@ -138,7 +139,7 @@ PERFECT = (
 )
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=14)
 @pytest.mark.parametrize(
     "spec",
     [

@@ -162,6 +162,7 @@ async def test_tests_beside_the_program_need_consent():
     assert (trusted.score, trusted.metadata["method"]) == (1.0, "in_process: forgeable")
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("make", "message"),
     [

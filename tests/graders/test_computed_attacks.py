@@ -192,7 +192,7 @@ TEXTS = st.text(st.characters(), max_size=60) | st.lists(
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=5)
 async def test_any_text_gives_a_score_or_a_config_error(spec, text, reference):
     """The score lies in [0, 1] or is None; a ConfigError concerns the task."""
     try:
@@ -243,6 +243,7 @@ def in_time_of_length(spec, shape):
     return pytest.param(spec, shape, marks=() if usual else pytest.mark.slow)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("spec", "shape"), [in_time_of_length(*case) for case in product(MEASURED, LONG)]
 )

@@ -317,6 +317,7 @@ GOOD = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("fields", "settings", "scale"),
     [

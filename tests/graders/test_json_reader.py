@@ -305,6 +305,7 @@ def test_text_around_the_object_is_ignored(around):
 # ---- reading takes linear time
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", malformed.NAMES)
 def test_any_answer_is_read_in_linear_time(name):
     """Doubling the text doubles the time; the bound of 0.2 s is ten times the slowest case."""

@@ -194,7 +194,7 @@ async def score_of(spec, name):
     return report.score
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: f"{alias.origin}-{alias.name}")
 async def test_a_perfect_answer_scores_1_by_the_names_of_other_libraries(alias):
     """In the spelling of the library; where there is no such grader, by the nearest one."""
@@ -208,7 +208,7 @@ async def test_a_perfect_answer_scores_1_by_the_names_of_other_libraries(alias):
 OWN = {e.name: e for e in entries() if e.mode != "requirement" and e.name not in LEFT_OUT}
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     "spec", sorted({spec for e in OWN.values() for spec in (e.name, e.example)} - {"length"})
 )

@@ -193,6 +193,7 @@ def test_built_in_names_cannot_be_replaced(install, name):
     assert "greedy" not in sys.modules
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("code", "why"),
     [

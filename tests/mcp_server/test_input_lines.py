@@ -38,6 +38,7 @@ def lines_of(data):
         os.close(descriptor)
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\nlast", b"\nlast\n"])
 @pytest.mark.parametrize("first", [b"", b"\n\n", b"first\n", b"f\xff\xfe\n"])
 @pytest.mark.parametrize("excess", [-1, 0, 1, 2**16, 2**18])
@@ -69,6 +70,7 @@ NO_JSON = ("007", "-01", "00", "-", '"a\tb"', '"a\x00"', '"\x1f"')
 LONG = {"text": "x" * 2000, "id": 1, "more": [{"id": 2}], "quoted": ',"id":3}'}
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("number", [0, 7, -1, 10**15, "a", "6f9619ff-8b86", "é"])
 @pytest.mark.parametrize(
     "order",

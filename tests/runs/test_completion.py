@@ -42,6 +42,7 @@ def metadata_of(output):
         return journal.metadata(output.name.replace(".", "-"))
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", ["out.jsonl", "out.csv", "out.parquet", "out.jsonl.gz"])
 async def test_the_rows_of_a_complete_run_are_not_read_again(tmp_path, readings, name):
     """The output stays the same, and the report is that of a start that reads them."""
@@ -115,6 +116,7 @@ def keep_other_figures(change):
     return keep
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "change",
     [

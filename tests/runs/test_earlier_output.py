@@ -99,7 +99,7 @@ OTHER_RUNS = {
 }
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=18)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("change", OTHER_RUNS)
 async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, change, name):
@@ -128,6 +128,7 @@ async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, cha
     assert folder.output.read_bytes() == before
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_other_rows_with_the_same_ids_are_other_rows(tmp_path, name):
     """Many data sets are numbered from 0: a row of another file is another row unless its task is
@@ -146,6 +147,7 @@ async def test_other_rows_with_the_same_ids_are_other_rows(tmp_path, name):
     assert folder.output.read_bytes() == before
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_long_numbers_are_different_ids(tmp_path, name):
     """IDs of 18 digits, which are equal as floating-point numbers, are those of different rows."""
@@ -189,7 +191,7 @@ SAME_ROWS = {
 }
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=18)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("rows", SAME_ROWS)
 async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
@@ -208,6 +210,7 @@ async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
     assert await folder.run(**settings) == 0
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_the_same_rows_with_other_settings_are_redone_with_a_word(tmp_path, name):
     """One line says how many results are replaced, and the earlier command restores them without a
@@ -229,6 +232,7 @@ async def test_the_same_rows_with_other_settings_are_redone_with_a_word(tmp_path
     assert [message for message in folder.said if "this run replaces 1 result, " in message]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_a_pilot_leaves_the_output_alone(tmp_path, name):
     """It is not refused, whatever it runs on."""
@@ -242,6 +246,7 @@ async def test_a_pilot_leaves_the_output_alone(tmp_path, name):
     assert folder.output.read_bytes() == before
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_an_output_without_its_journal_and_a_journal_without_its_output(tmp_path, name):
     """An output that was moved is replaced only if asked for; a missing one is written again, and

@@ -14,6 +14,7 @@ def share_of_nine(text):
     return len(text) / 9
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("given", "answers", "settings", "counts"),
     [

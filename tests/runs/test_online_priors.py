@@ -182,6 +182,7 @@ async def test_a_hanging_row_delays_the_others_for_a_bounded_time(tmp_path, rows
     assert saved_refits(tmp_path / "out.jsonl.journal")["refits"] == {"4": None, "16": None}
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "given",
     [
@@ -542,6 +543,7 @@ async def test_every_fourth_of_the_first_rows_gets_a_second_look(tmp_path, rows,
     assert not any("calibrating" in line for line in said)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     "given",
     [

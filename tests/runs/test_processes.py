@@ -417,7 +417,12 @@ async def test_first_messages_of_a_process_come_first():
 
 
 @pytest.mark.parametrize(
-    ("rows", "started"), [(graded(1), [1]), (graded(9), [2]), ([{"prompt": "Say it."}], [])]
+    ("rows", "started"),
+    [
+        (graded(1), [1]),
+        pytest.param(graded(9), [2], marks=pytest.mark.slow),
+        ([{"prompt": "Say it."}], []),
+    ],
 )
 def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypatch, rows, started):
     """No more than there are rows, and none for a command that is refused."""
@@ -520,7 +525,7 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
     assert (limiter.free_slots, limiter.limit) == (0, 4)
 
 
-@pytest.mark.slow(but_each=7)
+@pytest.mark.slow
 @pytest.mark.parametrize("messages", [0, 1, 2, 3, 4, 6, 9])
 def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
     tmp_path, serve, monkeypatch, capfd, messages

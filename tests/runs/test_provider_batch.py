@@ -220,6 +220,7 @@ async def test_answers_that_no_row_has_used_survive_a_second_process(
     assert output.read_bytes() == wanted and open_batches(output) == []
 
 
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     "options",
     [("--deaf", 2), ("--broken", 2), ("--busy", 3)],
@@ -253,6 +254,7 @@ async def test_failed_items_are_handled_like_failed_calls(
     assert server.counts()["again"] == 2 and report.spending.retried_calls == 2
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("option", ["--expire", "--fail"])
 async def test_items_without_an_answer_are_submitted_again(
     tmp_path, local, provider, run_by_provider_batch, option
@@ -362,7 +364,7 @@ TEXTS_OF_PROVIDER = (
 )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("options", "texts"),
     [

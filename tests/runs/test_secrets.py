@@ -86,6 +86,7 @@ def test_a_killed_run_leaves_no_key_of_a_url(tmp_path, rows, serve, kills):
     assert_key_absent(written_files(tmp_path, *killed, *shown))
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("status, code", [(400, 3), (401, 1), (403, 1), (404, 1)])
 def test_a_key_repeated_in_server_errors_is_redacted(tmp_path, rows, serve, status, code):
     """The server's message is saved without the key."""

@@ -246,6 +246,7 @@ def test_a_finished_run_makes_no_call(tmp_path, rows, local_shards):
         )
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("after", [dict(workers=2), dict(workers=5), dict(ray=None, workers=None)])
 def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, local_shards, after):
     """Finished rows are written at once, no call is repeated, and the result is the same."""
@@ -460,6 +461,7 @@ def test_shards_retry_failed_rows(tmp_path, rows, local_shards):
     assert (report.rows.failed, report.rows.done, report.rows.reused) == (0, ROWS, ROWS - 3)
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("first", [dict(ray=None, workers=None), dict(workers=1), dict(workers=4)])
 def test_shards_know_what_endpoints_have_refused(tmp_path, local_shards, first):
     """Neither a system role nor a temperature is tried again in a later start of the run, however

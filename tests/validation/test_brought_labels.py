@@ -43,7 +43,8 @@ SEVEN = [
 @pytest.fixture(autouse=True)
 def few_bootstrap_samples(monkeypatch, request):
     """Intervals from few samples are enough where none is counted."""
-    if not request.node.get_closest_marker("slow"):
+    marker = request.node.get_closest_marker("slow")
+    if marker is None or "but_each" in marker.kwargs:
         monkeypatch.setattr(report, "BOOTSTRAP_SAMPLES", 100)
 
 
@@ -121,6 +122,7 @@ TWELVE = [
 ]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("kind", ["score", "pass"])
 @pytest.mark.parametrize("case", REPEATS)
 def test_repeats_are_one_cluster(tmp_path, case, kind):
@@ -168,6 +170,7 @@ INDEPENDENT = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("case", INDEPENDENT)
 def test_rows_that_are_no_repeats_count_each(tmp_path, case):
     columns = {"cluster": "own"} if case == "a named cluster" else {}
@@ -325,6 +328,7 @@ HEADLINES = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("kind", ["pass", "pair"])
 def test_a_judge_that_guesses_is_not_better_than_chance_for_repeats(kind, monkeypatch):
     """Of 200 guessing judges at most 5 (2.5 %) are found better than chance; where each repeat
@@ -535,6 +539,7 @@ NAMES = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_where_lower_is_usually_better_are_asked_back(tmp_path, name):
     rows = [

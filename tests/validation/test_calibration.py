@@ -264,7 +264,7 @@ def rows_of(n, label):
     ],
     ids=["shares", "stars", "unknown scale", "pass", "99 labels"],
 )
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 def test_a_card_of_100_labels_holds_a_calibration(tmp_path, n, label, options, expected):
     """Labels are taken on the scale from 0 to 1; without a known scale, or with fewer labels, there
     is no calibration.

@@ -159,6 +159,7 @@ def test_units_and_order_do_not_matter(rows, others, unit, shift):
     assert constant.value == pytest.approx(fmean(labels))
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("noise", [0.05, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_judge_never_widens_the_interval(noise, sign):

@@ -1933,6 +1933,7 @@ def outcome(function, table):
 WITH_ROWS = [name for name, function in FUNCTIONS.items() if function.call]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", WITH_ROWS)
 def test_tables_of_few_rows_give_a_figure_or_a_clear_error(name):
     """Of 0 to 5 rows, all equal or not, with and without clusters and other rows: finite, in order,
@@ -1968,6 +1969,7 @@ def same(first, second):
     )
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", [name for name in WITH_ROWS if not FUNCTIONS[name].ordered])
 def test_the_order_of_rows_does_not_matter(name):
     """Nor that of other rows; parts of a result may come in another order."""
@@ -1988,6 +1990,7 @@ def test_the_order_of_rows_does_not_matter(name):
             assert same(found, moved), table
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", [name for name in WITH_ROWS if FUNCTIONS[name].of_clusters])
 def test_rows_repeated_in_their_clusters_change_nothing(name):
     """Two copies of each row in one cluster are no more evidence than one."""

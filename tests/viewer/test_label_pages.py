@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from itertools import product
 from math import isclose
 from random import Random
 from statistics import fmean
@@ -665,18 +666,19 @@ def test_no_request_makes_the_label_page_fail(run, tmp_path):
         pages = LabelPages(source, file, LabelQueue(source), "/t")
         client = TestClient(pages.app(), raise_server_exceptions=False, follow_redirects=False)
         before = file.path.read_bytes()
-        for name in ("", "\x00", "a\nb", "x" * 81, "\ud800", "\u202e", "é", "<b>"):
-            for item in (None, "", "x", "9" * 5000):
-                parameters = {"annotator": name.encode("utf-8", "surrogatepass")} | (
-                    {} if item is None else {"item": item}
-                )
-                asked = (
-                    client.get("/t/judge", params=parameters),
-                    client.post("/t/judge", data={**parameters, "choice": "1"}),
-                    client.post("/t/undo", data=parameters),
-                )
-                expected = [400, 400, 400] if len(name) > 80 else [200, 404, 303]
-                assert [reply.status_code for reply in asked] == expected, (name, item)
+        names = ("", "\x00", "a\nb", "x" * 81, "\ud800", "\u202e", "é", "<b>")
+        items = ("", "x", "9" * 5000)
+        for name, item in [*product(names, [None]), *product(["é", "x" * 81], items)]:
+            parameters = {"annotator": name.encode("utf-8", "surrogatepass")} | (
+                {} if item is None else {"item": item}
+            )
+            asked = (
+                client.get("/t/judge", params=parameters),
+                client.post("/t/judge", data={**parameters, "choice": "1"}),
+                client.post("/t/undo", data=parameters),
+            )
+            expected = [400, 400, 400] if len(name) > 80 else [200, 404, 303]
+            assert [reply.status_code for reply in asked] == expected, (name, item)
         for body in (b"", b"\xff", b"a", b"=&=", b"%zz=1", b"annotator=ann&" * 50):
             assert client.post("/t/judge", content=body).status_code == 400
         assert file.path.read_bytes() == before

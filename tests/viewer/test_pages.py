@@ -235,6 +235,7 @@ def test_no_row_makes_a_page_fail(tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("statement", DAMAGES_OF_RUNS)
 def test_no_run_makes_a_page_fail(tmp_path, statement):
     """A run that cannot be read is named on the page of all runs, and what is said of others is
@@ -397,6 +398,7 @@ OVERVIEWS = {
 }
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", OVERVIEWS)
 def test_the_overview_says_what_happened(tmp_path, name):
     """What got better and worse, the biggest changes first, what failed and why, requirements that

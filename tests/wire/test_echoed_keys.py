@@ -137,7 +137,7 @@ async def outcome(awaitable):
     return repr(reply)
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("place", PLACES)
 async def test_echoed_key_is_masked(faults, ask, caplog, place, client):

@@ -540,6 +540,7 @@ def test_keys_in_headers_and_addresses_of_the_environment(name, value):
         assert mask(f"a {key} b {unquote(key)} c") == "a *** b *** c"
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("name", "value"),
     [

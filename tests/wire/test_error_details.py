@@ -36,6 +36,7 @@ def error_details(error):
     return type(error), error.status, error.retry_after, error.retryable
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", FAULTS)
 async def test_refine_raises_the_models_error(faults, ask, name):
     """Its class, status, wait and `retryable` are the same from `refine` and in results of

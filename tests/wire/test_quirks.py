@@ -361,7 +361,7 @@ async def check(stage, caplog, quirk, face, folder=None):
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=7)
 @plays(in_batches=False)
 async def test_quirk(stage, caplog, quirk, face):
     """What comes out is right."""
@@ -369,7 +369,7 @@ async def test_quirk(stage, caplog, quirk, face):
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=9)
 @plays(in_batches=True)
 async def test_quirk_in_a_batch(stage, tmp_path, caplog, quirk, face):
     """So it is for a row of a batch."""

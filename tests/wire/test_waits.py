@@ -293,6 +293,7 @@ NEARLY = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("piece", NEARLY)
 def test_a_megabyte_of_nearly_matching_text_takes_no_time(piece):
     """Only its beginning is read."""

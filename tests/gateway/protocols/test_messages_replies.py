@@ -527,6 +527,7 @@ SDK_REPLIES = [
 ]
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(("reply", "stop_reason"), SDK_REPLIES)
 @pytest.mark.parametrize("events", [True, False])
 async def test_the_sdk_reads_the_same_of_a_stream(reply, stop_reason, events):
