@@ -7,7 +7,6 @@ PATH), makes the run of the tests of scores, exports its scores, and opens the t
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -18,6 +17,8 @@ from pathlib import Path
 
 from opentelemetry import trace
 from playwright.sync_api import Page, sync_playwright
+
+from redraft.base.sync import run_sync
 
 ROOT = Path(__file__).parent.parent
 sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "cli")]
@@ -35,7 +36,8 @@ def open_phoenix(page: Page, url: str, trace_id: str) -> None:
         project = json.load(reply)["data"][0]["id"]
     page.goto(f"{url}/projects/{project}/traces/{trace_id}")
     page.get_by_text("chat Writer").last.click(timeout=60_000)
-    page.get_by_text("Annotations", exact=True).last.click(timeout=60_000)
+    page.wait_for_timeout(3_000)
+    page.mouse.click(675, 304)  # "Annotations"
     page.wait_for_timeout(3_000)
 
 
@@ -43,27 +45,29 @@ def open_mlflow(page: Page, url: str, trace_id: str) -> None:
     """Open the trace with its assessments."""
     page.goto(f"{url}/#/experiments/0/traces?selectedEvaluationId=tr-{trace_id}")
     page.get_by_text("chat Writer").last.click(timeout=60_000)
-    page.get_by_text("Assess", exact=True).last.click(timeout=60_000)
+    page.mouse.click(750, 68)  # "Assess" with the number of assessments
     page.wait_for_timeout(3_000)
 
 
+# what starts a server, what opens a trace there, and the columns of the page that are shown
 TOOLS = {
-    "phoenix": (score_tools.phoenix, open_phoenix),
-    "mlflow": (score_tools.mlflow, open_mlflow),
+    "phoenix": (score_tools.phoenix, open_phoenix, (300, 900)),
+    "mlflow": (score_tools.mlflow, open_mlflow, (0, 840)),
 }
 
 
 def take(tool: str, page: Page) -> None:
     """Make the run, export its scores to a tool, and write what the page shows."""
-    start, open_trace = TOOLS[tool]
+    start, open_trace, (left, width) = TOOLS[tool]
     with tempfile.TemporaryDirectory() as name, start(Path(name)) as (url, exporter):
         trace._TRACER_PROVIDER = scored_run.tracer_provider(exporter)  # noqa: SLF001  (for each tool another)
-        asyncio.run(scored_run.make_run(Path(name)))
-        asyncio.run(export(Path(name), tool, url))
+        run_sync(scored_run.make_run(Path(name)))
+        run_sync(export(Path(name), tool, url))
         outcome = scored_run.stored_traces(Path(name))["known"].outcome
         open_trace(page, url, outcome.traceparent.split("-")[1])
         FOLDER.mkdir(exist_ok=True)
-        page.screenshot(path=FOLDER / f"scores-{tool}.png")
+        clip = {"x": left, "y": 0, "width": width, "height": SIZE["height"]}
+        page.screenshot(path=FOLDER / f"scores-{tool}.png", clip=clip)
 
 
 def main(tools: list[str]) -> None:
