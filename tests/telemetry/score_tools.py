@@ -64,7 +64,7 @@ def phoenix(folder):
         "PHOENIX_TELEMETRY_ENABLED": "false",
     }
     with running([require_program("phoenix"), "serve"], folder, f"{url}/healthz", variables):
-        yield url, OTLPSpanExporter(f"{url}/v1/traces")
+        yield url, OTLPSpanExporter(f"{url}/v1/traces", timeout=60)
 
 
 @contextmanager
@@ -75,4 +75,5 @@ def mlflow(folder):
     command = [require_program("mlflow"), "server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--workers", "1"]
     with running(command, folder, f"{url}/health"):
-        yield url, OTLPSpanExporter(f"{url}/v1/traces", headers={"x-mlflow-experiment-id": "0"})
+        headers = {"x-mlflow-experiment-id": "0"}
+        yield url, OTLPSpanExporter(f"{url}/v1/traces", headers=headers, timeout=60)
