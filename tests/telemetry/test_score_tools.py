@@ -7,55 +7,17 @@ Each needs an environment of its own: `pip install arize-phoenix`, and put its `
 import asyncio
 import json
 import os
-import socket
 import subprocess
-import time
-import urllib.error
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-from require import require_program
 
 from .conftest import configure
 from .score_server import ScoreServer, export
+from .score_tools import mlflow, phoenix
 from .scored_run import GRADES, NO_SOURCES, make_run, stored_traces, tracer_provider
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-START_SECONDS = 300
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-@contextmanager
-def running(command, folder, url, **variables):
-    """Run a server until the block ends; it is ready when it answers at the URL."""
-    with (folder / "server.log").open("wb") as log:
-        environment = {**os.environ, **variables}
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=log, env=environment, start_new_session=True
-        )
-    try:
-        end = time.monotonic() + START_SECONDS
-        while process.poll() is None and time.monotonic() < end:
-            try:
-                urllib.request.urlopen(url, timeout=5).close()
-            except OSError:
-                time.sleep(0.2)
-            else:
-                break
-        else:
-            raise AssertionError((folder / "server.log").read_text()[-2000:])
-        yield
-    finally:
-        os.killpg(process.pid, 9)
-        process.wait()
 
 
 def make_scored_run(folder, monkeypatch, exporter):
@@ -98,17 +60,7 @@ def export_twice(folder, tool, url):
 
 def test_phoenix(tmp_path, monkeypatch):
     """Each score is an annotation of its span, once; an unknown one is a label."""
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    variables = {
-        "PHOENIX_HOST": "127.0.0.1",
-        "PHOENIX_PORT": str(port),
-        "PHOENIX_GRPC_PORT": str(free_port()),
-        "PHOENIX_WORKING_DIR": str(tmp_path),
-        "PHOENIX_TELEMETRY_ENABLED": "false",
-    }
-    command = [require_program("phoenix"), "serve"]
-    with running(command, tmp_path, f"{url}/healthz", **variables):
-        exporter = OTLPSpanExporter(f"{url}/v1/traces")
+    with phoenix(tmp_path) as (url, exporter):
         expected = make_scored_run(tmp_path, monkeypatch, exporter)
         export_twice(tmp_path, "phoenix", url)
         spans = "&".join(f"span_ids={span}" for span in {span for span, *_ in expected})
@@ -125,11 +77,7 @@ def test_phoenix(tmp_path, monkeypatch):
 
 def test_mlflow(tmp_path, monkeypatch):
     """Each score is an assessment of its span, once; an unknown one is an error."""
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [require_program("mlflow"), "server", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'mlflow.db'}", "--workers", "1"]
-    with running(command, tmp_path, f"{url}/health"):
-        exporter = OTLPSpanExporter(f"{url}/v1/traces", headers={"x-mlflow-experiment-id": "0"})
+    with mlflow(tmp_path) as (url, exporter):
         expected = make_scored_run(tmp_path, monkeypatch, exporter)
         export_twice(tmp_path, "mlflow", url)
         traces = {

@@ -36,7 +36,7 @@ TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])")
 NOT_RECORDED, NOT_SAMPLED = "no trace was recorded", "the trace was not sampled"
 NO_GRADE, NO_SPAN = "there is no grade", "its spans are not there"
 ROW_SCORE, ID_KEY = "redraft", "redraft.id"
-MAX_REASON, ROWS_AT_ONCE = 4_000, 8  # characters, rows
+MAX_REASON, MAX_ACTIONS, ROWS_AT_ONCE = 4_000, 20, 8  # characters, actions, rows
 TIMEOUTS, MAX_WAIT, ATTEMPTS = Timeouts(total=60.0), 60.0, 6  # seconds
 
 
@@ -100,7 +100,7 @@ def _score_in(record: Record, trace: Trace) -> SpanScore | None:
                     "repeat": record.repeat,
                     "vote_sd": record.vote_sd,
                     "criteria": {each.name: each.score for each in record.criteria} or None,
-                    "actions": list(record.actions) or None,
+                    "actions": [say.clean(each) for each in record.actions[:MAX_ACTIONS]] or None,
                 },
             )
         case Failure(step_slot=("feedback", candidate, str(name), repeat)):
