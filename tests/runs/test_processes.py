@@ -57,6 +57,7 @@ def graded(n):
     ]
 
 
+@pytest.mark.slow
 def test_graders_of_the_user_are_found_by_name(tmp_path):
     """Those of a module, and those of a file that the command line loads."""
     (tmp_path / "graders").mkdir()
