@@ -526,7 +526,7 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
     assert (limiter.free_slots, limiter.limit) == (0, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(but_each=7)
 @pytest.mark.parametrize("messages", [0, 1, 2, 3, 4, 6, 9])
 def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
     tmp_path, serve, monkeypatch, capfd, messages
