@@ -74,7 +74,7 @@ UNREPAIRABLE = [
 ]
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("spec", UNREPAIRABLE)
 def test_the_editor_never_invents_text(spec):
     """A requirement that needs writing is left over with its measured value."""

@@ -93,11 +93,11 @@ def test_the_cache_of_trees_is_shared_by_threads():
 
     def plan(number):
         return [
-            len(cached_tree(shape_of(number * 400 + n, 1 + n % 2), Priors()).cholesky)
-            for n in range(400)
+            len(cached_tree(shape_of(number * 150 + n, 1 + n % 2), Priors()).cholesky)
+            for n in range(150)
         ]
 
-    assert at_once(plan) == [[1 + n % 2 for n in range(400)]] * THREADS
+    assert at_once(plan) == [[1 + n % 2 for n in range(150)]] * THREADS
 
 
 def test_the_cache_of_filters_is_shared_by_threads():

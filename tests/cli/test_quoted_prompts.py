@@ -124,7 +124,14 @@ def write_rows(folder):
 
 
 CASES = [
-    pytest.param(kind, command, form, marks=() if (kind, command) in FAST else pytest.mark.slow)
+    pytest.param(
+        kind,
+        command,
+        form,
+        marks=()
+        if (kind, command) in FAST and ("processes" not in command or form == "text")
+        else pytest.mark.slow,
+    )
     for kind in ERRORS
     for command in COMMANDS
     for form in ("text", "json")

@@ -39,7 +39,7 @@ def run(redraft):
     return redraft
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize(
     ("source", "rows"),
     [
@@ -71,7 +71,7 @@ def test_a_page_replaces_nothing_unasked(run):
     assert "name it; there are" in several.err and "'out.jsonl'" in several.err
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

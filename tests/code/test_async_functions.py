@@ -100,7 +100,7 @@ FORMS = (
 )
 
 
-@pytest.mark.slow(but_each=12)
+@pytest.mark.slow(but_each=18)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_pass(name):
     """What is awaited is run where the program is, and its value, its exception or its items come

@@ -181,7 +181,7 @@ attacks = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=6)
 @attacks
 def test_no_program_passes_calls_that_it_fails(name, sandbox):
     """The values that it gives are compared where it is not, so it cannot say that they are
@@ -314,7 +314,7 @@ RARE = [
 ]
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     "tests", [RAISING[1], RAISING[3], [{"input": [1], "raises": "Exception"}], *RARE]
 )

@@ -400,7 +400,7 @@ def test_the_settings_are_fields_of_the_grader():
         )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

@@ -354,7 +354,7 @@ EXPECTED = 7_391_846_205
     "balance",
     ["self", "Account(1)", "type('Account', (Account, int), {})()", "type('X', (Account,), {})(1)"],
 )
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 def test_no_object_stands_for_a_value(balance, sandbox):
     """It says yes to every operator, and passes nothing."""
     assertions = [

@@ -53,7 +53,7 @@ def run_in_one_process(code, tests):
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=10)
 def test_changed_arguments_are_seen(name, sandbox):
     """An assertion that is about an argument sees what the call made of it, whatever the call
     returned.
@@ -67,7 +67,7 @@ def test_changed_arguments_are_seen(name, sandbox):
         assert run_tests(changes, parse_tests(source, "f"), sandbox=sandbox).score < 1
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     "source",
     [

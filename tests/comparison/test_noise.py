@@ -152,7 +152,7 @@ NOISES = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("rows", [20, 50, 200])
 @pytest.mark.parametrize("name", NOISES)
 def test_the_smallest_loss_is_seen_as_often_as_stated(name, rows):

@@ -255,6 +255,7 @@ def test_requests_with_one_idempotency_key_are_charged_once(gateway):
     assert gateway.model.calls == 1
 
 
+@pytest.mark.slow
 def test_a_revoked_key_is_refused_within_a_second(gateway):
     """The command and the gateway are two processes."""
     assert gateway.ask()[0] == 200

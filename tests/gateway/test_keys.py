@@ -633,7 +633,7 @@ for n in range(10**9):
 """
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("lines", [2, 3, 4, 61, 212, 533])
 def test_a_killed_gateway_forgets_nothing_and_bills_nobody_twice(tmp_path, ring, lines):
     """kill -9 at any moment: what was settled is charged once, what was reserved in full, once, at

@@ -327,7 +327,7 @@ ALLOCATORS = ("LD_PRELOAD", "MALLOC_", "GLIBC_TUNABLES", "PYTHONMALLOC")
     not Path("/proc/self/smaps_rollup").exists(),
     reason="needs Linux, which says what memory is used",
 )
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=10)
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "thread"])
 @pytest.mark.parametrize("size", [2000, 20_000, 200_000, 2_000_000, 8_000_000])
 def test_free_memory_is_given_back(size, in_thread):

@@ -112,7 +112,7 @@ async def score_of(spec, text, reference=None):
 
 
 @pytest.mark.parametrize("spec", WEAK)
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 async def test_appended_attacks_raise_no_score(spec):
     """The attack is on its own line, after a blank line, or in the same line."""
     for weak in WEAK[spec]:

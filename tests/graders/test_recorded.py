@@ -421,7 +421,7 @@ def test_score_is_read_as_written(before, score, most):
         )
 
 
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=10)
 @pytest.mark.parametrize("spec", SPECS)
 def test_long_outputs_take_bounded_time(spec):
     """200,000 characters of the worst case for the patterns take a bounded time."""

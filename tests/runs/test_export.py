@@ -536,7 +536,7 @@ HARD = [
 ]
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("files", ["jsonl", "parquet"])
 def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
@@ -851,7 +851,7 @@ export(rows(), sys.argv[1], ExportConfig(), Provenance("r"), overwrite=True)
 """
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("name", "there"), [("out.jsonl", True), ("out.parquet", False), ("set", True), ("set", False)]
 )

@@ -58,7 +58,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("answered", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 async def test_the_estimate_and_the_actual_usage_are_within_the_range(tmp_path, name, answered):
     """This holds for calls, tokens and USD."""
     rows = table(

@@ -57,6 +57,7 @@ def graded(n):
     ]
 
 
+@pytest.mark.slow
 def test_graders_of_the_user_are_found_by_name(tmp_path):
     """Those of a module, and those of a file that the command line loads."""
     (tmp_path / "graders").mkdir()
@@ -525,7 +526,7 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
     assert (limiter.free_slots, limiter.limit) == (0, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(but_each=7)
 @pytest.mark.parametrize("messages", [0, 1, 2, 3, 4, 6, 9])
 def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
     tmp_path, serve, monkeypatch, capfd, messages

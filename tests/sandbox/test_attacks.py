@@ -185,7 +185,7 @@ def test_the_attacks_work_without_a_sandbox(runner, outside, escape):
 
 
 @pytest.mark.parametrize("exhaustion", EXHAUSTIONS, ids=lambda e: e.name)
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=6)
 def test_no_exhaustion(sandbox, tmp_path, exhaustion):
     """Each program ends within its limits, and the record names the one that it exceeded."""
     (tmp_path / "run.py").write_text(RUN)

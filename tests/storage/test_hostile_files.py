@@ -187,7 +187,7 @@ def read_all(path, **how):
     ],
 )
 @pytest.mark.parametrize("kind", [*FOREIGN, *CELLS])
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 def test_hostile_journal_is_a_typed_error(tmp_path, kind, how):
     """No SQL of the journal is executed, and the error names the file within a bounded time."""
     path = tmp_path / "j"

@@ -103,7 +103,7 @@ def surround(field):
 
 @pytest.mark.parametrize("given_as", [list, iter], ids=["list", "iterator"])
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 def test_hostile_row_stops_no_batch(tmp_path, field, given_as):
     """Every row has a result or appears in the errors file with its place and a reason."""
     table = surround(field)

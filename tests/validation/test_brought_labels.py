@@ -122,7 +122,7 @@ TWELVE = [
 ]
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("kind", ["score", "pass"])
 @pytest.mark.parametrize("case", REPEATS)
 def test_repeats_are_one_cluster(tmp_path, case, kind):

@@ -81,7 +81,7 @@ def given_clients(url, key, name):
 KINDS = ("openai", "openai async", "langchain", "pydantic-ai")
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_writes_and_judges_in_many_event_loops(real, kind):
     """Usage is that of the server, and every `refine_sync` has an event loop of its own (warnings

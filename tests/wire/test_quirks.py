@@ -116,8 +116,8 @@ class Stage:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def stage(tmp_path_factory):
-    """The server and the gateway of all plays."""
+async def stage(tmp_path_factory, request):
+    """The server of all plays, and the gateway of those that run."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(retry_module.retry.__kwdefaults__, "sleep", clock.sleep)
@@ -130,11 +130,10 @@ async def stage(tmp_path_factory):
         stage = Stage(clock)
         server = await asyncio.start_server(stage.serve, "127.0.0.1", 0)
         stage.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        config = config_of(stage, tmp_path_factory.mktemp("gateway"), gateway_plays(request))
         async with AsyncExitStack() as stack:
             stack.callback(server.close)
-            gateway = await stack.enter_async_context(
-                Gateway(config_of(stage, tmp_path_factory.mktemp("gateway")), {})
-            )
+            gateway = await stack.enter_async_context(Gateway(config, {}))
             transport = httpx2.ASGITransport(gateway.app)
             stage.gateway = await stack.enter_async_context(
                 httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1")
@@ -142,20 +141,29 @@ async def stage(tmp_path_factory):
             yield stage
 
 
-def config_of(stage, folder):
-    """Return a gateway with a profile for each quirk and face: the model writes, or it judges what
-    another one writes.
+def gateway_plays(request):
+    """The quirks and faces of the tests of this session that go through the gateway."""
+    plays = [
+        (item.callspec.params["quirk"], item.callspec.params["face"])
+        for item in request.session.items
+        if item.path == request.path and "quirk" in item.fixturenames
+    ]
+    return [(quirk, face) for quirk, face in plays if face.through == "gateway"]
+
+
+def config_of(stage, folder, plays):
+    """Return a gateway with a profile for each play: the model writes, or it judges what another
+    one writes.
     """
     models = {"plain": ServedModel("plain", stage.address("plain"), "m")}
     profiles = {}
-    for quirk in QUIRKS:
-        for face in (face for face in FACES.values() if face.through == "gateway"):
-            name = address_key(quirk, face).replace("/", "_")
-            models[name] = ServedModel(name, stage.address(address_key(quirk, face)), "m")
-            writer, graders, judge = (
-                (name, GRADERS, None) if face.role == "writer" else ("plain", [JUDGE], name)
-            )
-            profiles[name] = Profile(name, writer, judge, graders, ONCE)
+    for quirk, face in plays:
+        name = address_key(quirk, face).replace("/", "_")
+        models[name] = ServedModel(name, stage.address(address_key(quirk, face)), "m")
+        writer, graders, judge = (
+            (name, GRADERS, None) if face.role == "writer" else ("plain", [JUDGE], name)
+        )
+        profiles[name] = Profile(name, writer, judge, graders, ONCE)
     return GatewayConfig(folder, models, profiles, port=0)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ..base.checks import closest_names
@@ -250,9 +251,10 @@ def _find_distribution(name: str) -> metadata.Distribution:
     try:
         return metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):
-        providers = metadata.packages_distributions()
-        if name in providers:  # the name of a module, such as "yaml"
-            return metadata.distribution(providers[name][0])
+        if PathFinder.find_spec(name):  # the name of a module, such as "yaml"
+            providers = metadata.packages_distributions()  # reads all distributions
+            if name in providers:
+                return metadata.distribution(providers[name][0])
         near = closest_names(name, {d.name for d in metadata.distributions() if d.name})
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ConfigError(
