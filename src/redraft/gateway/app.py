@@ -258,7 +258,7 @@ class Gateway:
             Route("/metrics", self._show_metrics),
             Route("/openapi.json", self._show_openapi),
         ]
-        handlers: Any = {GatewayError: _refused, 404: _not_found, 405: _wrong_method}
+        handlers: Any = {GatewayError: _refusal_reply, 404: _not_found, 405: _wrong_method}
         return Starlette(routes=routes, exception_handlers=handlers)
 
     async def _list_models(self, request: Request) -> Response:
@@ -345,7 +345,7 @@ def _json(data: Any, status: int = 200) -> Response:
     return Response(dumps(data), status, media_type="application/json")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refusal_reply(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)
     return error_reply(request.url.path, error)
 
