@@ -38,7 +38,8 @@ Examples:
 \b
 A gateway (`redraft serve`) tells the ID of a request in the header x-redraft-trace-id.
 What the client sent as x-request-id and the W3C ID of the trace find requests, too: the
-latest hundred are listed if there are several.
+latest hundred are listed if there are several. An ID with "." or "/" in it needs --folder
+or --config.
 Of a request whose profile keeps only metadata, the facts are shown: it has no texts.
 """
 
@@ -70,15 +71,16 @@ def show(
         raise click.UsageError(
             "--folder and --config both say where the request is: give one of them"
         )
-    is_id = "/" not in trace and clean_request_id(trace) and not Path(trace).exists()
-    if is_id or folder or config:
+    path = Path(trace)
+    is_file = path.exists() or path.suffix or "/" in trace or not clean_request_id(trace)
+    if folder or config or not is_file:
         # the keys of the models of a configuration are not needed
         place = folder or (configured_folder(config) if config else None)
         _show_request(trace, place, as_json=as_json, full=full)
     else:
         parameter = next(each for each in context.command.params if each.name == "trace")
-        path = click.Path(exists=True, dir_okay=False).convert(trace, parameter, context)
-        print_trace(read_trace(str(path)), as_json=as_json, full=full)
+        checked = click.Path(exists=True, dir_okay=False).convert(trace, parameter, context)
+        print_trace(read_trace(str(checked)), as_json=as_json, full=full)
 
 
 def _show_request(id: str, folder: Path | None, *, as_json: bool, full: bool) -> None:
