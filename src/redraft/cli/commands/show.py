@@ -71,16 +71,15 @@ def show(
         raise click.UsageError(
             "--folder and --config both say where the request is: give one of them"
         )
-    path = Path(trace)
-    is_file = path.exists() or path.suffix or "/" in trace or not clean_request_id(trace)
-    if folder or config or not is_file:
+    is_file = Path(trace).exists() or Path(trace).suffix or "/" in trace
+    if folder or config or (clean_request_id(trace) and not is_file):
         # the keys of the models of a configuration are not needed
         place = folder or (configured_folder(config) if config else None)
         _show_request(trace, place, as_json=as_json, full=full)
     else:
         parameter = next(each for each in context.command.params if each.name == "trace")
-        checked = click.Path(exists=True, dir_okay=False).convert(trace, parameter, context)
-        print_trace(read_trace(str(checked)), as_json=as_json, full=full)
+        path = click.Path(exists=True, dir_okay=False).convert(trace, parameter, context)
+        print_trace(read_trace(str(path)), as_json=as_json, full=full)
 
 
 def _show_request(id: str, folder: Path | None, *, as_json: bool, full: bool) -> None:
@@ -115,8 +114,7 @@ def _list_requests(found: list[RequestFacts], *, as_json: bool) -> None:
         print_json({"requests": [facts.as_data() for facts in found]})
         return
     shown = ("started", "key", "model", "outcome", "took", "score")
-    rows = ((each.trace_id, _fact_lines(each)) for each in found)
-    cells = ([id, *(facts[name] for name in shown)] for id, facts in rows)
+    cells = ([each.trace_id, *(_fact_lines(each)[name] for name in shown)] for each in found)
     console(stderr=False).print(figure_table(("id", *shown), cells, ("id", "took", "score")))
     notice("several requests have this ID; `redraft show` and the first column show one of them")
 
