@@ -117,7 +117,6 @@ class RequestFacts:
 
 USAGE_FACTS = ("calls", "input_tokens", "output_tokens", "cost")
 COLUMNS = tuple(field.name for field in fields(RequestFacts))
-ID_COLUMNS = ("trace_id", "otel_trace_id", "client_request_id")
 INDICES = """
 CREATE INDEX requests_by_otel_trace ON requests (otel_trace_id) WHERE otel_trace_id IS NOT NULL;
 CREATE INDEX requests_by_client_id ON requests (client_request_id) WHERE client_request_id IS NOT NULL;
@@ -499,9 +498,9 @@ def find_requests(path: Path, id: str, limit: int) -> list[RequestFacts]:
         stored = {name for _, name, *_ in connection.execute("PRAGMA table_info(requests)")}
         # a file of schema 1 that no gateway has opened since lacks the last ones
         columns = ", ".join(name for name in COLUMNS if name in stored)
-        is_found = " OR ".join(f"{name} = ?1" for name in ID_COLUMNS if name in stored)
+        ids = stored & {"trace_id", "otel_trace_id", "client_request_id"}
         rows = connection.execute(
-            f"SELECT {columns} FROM requests WHERE {is_found} "  # noqa: S608
+            f"SELECT {columns} FROM requests WHERE {' OR '.join(f'{name} = ?1' for name in ids)} "  # noqa: S608
             "ORDER BY trace_id = ?1 DESC, started_at DESC LIMIT ?2",
             (id, limit),
         ).fetchall()

@@ -38,7 +38,8 @@ Examples:
 \b
 A gateway (`redraft serve`) tells the ID of a request in the header x-redraft-trace-id.
 What the client sent as x-request-id and the W3C ID of the trace find requests, too: the
-latest hundred are listed if there are several.
+latest hundred are listed if there are several. An ID with "." or "/" in it needs --folder
+or --config.
 Of a request whose profile keeps only metadata, the facts are shown: it has no texts.
 """
 
@@ -70,8 +71,8 @@ def show(
         raise click.UsageError(
             "--folder and --config both say where the request is: give one of them"
         )
-    is_id = "/" not in trace and clean_request_id(trace) and not Path(trace).exists()
-    if is_id or folder or config:
+    is_file = Path(trace).exists() or Path(trace).suffix or "/" in trace
+    if folder or config or (clean_request_id(trace) and not is_file):
         # the keys of the models of a configuration are not needed
         place = folder or (configured_folder(config) if config else None)
         _show_request(trace, place, as_json=as_json, full=full)
@@ -113,8 +114,7 @@ def _list_requests(found: list[RequestFacts], *, as_json: bool) -> None:
         print_json({"requests": [facts.as_data() for facts in found]})
         return
     shown = ("started", "key", "model", "outcome", "took", "score")
-    rows = ((each.trace_id, _fact_lines(each)) for each in found)
-    cells = ([id, *(facts[name] for name in shown)] for id, facts in rows)
+    cells = ([each.trace_id, *(_fact_lines(each)[name] for name in shown)] for each in found)
     console(stderr=False).print(figure_table(("id", *shown), cells, ("id", "took", "score")))
     notice("several requests have this ID; `redraft show` and the first column show one of them")
 
