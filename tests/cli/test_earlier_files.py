@@ -12,7 +12,7 @@ import pytest
 from redraft import ScriptedModel, batch_sync, refine_sync
 from redraft.comparison import compare_sync
 from redraft.gateway.keys import KeyRing
-from redraft.gateway.request_store import find_stored_request
+from redraft.gateway.request_store import find_stored_requests
 from redraft.graders.cards import Card, CardStore
 from redraft.storage import Journal, JsonlStore, read_trace, salvage
 from redraft.storage.priors_store import PriorsStore, read_priors
@@ -169,7 +169,7 @@ def check_verdicts(redraft, files):
 
 def check_requests(redraft, files):
     """Each request is found with what its level kept."""
-    requests = [find_stored_request(files / "gateway", f"request-{n}") for n in range(3)]
+    requests = [find_stored_requests(files / "gateway", f"request-{n}")[0] for n in range(3)]
     assert [(each.facts.key_name, each.facts.status, each.facts.score) for each in requests] == [
         ("alice", 200, 0.95),
         ("alice", 200, 0.95),

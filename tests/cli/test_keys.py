@@ -179,14 +179,15 @@ def test_a_profile_that_the_configuration_does_not_have_is_reported(redraft, pat
     ("words", "message"),
     [
         (["add", "rd-AAAA"], "'rd-...'"),
-        (["add", "ci", "--usd-per-day", "0"], "number > 0"),
-        (["add", "ci", "--usd-per-day", "nan"], "number > 0"),
-        (["add", "ci", "--calls-per-day", "0"], "--calls-per-day"),
-        (["add", "ci", "--usd-per-month", "0"], "number > 0"),
+        (["add", "ci", "--usd-per-day", "nan"], "number in [0, "),
+        (["add", "ci", "--usd-per-month", "-1"], "x>=0"),
         (["add", "ci", "--calls-per-month", "1.5"], "--calls-per-month"),
         (["add", "ci", "--requests-per-minute", "inf"], "number > 0"),
-        (["add", "ci", "--expires-in-days", "0"], "number > 0"),
+        (["add", "ci", "--expires-in-days", "0"], "x>0"),
+        (["add", "ci", "--requests-per-minute", "0"], "x>0"),
         (["add", "ci", "--profile", "/etc/passwd"], "refine/fast"),
+        (["add", "ci", "--metrics-only", "--profile", "pass/*"], "no --profile"),
+        (["add", "ci", "--metrics-only", "--usd-per-day", "0"], "no limit"),
         (["revoke", "nobody"], "unknown key 'nobody'"),
         (["add"], "NAME"),
     ],
@@ -196,6 +197,14 @@ def test_a_mistake_is_one_line_and_adds_no_key(redraft, words, message):
     done = redraft("keys", *words)
     assert done.returncode == 2 and message in done.err and "Traceback" not in done.err
     assert json.loads(redraft("keys", "--json").out) == []
+
+
+def test_a_key_that_only_scrapes(redraft):
+    """The list names the path instead of models."""
+    added = redraft("keys", "add", "prometheus", "--metrics-only")
+    assert added.returncode == 0 and added.out.startswith("rd-")
+    assert "/metrics" in redraft("keys").out
+    assert json.loads(redraft("keys", "--json").out)[0]["profiles"] == ["/metrics"]
 
 
 def test_a_name_that_is_taken_is_refused(redraft):

@@ -26,6 +26,8 @@ FACTS = RequestFacts(
     cost=0.01,
     milliseconds=12.5,
     outcome="answered",
+    otel_trace_id="0af7651916cd43dd8448eb211c80319c",
+    client_request_id="order-7",
 )
 
 
@@ -40,6 +42,8 @@ def test_line_of_a_request():
     assert line.pop("time").endswith("+00:00")
     assert line == {
         "trace_id": "t1",
+        "otel_trace_id": "0af7651916cd43dd8448eb211c80319c",
+        "client_request_id": "order-7",
         "key": "alice",
         "method": "POST",
         "path": "/v1/chat/completions",
@@ -58,12 +62,8 @@ def test_line_of_a_request():
     unknown = json.loads(
         request_line(RequestFacts("t1", status=404, error="not_found"), "GET", "/x")
     )
-    assert (unknown["key"], unknown["model"], unknown["input_tokens"], unknown["cost"]) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    names = ("key", "model", "input_tokens", "cost", "otel_trace_id", "client_request_id")
+    assert [unknown[name] for name in names] == [None] * 6
 
 
 def test_content_only_when_it_is_given():

@@ -15,7 +15,7 @@ from chat_server import ChatServer
 
 from disk_faults import fill, small_disk
 from redraft.errors import StoreError
-from redraft.gateway.request_store import RequestStore, find_stored_request
+from redraft.gateway.request_store import RequestStore, find_stored_requests
 
 from .test_stored_requests import CONFIG, START, served, wait_until
 
@@ -124,7 +124,7 @@ def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
         after = [gateway.ask("refine/full", f"after {n}")[0] for n in range(5)]
         if end == signal.SIGKILL:  # the outcome of the last ones may not be committed yet
             assert wait_until(
-                lambda: all(find_stored_request(disk, each).facts.outcome for each in after)
+                lambda: all(find_stored_requests(disk, each)[0].facts.outcome for each in after)
             )
         gateway.end(end)
         warnings = [
@@ -136,9 +136,9 @@ def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
             assert readiness(again) == {"status": "ready"}
             again.end()
         for trace_id in before + after:
-            found = find_stored_request(disk, trace_id)
+            found = find_stored_requests(disk, trace_id)[0]
             assert found.facts.outcome == "answered" and found.trace.best.text == TEXT, trace_id
-        assert {find_stored_request(disk, trace_id).facts.outcome for trace_id in during} == {
+        assert {find_stored_requests(disk, trace_id)[0].facts.outcome for trace_id in during} == {
             "answered"
         }
         for name in ("gateway.db", "gateway.journal", "requests.db"):
@@ -175,4 +175,4 @@ def test_a_gateway_that_could_not_start_can_later(tmp_path, upstream, monkeypatc
         with served(tmp_path, upstream.port) as gateway:
             trace_id, _ = gateway.ask("refine/full")
             gateway.end()
-        assert find_stored_request(disk, trace_id).trace.best.text == TEXT
+        assert find_stored_requests(disk, trace_id)[0].trace.best.text == TEXT

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from redraft.gateway.metrics import CONTENT_TYPE, MAX_VALUES, GatewayMetrics
+from redraft.errors import CAUSES, is_model_cause
+from redraft.gateway.metrics import CONTENT_TYPE, MAX_VALUES, REFUSALS, GatewayMetrics
 from redraft.gateway.request_table import RequestFacts
 
 REFINED = RequestFacts(
@@ -108,6 +109,24 @@ def test_refusals(status, error):
     )
     assert shown["refusals_total", error] == 1
     assert shown["requests_total", str(status), "chat", "refine/fast"] == 1
+
+
+def test_failures_are_counted_from_0():
+    """The series of each model and cause are there before anything fails, so that the first failure
+    is an increase; also of a model that a reload adds, and none of another name.
+    """
+    metrics = after()
+    causes = [cause for cause in CAUSES if is_model_cause(cause)]
+    for name in ("upstream_errors_total", "failed_attempts_total"):
+        found = {key: value for key, value in figures(metrics).items() if key[0] == name}
+        models = ("refine/fast", "pass/m")
+        assert found == {(name, *sorted((each, m))): 0 for each in causes for m in models}
+    assert {key[1] for key in figures(metrics) if key[0] == "refusals_total"} == {*REFUSALS}
+    metrics.use_models(["pass/new"])
+    metrics.upstream_error("pass/new", "RateLimitError")
+    shown = figures(metrics)
+    assert shown["upstream_errors_total", "RateLimitError", "pass/new"] == 1
+    assert shown["upstream_errors_total", "ModelTimeoutError", "pass/new"] == 0
 
 
 def test_gauges_and_other_counters():

@@ -24,7 +24,7 @@ from redraft.gateway.request_store import (
     RequestEnd,
     RequestStore,
     StoredRequest,
-    find_stored_request,
+    find_stored_requests,
     retentions,
     size_of,
 )
@@ -109,10 +109,10 @@ async def test_full_keeps_the_trace_and_the_facts(tmp_path):
         and facts.trace_bytes > 100
         and abs(facts.started_at - time.time()) < 60
     )
-    assert find_stored_request(tmp_path, "t1") == stored, "another process can read beside it"
+    assert find_stored_requests(tmp_path, "t1")[0] == stored, "another process can read beside it"
     store.close()
-    assert find_stored_request(tmp_path, "t1") == stored
-    assert find_stored_request(tmp_path, "t2") is None
+    assert find_stored_requests(tmp_path, "t1")[0] == stored
+    assert find_stored_requests(tmp_path, "t2") == []
     with Journal(tmp_path / "gateway.journal", read_only=True) as journal:
         assert journal.run("refine/fast").counts == {"open": 0, "done": 1, "failed": 0}
 
@@ -190,8 +190,8 @@ async def test_end_of_the_gateway_interrupts_what_is_open(tmp_path):
     recorder = begin(store, "t2")
     await refined(recorder)
     store.close()
-    assert find_stored_request(tmp_path, "t1").facts.outcome == "interrupted"
-    assert find_stored_request(tmp_path, "t2").facts.calls == 3
+    assert find_stored_requests(tmp_path, "t1")[0].facts.outcome == "interrupted"
+    assert find_stored_requests(tmp_path, "t2")[0].facts.calls == 3
 
 
 KILLED = """
@@ -219,7 +219,7 @@ def test_kill_loses_nothing_committed(tmp_path):
         [sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent], check=False
     )
     assert ended.returncode == -9
-    assert find_stored_request(tmp_path, "full").facts.outcome is None
+    assert find_stored_requests(tmp_path, "full")[0].facts.outcome is None
     store = RequestStore(tmp_path)
     assert store.find("finished").facts.outcome == "answered"
     assert store.find("metadata").facts.outcome == "interrupted"
@@ -252,7 +252,7 @@ def test_kill_loses_no_row_that_was_put(tmp_path):
         [sys.executable, "-c", code, tmp_path, Path(__file__).parent], check=False
     )
     assert ended.returncode == -9
-    assert find_stored_request(tmp_path, "finished") is None
+    assert find_stored_requests(tmp_path, "finished") == []
     with (tmp_path / "requests.db.pending").open("ab") as file:
         file.write(b'["torn", 1')
     for _ in range(2):
@@ -329,8 +329,8 @@ def test_no_outcome_is_committed_before_its_trace(tmp_path):
     start calls them interrupted.
     """
     kill_between(tmp_path, "gateway.journal")
-    assert find_stored_request(tmp_path, "before").facts.outcome == "answered"
-    found = [find_stored_request(tmp_path, id) for id in REQUESTS]
+    assert find_stored_requests(tmp_path, "before")[0].facts.outcome == "answered"
+    found = [find_stored_requests(tmp_path, id)[0] for id in REQUESTS]
     assert [(each.facts.outcome, each.trace) for each in found] == [(None, None)] * 4
     store = RequestStore(tmp_path)
     found = [store.find(id) for id in REQUESTS]
@@ -345,7 +345,7 @@ def test_outcome_whose_trace_is_committed_survives_a_kill(tmp_path):
     killed.
     """
     kill_between(tmp_path, "requests.db")
-    assert {find_stored_request(tmp_path, id).facts.outcome for id in REQUESTS} == {None}
+    assert {find_stored_requests(tmp_path, id)[0].facts.outcome for id in REQUESTS} == {None}
     for _ in range(2):
         store = RequestStore(tmp_path)
         found = {id: store.find(id) for id in REQUESTS}
@@ -377,13 +377,13 @@ async def test_outcome_is_written_though_the_journal_cannot_be(tmp_path, monkeyp
         await refined(recorder)
     waiting.finish(RequestEnd(200))
     await store.wait_for_commit()
-    assert find_stored_request(tmp_path, "waiting").facts.outcome == "answered"
+    assert find_stored_requests(tmp_path, "waiting")[0].facts.outcome == "answered"
     assert "disk is full" in store.problem
     late.finish(RequestEnd(502, "upstream_error"))
     await store.wait_for_commit()
-    assert find_stored_request(tmp_path, "late").facts.outcome == "failed"
+    assert find_stored_requests(tmp_path, "late")[0].facts.outcome == "failed"
     store.close()
-    assert find_stored_request(tmp_path, "open").facts.outcome == "interrupted"
+    assert find_stored_requests(tmp_path, "open")[0].facts.outcome == "interrupted"
 
 
 async def test_outcome_is_written_though_the_journal_cannot_be_at_the_end(tmp_path, monkeypatch):
@@ -398,7 +398,7 @@ async def test_outcome_is_written_though_the_journal_cannot_be_at_the_end(tmp_pa
     lock.execute("ROLLBACK")
     store.close()
     lock.close()
-    assert find_stored_request(tmp_path, "t1") == StoredRequest(recorder.facts)
+    assert find_stored_requests(tmp_path, "t1")[0] == StoredRequest(recorder.facts)
 
 
 async def test_what_waits_for_the_journal_stays_pending(tmp_path, monkeypatch):
@@ -420,10 +420,10 @@ async def test_what_waits_for_the_journal_stays_pending(tmp_path, monkeypatch):
         assert [
             line[:5] for line in (tmp_path / "requests.db.pending").read_bytes().splitlines()
         ] == [b'["t1"']
-        assert find_stored_request(tmp_path, "t1").facts.outcome is None
+        assert find_stored_requests(tmp_path, "t1")[0].facts.outcome is None
         assert store.purge() == 1, "the other one"
     await store.wait_for_commit()
-    assert find_stored_request(tmp_path, "t1").facts == facts
+    assert find_stored_requests(tmp_path, "t1")[0].facts == facts
     assert store.purge() == 1
     assert store.find("t1") is None
     store.close()
@@ -881,7 +881,7 @@ async def test_size_of_a_trace_is_that_of_its_lines(tmp_path):
             with sqlite3.connect(tmp_path / name / "requests.db") as connection:
                 connection.execute("UPDATE requests SET outcome = NULL, trace_bytes = 0")
             RequestStore(tmp_path / name).close()
-            facts = find_stored_request(tmp_path / name, "t1").facts
+            facts = find_stored_requests(tmp_path / name, "t1")[0].facts
         best = {"refined": "three", "passed": "answer"}.get(name)
         assert facts.trace_bytes == stored_bytes(tmp_path / name, best or "") - (0 if best else 500)
 
@@ -1238,7 +1238,7 @@ def test_values_that_it_does_not_write_are_refused(tmp_path, change):
     with sqlite3.connect(tmp_path / "requests.db") as connection:
         connection.execute(f"UPDATE requests SET {change}")
     with pytest.raises(StoreError, match=f"requests.db.*{change.split()[0]} cannot be"):
-        find_stored_request(tmp_path, "t1")
+        find_stored_requests(tmp_path, "t1")[0]
 
 
 @pytest.mark.parametrize(
@@ -1251,7 +1251,7 @@ def test_damaged_table_is_refused(tmp_path, content):
         RequestStore(tmp_path)
     assert (tmp_path / "requests.db").read_bytes() == content
     with pytest.raises(StoreError, match="requests.db"):
-        find_stored_request(tmp_path, "t1")
+        find_stored_requests(tmp_path, "t1")[0]
 
 
 def test_retention_of_each_model():

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 import pytest
 from chat_server import ChatServer
 
-from redraft.gateway.request_store import RequestStore, find_stored_request
+from redraft.gateway.request_store import RequestStore, find_stored_requests
 
 SECRET = "sk-upstream-0123456789abcdef"
 CONFIG = """
@@ -141,7 +141,7 @@ def test_each_level_and_the_end(tmp_path, upstream):
         code, log = gateway.end()
     assert code == 0
     folder = tmp_path / "data"
-    stored = find_stored_request(folder, full)
+    stored = find_stored_requests(folder, full)[0]
     assert stored.trace.best.text == "three words here" and stored.trace.task.prompt
     for trace_id, model in (
         (full, "refine/full"),
@@ -149,7 +149,7 @@ def test_each_level_and_the_end(tmp_path, upstream):
         (less, "refine/less"),
         (passed, "pass/m"),
     ):
-        facts = find_stored_request(folder, trace_id).facts
+        facts = find_stored_requests(folder, trace_id)[0].facts
         assert (facts.model, facts.outcome, facts.status, facts.wire) == (
             model,
             "answered",
@@ -157,7 +157,7 @@ def test_each_level_and_the_end(tmp_path, upstream):
             "chat",
         )
         assert facts.milliseconds > 0 and facts.calls == 1
-    assert find_stored_request(folder, off) is None
+    assert find_stored_requests(folder, off) == []
     everything = contents(tmp_path) + b"".join(gateway.log) + figures.encode()
     assert b"prompt of full" in everything
     for text in ("prompt not stored", "prompt of less", "prompt of off", "prompt of pass", SECRET):
@@ -206,7 +206,7 @@ def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream):
                 gateway.end(signal.SIGKILL)
         received.append(reply.headers["x-redraft-trace-id"])
     for trace_id in received:
-        trace = find_stored_request(tmp_path / "data", trace_id).trace
+        trace = find_stored_requests(tmp_path / "data", trace_id)[0].trace
         assert (trace.best.text, trace.score) == ("three words here", 1)
 
 
@@ -239,11 +239,13 @@ def test_no_outcome_without_its_trace_after_kill_9(tmp_path, upstream):
             "interrupted"
         ] * 2 * (kills - 1)
         assert {
-            find_stored_request(data, id).trace for id, outcome in found.items() if outcome is None
+            find_stored_requests(data, id)[0].trace
+            for id, outcome in found.items()
+            if outcome is None
         } == {None}
     RequestStore(data).close()
     assert sorted(outcomes(data).values()) == ["answered"] * 6 + ["interrupted"] * 4
-    assert all(find_stored_request(data, id).trace for id in earlier)
+    assert all(find_stored_requests(data, id)[0].trace for id in earlier)
 
 
 def outcomes(folder):
@@ -260,9 +262,9 @@ def test_bodies_of_passed_requests(tmp_path, upstream):
         stored, _ = gateway.ask("pass/m", "prompt of pass")
         asked_not_to, _ = gateway.ask("pass/m", "prompt not stored", store=False)
         gateway.end()
-    trace = find_stored_request(tmp_path / "data", stored).trace
+    trace = find_stored_requests(tmp_path / "data", stored)[0].trace
     assert "prompt of pass" in trace.task.prompt and "three words here" in trace.best.text
-    assert find_stored_request(tmp_path / "data", asked_not_to).trace is None
+    assert find_stored_requests(tmp_path / "data", asked_not_to)[0].trace is None
     assert b"prompt not stored" not in contents(tmp_path)
 
 
@@ -279,8 +281,8 @@ def test_another_retention_after_sighup(tmp_path, upstream):
         after, _ = gateway.ask("refine/full")
         gateway.end()
     assert (
-        find_stored_request(tmp_path / "data", before).trace
-        and find_stored_request(tmp_path / "data", after) is None
+        find_stored_requests(tmp_path / "data", before)[0].trace
+        and find_stored_requests(tmp_path / "data", after) == []
     )
 
 
@@ -301,7 +303,7 @@ def test_second_gateway_on_one_folder_is_refused(tmp_path, upstream):
         assert str(tmp_path / "data").encode() in second.stderr
         trace_id, _ = gateway.ask("refine/full")
         gateway.end()
-    assert find_stored_request(tmp_path / "data", trace_id).facts.outcome == "answered"
+    assert find_stored_requests(tmp_path / "data", trace_id)[0].facts.outcome == "answered"
 
 
 def test_kill_in_the_middle(tmp_path, upstream):

@@ -181,7 +181,12 @@ ENDS = {
 
 
 async def refine(faults, folder):
-    options = {"temperature": 1, "max_tokens": 9, "seed": 1, "model_params": {"top_p": 0.5, "top_k": 3}}
+    options = {
+        "temperature": 1,
+        "max_tokens": 9,
+        "seed": 1,
+        "model_params": {"top_p": 0.5, "top_k": 3},
+    }
     await redraft.refine("Say hi", Chat("tiny", faults.url), WORDS, **options)
 
 
@@ -284,7 +289,9 @@ async def test_wrong_settings_are_refused(memory, monkeypatch, variable, value):
     from .conftest import configure
 
     monkeypatch.setenv(variable, value)
-    with pytest.raises(redraft.errors.ConfigError, match=f"{variable} must be one of true.*{value}"):
+    with pytest.raises(
+        redraft.errors.ConfigError, match=f"{variable} must be one of true.*{value}"
+    ):
         await redraft.refine("Say hi", ScriptedModel(["hello there"]), WORDS)
     configure(monkeypatch)
     await redraft.refine("Say hi", ScriptedModel(["hello there"]), WORDS)
@@ -378,7 +385,9 @@ async def test_session_and_user_of_a_program(memory, tmp_path):
     token = context.attach(named)
     try:
         rows = [{"prompt": "Say hi"}]
-        await redraft.batch(rows, str(tmp_path / "out.jsonl"), ScriptedModel(["hello there"]), WORDS)
+        await redraft.batch(
+            rows, str(tmp_path / "out.jsonl"), ScriptedModel(["hello there"]), WORDS
+        )
     finally:
         context.detach(token)
     assert len(memory.spans) == 5

@@ -155,6 +155,74 @@ def test_batch_is_received(receiver, chat, tmp_path):
     ] * 5
 
 
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CONTEXT = {"TRACEPARENT": f"00-{TRACE}-{PARENT}-01", "TRACESTATE": "vendor=opaque"}
+
+
+def run_and_rows(receiver):
+    """Return the one span of a run, and those of its rows."""
+    [run] = [span for span in receiver.spans if span.name == "invoke_workflow batch"]
+    return run, [span for span in receiver.spans if span.name == "invoke_workflow refine"]
+
+
+def test_batch_continues_the_trace_of_its_environment(tmp_path):
+    """The span of the run belongs to the pipeline that started it. Rows are traces of their own with
+    a link to it: also those that a second start, under another pipeline, takes up.
+    """
+    chat = ChatServer(lambda messages, n: 400 if n == 1 else "hello there my friend")
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Q{n}"}}\n' for n in range(3)))
+    command = ("batch", "rows.jsonl", "-o", "out.jsonl", "--model", chat.model)
+    settings = ("--grader", "words:3-9", "--retry", "failed")
+    try:
+        for parent, row_count in ((PARENT, 3), ("00f067aa0ba902b7", 1)):
+            traceparent = f"00-{TRACE}-{parent}-01"
+            with Receiver() as receiver:
+                done, _ = redraft(
+                    *command,
+                    *settings,
+                    folder=tmp_path,
+                    OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
+                    **CONTEXT | {"TRACEPARENT": traceparent},
+                )
+            run, rows = run_and_rows(receiver)
+            assert (run.trace_id.hex(), run.parent_span_id.hex()) == (TRACE, parent), done.stderr
+            assert run.trace_state == "vendor=opaque"
+            assert len(rows) == row_count
+            assert {span.parent_span_id for span in rows} == {b""}
+            traces = {span.trace_id for span in rows}
+            assert len(traces) == row_count and run.trace_id not in traces
+            assert [[link.span_id for link in span.links] for span in rows] == [
+                [run.span_id]
+            ] * row_count
+    finally:
+        chat.close()
+
+
+@pytest.mark.parametrize(
+    ("context", "trace", "parent"),
+    [
+        (CONTEXT, TRACE, PARENT),
+        ({"TRACEPARENT": "garbage"}, None, ""),
+        ({"TRACEPARENT": CONTEXT["TRACEPARENT"], "OTEL_PROPAGATORS": "none"}, None, ""),
+        ({"TRACESTATE": "vendor=opaque"}, None, ""),
+    ],
+)
+def test_run_continues_the_trace_of_its_environment(
+    receiver, chat, tmp_path, context, trace, parent
+):
+    """What is no trace context begins a trace, and fails nothing."""
+    done, _ = redraft(
+        *("run", "Say hi", "--model", chat.model, "--grader", "words:3-9"),
+        folder=tmp_path,
+        OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url,
+        **context,
+    )
+    assert done.returncode == 0, done.stderr
+    [root] = [span for span in receiver.spans if span.name == "invoke_workflow refine"]
+    assert root.parent_span_id.hex() == parent
+    assert trace in {None, root.trace_id.hex()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["closed", "silent", "refuses"])
 def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):

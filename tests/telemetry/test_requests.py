@@ -11,7 +11,7 @@ import redraft
 from redraft.gateway.exchange import GatewayError
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply, Request
-from redraft.telemetry import annotate, outgoing_headers, record_forwarded_call
+from redraft.telemetry import name_request, outgoing_headers, record_forwarded_call
 from redraft.telemetry.attributes import call_target
 from redraft.telemetry.requests import RequestSpans
 from redraft.usage import Usage
@@ -162,32 +162,37 @@ async def test_call_that_is_passed_on(memory):
 
 @pytest.mark.parametrize("end", ["error", "close"])
 async def test_call_that_is_passed_on_and_fails(memory, end):
-    """Its error is the one that the client gets; a client that goes away cancels it."""
-    error = GatewayError(502, "upstream_unauthorized", "SECRETIVE message")
+    """It has the cause of the error that the client gets; a client that goes away cancels it."""
+    cause = "AuthenticationError"
+    error = GatewayError(502, "upstream_authentication", "SECRETIVE message", cause=cause)
     async with aclosing(passed_parts(None, error)) as parts:
         await anext(parts)
         if end == "error":
             with pytest.raises(GatewayError):
                 await anext(parts)
     assert memory.one("chat tiny").attributes["error.type"] == (
-        "upstream_unauthorized" if end == "error" else "CancelledError"
+        cause if end == "error" else "CancelledError"
     )
     assert "SECRETIVE" not in memory.text
 
 
-async def test_annotations(memory, monkeypatch):
-    """The program can add facts to the span of a request, such as the ID under which it is
-    stored.
+async def test_ids_of_a_request(memory, monkeypatch):
+    """The span of a request has the ID under which it is stored, and its trace is told. Without
+    OpenTelemetry that is the trace of the client.
     """
+    told = []
 
     async def app(scope, receive, send):
-        annotate(trace_id="req-\ud800", iterations=2)
+        told.append(name_request("req-1", {"traceparent": TRACEPARENT}))
 
     await request(app)
-    assert memory.one("POST").attributes["redraft.trace_id"] == "req-?"
-    assert memory.one("POST").attributes["redraft.iterations"] == 2
+    span = memory.one("POST")
+    assert span.attributes["redraft.trace_id"] == "req-1"
+    assert told == [f"{span.context.trace_id:032x}"]
     configure(monkeypatch)
-    annotate(trace_id="req-2")
+    await request(app)
+    assert told[1:] == [TRACEPARENT.split("-")[1]]
+    assert name_request("req-2", {}) is None
     target = call_target("tiny")
     with record_forwarded_call(target, lambda _: Request(())) as call, call.as_current():
         assert outgoing_headers({"a": "b"}) == {"a": "b"}

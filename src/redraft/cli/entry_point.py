@@ -142,9 +142,12 @@ def program(ctx: click.Context) -> None:
     if ctx.invoked_subcommand in WORKING_COMMANDS and any(
         name.startswith(TELEMETRY_SWITCHES) for name in os.environ
     ):
+        from ..telemetry import continue_trace
         from ..telemetry.environment import telemetry_from_environment
 
         ctx.obj = ctx.with_resource(telemetry_from_environment(warning))
+        if ctx.invoked_subcommand not in {"serve", "mcp"}:  # whose requests belong elsewhere
+            ctx.with_resource(continue_trace(os.environ))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -113,6 +113,7 @@ class GraderName(click.types.StringParamType):
 FILE, GRADER = FileName(), GraderName()
 WHOLE, COUNT = WholeRange(0), WholeRange(1)
 POSITIVE = NumberRange(0)
+ABOVE_0 = NumberRange(0, min_open=True)
 
 
 ROWS = "Rows to read"

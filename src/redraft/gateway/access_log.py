@@ -65,6 +65,8 @@ def request_line(
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "trace_id": facts.trace_id,
+        "otel_trace_id": facts.otel_trace_id,
+        "client_request_id": facts.client_request_id,
         "key": facts.key_name or None,
         "method": method[:20],
         "path": path[:MAX_PATH],

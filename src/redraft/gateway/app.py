@@ -163,7 +163,7 @@ class Gateway:
         self.answers.limit = config.limits.max_answers
         self.guard.configure(config)
         self.store.retentions = retentions(config)
-        self.metrics.models = frozenset(routing.names)
+        self.metrics.use_models(routing.names)
         await before.aclose()
 
     def drain(self) -> None:

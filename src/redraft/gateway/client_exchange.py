@@ -27,7 +27,7 @@ from ..base.jsontext import dumps
 from ..base.log import log
 from ..base.threads import run_in_thread_if_large
 from ..loop.records import Failure
-from ..telemetry import ForwardedCall, annotate, record_forwarded_call
+from ..telemetry import ForwardedCall, name_request, record_forwarded_call
 from ..telemetry.attributes import call_target
 from ..telemetry.requests import STATUS_KEY
 from ..usage import CallLedger, Usage
@@ -53,9 +53,10 @@ from .request_store import (
     CLIENT_WENT_AWAY,
     MAX_EXCHANGE_BYTES,
     RequestEnd,
+    RequestRecorder,
     RequestStore,
 )
-from .request_table import RequestFacts
+from .request_table import RequestFacts, clean_request_id
 from .routing import Routing, check_forwarding
 
 T = TypeVar("T")
@@ -66,6 +67,8 @@ _READ_HEADERS = frozenset(
         b"authorization",
         b"x-api-key",
         b"idempotency-key",
+        b"traceparent",
+        b"x-request-id",
         *(name.encode() for name in FORWARDED_HEADERS),
     }
 )
@@ -164,6 +167,8 @@ class ClientExchange:
             if name in _READ_HEADERS
         }
         self.trace_id = new_trace_id()
+        self.otel_trace_id = name_request(self.trace_id, self.headers)
+        self.client_request_id = clean_request_id(self.headers.get("x-request-id", ""))
         self.admitted: AdmittedRequest | None = (
             None  # (of another request with the same idempotency key, perhaps)
         )
@@ -186,7 +191,6 @@ class ClientExchange:
 
     async def serve(self) -> None:
         """Answer the request, whatever happens."""
-        annotate(trace_id=self.trace_id)
         self.gateway.metrics.request_started()
         self.routing.acquire()
         watcher: asyncio.Task[None] | None = None
@@ -326,13 +330,8 @@ class ClientExchange:
             try:
                 retention = self.routing.retention(target)
                 prepared.log.hold = self._hold
-                prepared.log.store = recorder = gateway.store.begin(
-                    self.trace_id,
-                    caller,
-                    request.model,
-                    self.label,
-                    retention,
-                    is_stored=request.is_stored,
+                prepared.log.store = recorder = self.begin(
+                    request.model, retention, is_stored=request.is_stored
                 )
                 yield AdmittedRequest(self.trace_id)
                 async with aclosing(answer_request(prepared)) as items:
@@ -375,13 +374,8 @@ class ClientExchange:
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             end, received = None, bytearray()
             try:
-                recorder = gateway.store.begin(
-                    self.trace_id,
-                    caller,
-                    self.model,
-                    self.label,
-                    retention,
-                    is_stored=body.get("store") is not False,
+                recorder = self.begin(
+                    self.model, retention, is_stored=body.get("store") is not False
                 )
                 yield AdmittedRequest(self.trace_id)
                 with self._recorded_call(model, body) as call:
@@ -434,6 +428,20 @@ class ClientExchange:
         operation = OPERATIONS.get(self.label, self.label)
         target = call_target(model.model, model.url, model.kind, operation)
         return record_forwarded_call(target, partial(request_of, self.protocol.name, body))
+
+    def begin(self, model: str, retention: Retention, *, is_stored: bool) -> RequestRecorder:
+        """Record that the work for the request starts."""
+        assert self.caller
+        return self.gateway.store.begin(
+            self.trace_id,
+            self.caller,
+            model,
+            self.label,
+            retention,
+            is_stored=is_stored,
+            otel_trace_id=self.otel_trace_id,
+            client_request_id=self.client_request_id,
+        )
 
     def _pass_cost(self, model: ServedModel, body: Mapping[str, Any]) -> float | None:
         """Return what a request that is passed on may cost in USD; None without known prices."""
@@ -655,6 +663,8 @@ class ClientExchange:
             error=error_code,
             calls=0,
             milliseconds=round(seconds * 1000, 3),
+            otel_trace_id=self.otel_trace_id,
+            client_request_id=self.client_request_id,
         )
         self.gateway.finish(
             facts,

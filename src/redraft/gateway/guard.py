@@ -136,7 +136,7 @@ class Guard:
         path = scope["path"]
         needs_key = _is_below(path, self._local_key_paths) and not _is_local(scope, headers)
         if self._keys is not None and (needs_key or _is_below(path, self._key_paths)):
-            self._keys.authenticate(headers)
+            self._keys.authenticate(headers, path)
 
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "0")

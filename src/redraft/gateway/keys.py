@@ -12,6 +12,8 @@ day on which it started. An unknown cost is charged as it was reserved; without 
 be reserved, so a key with a limit in USD is refused then. What a killed process had reserved is
 charged in full, once, at the next start.
 
+A key for METRICS_ONLY may read /metrics and do nothing else.
+
 Without any key in the file the gateway is open to everyone who reaches it. Revoked keys stay in the
 file, so revoking the last key opens nothing.
 """
@@ -62,6 +64,7 @@ NANO = 10**9
 EPOCH = date(1970, 1, 1)
 Period: TypeAlias = Literal["day", "month"]
 PERIODS: tuple[Period, ...] = ("day", "month")
+METRICS_ONLY = ("/metrics",)  # the profiles of a key that may read the figures and use no model
 
 
 def days_of(period: Period, now: float) -> range:
@@ -76,8 +79,8 @@ def days_of(period: Period, now: float) -> range:
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """The limits of a key; None: no limit. Days and months are those in UTC. Calls are calls to
-    models, not requests.
+    """The limits of a key; None: no limit; 0 USD: only what is free; 0 calls: none. Days and months
+    are those in UTC. Calls are calls to models, not requests.
     """
 
     usd_per_day: float | None = None
@@ -105,10 +108,11 @@ class KeyLimits:
         )
 
     def __post_init__(self) -> None:
-        for name in ("usd_per_day", "usd_per_month", "requests_per_minute"):
-            checks.positive(name, getattr(self, name), MAX_LIMIT, optional=True)
+        for name in ("usd_per_day", "usd_per_month"):
+            checks.number(name, getattr(self, name), 0, MAX_LIMIT, optional=True)
         for name in ("calls_per_day", "calls_per_month"):
-            checks.whole_number(name, getattr(self, name), 1, int(MAX_LIMIT), optional=True)
+            checks.whole_number(name, getattr(self, name), 0, int(MAX_LIMIT), optional=True)
+        checks.positive("requests_per_minute", self.requests_per_minute, MAX_LIMIT, optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,8 @@ class KeyRing:
         a name that is in use.
         """
         _check_name(name)
-        _check_profiles(profiles)
+        if profiles != METRICS_ONLY:
+            _check_profiles(profiles)
         checks.positive("expires_in_days", expires_in_days, 36500, optional=True)
         secret, now = PREFIX + secrets.token_urlsafe(KEY_BYTES), self._clock()
         expires_at = None if expires_in_days is None else now + expires_in_days * DAY
@@ -393,9 +398,9 @@ class KeyStore:
                 503, "budgets_unavailable", message, retry_after=RETRY_SETTLE
             ) from error
 
-    def authenticate(self, headers: Mapping[str, str]) -> Caller:
+    def authenticate(self, headers: Mapping[str, str], path: str = "") -> Caller:
         """Return who sends a request with these headers (names in lower case). Raises GatewayError
-        401.
+        401; 403 for a key that may only read /metrics, if that is not `path`.
         """
         with self._unavailable_as_503():
             self._refresh()
@@ -404,10 +409,13 @@ class KeyStore:
             key = self._find(text)
             if key is None:
                 problem = problem or "the API key is not one of this gateway"
-            elif (state := key.state(now)) == "active":
-                return key.caller
-            else:
+            elif (state := key.state(now)) != "active":
                 problem = f"key {key.name!r} is {state}"
+            elif key.profiles == METRICS_ONLY and path not in METRICS_ONLY:
+                message = f"key {key.name!r} may only read /metrics: use another key"
+                raise GatewayError(403, "metrics_only_key", message, should_retry=False)
+            else:
+                return key.caller
         if self.is_open:
             return ANONYMOUS
         message = (

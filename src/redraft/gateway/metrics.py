@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import needs_extra
@@ -61,7 +62,6 @@ class GatewayMetrics:
                 ProcessCollector,
             )
         self.registry = CollectorRegistry()
-        self.models = frozenset(models)
         self._label_values: dict[str, set[str]] = {}
 
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -127,9 +127,21 @@ class GatewayMetrics:
             ["signal"],
             registry=self.registry,
         )
+        ProcessCollector(registry=self.registry)
+        self.use_models(models)
+        for code in REFUSALS:
+            self._refusals.labels(code)
         for signal in SIGNALS:
             self._dropped.labels(signal)
-        ProcessCollector(registry=self.registry)
+
+    def use_models(self, models: Iterable[str]) -> None:
+        """Count requests for these models under their names. Their failures are counted from 0, so
+        that `increase()` sees the first of each cause.
+        """
+        self.models = frozenset(models)
+        for model, cause in product(self.models, MODEL_CAUSES):
+            self._upstream_errors.labels(model, cause)
+            self._failed_attempts.labels(model, cause)
 
     def request_started(self) -> None:
         """Count a request as in flight."""

@@ -44,7 +44,13 @@ from ..storage.journal import Journal
 from ..storage.secure_files import make_folder
 from ..usage import Usage, unknown_usage
 from .config import GatewayConfig, Retention
-from .request_table import USAGE_FACTS, RequestFacts, RequestOutcomeName, RequestTable, find_request
+from .request_table import (
+    USAGE_FACTS,
+    RequestFacts,
+    RequestOutcomeName,
+    RequestTable,
+    find_requests,
+)
 
 JOURNAL = "gateway.journal"
 TABLE = "requests.db"
@@ -68,6 +74,7 @@ in seconds of the epoch.
 CLIENT_WENT_AWAY = 499
 """The status of a request whose client closed the connection, as in nginx."""
 RESULT_BYTES = 500  # of the result of a trace besides its text, roughly
+MAX_FOUND = 100  # requests with one ID of a client, or of one trace
 MAX_EXCHANGE_BYTES = 2**20
 """Bytes of a request, and of a reply, that was passed on and is kept."""
 store_log = log.getChild("gateway.store")
@@ -160,14 +167,26 @@ class RequestStore:
         retention: Retention,
         *,
         is_stored: bool = True,
+        otel_trace_id: str | None = None,
+        client_request_id: str | None = None,
     ) -> RequestRecorder:
         """Record that a request started. Returns at once.
 
         The result is what `refine` takes as `store`. `is_stored`: False if the client asks that
-        nothing of it be kept.
+        nothing of it be kept. The last two: see `RequestFacts`.
         """
         level = "metadata" if retention.level == "full" and not is_stored else retention.level
-        facts = RequestFacts(trace_id, time.time(), owner.id, owner.name, model, wire, level)
+        facts = RequestFacts(
+            trace_id,
+            time.time(),
+            owner.id,
+            owner.name,
+            model,
+            wire,
+            level,
+            otel_trace_id=otel_trace_id,
+            client_request_id=client_request_id,
+        )
         recorder = self._open_requests[trace_id] = RequestRecorder(self, facts)
         if level != "off":
             self._table.put(facts)
@@ -556,15 +575,18 @@ class StoredRequest:
     trace: Trace | None = field(default=None, repr=False)
 
 
-def find_stored_request(folder: Path, trace_id: str) -> StoredRequest | None:
-    """Return a request in the folder of a gateway, which may be running; None if there is none of
-    that ID. Raises StoreError.
+def find_stored_requests(folder: Path, id: str) -> list[StoredRequest]:
+    """Return the requests in the folder of a gateway, which may be running, that have an ID of one
+    of the three kinds (see `find_requests`): one with its trace, or up to MAX_FOUND without. Raises
+    StoreError.
     """
-    facts = find_request(folder / TABLE, trace_id)
-    if facts is None or facts.level != "full" or not (folder / JOURNAL).is_file():
-        return StoredRequest(facts) if facts else None
+    found = find_requests(folder / TABLE, id, MAX_FOUND)
+    if found and found[0].trace_id == id:
+        del found[1:]
+    if len(found) != 1 or found[0].level != "full" or not (folder / JOURNAL).is_file():
+        return [StoredRequest(facts) for facts in found]
     with Journal(folder / JOURNAL, read_only=True) as journal:
-        return StoredRequest(facts, _stored_trace(journal, facts))
+        return [StoredRequest(found[0], _stored_trace(journal, found[0]))]
 
 
 def _stored_trace(journal: Journal, facts: RequestFacts) -> Trace | None:

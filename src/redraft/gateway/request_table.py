@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -53,7 +54,7 @@ from ..storage.secure_files import (
 
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
 APPLICATION_ID = int.from_bytes(b"Rdfr")
-SCHEMA = 1
+SCHEMA = 2
 MAX_WAITING = 10_000
 """Rows that wait in memory while the file cannot be written; the oldest are lost first."""
 RETRY_SECONDS = 1.0
@@ -62,6 +63,7 @@ GATHER_SECONDS = 0.02
 slow the event loop down.
 """
 IDS_PER_STATEMENT = 500
+MAX_REQUEST_ID = 128  # characters of what a client calls a request
 MAX_PENDING_BYTES = 16 * 2**20
 MAX_COMMITTED_BYTES = 2**18  # of the file of pending rows, before it is emptied
 READ_SECONDS = 30.0
@@ -78,7 +80,8 @@ class RequestFacts:
     `level`: what is kept of it, "off", "metadata" or "full". `outcome`: None while it is being
     answered; "cancelled": the client went away; "interrupted": the gateway ended first. `error`:
     the code of the error, such as "budget_exhausted". `trace_bytes`: the size of the trace in the
-    journal.
+    journal. `otel_trace_id`: the trace of OpenTelemetry to which the request belongs, 32 hexadecimal
+    digits. `client_request_id`: what the client calls the request, which need not be unique.
     """
 
     trace_id: str
@@ -100,6 +103,8 @@ class RequestFacts:
     cost: float | None = None
     milliseconds: float | None = None
     trace_bytes: int = 0
+    otel_trace_id: str | None = None
+    client_request_id: str | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for programs, with the time as ISO 8601. What came out of a refinement
@@ -113,16 +118,29 @@ class RequestFacts:
 
 USAGE_FACTS = ("calls", "input_tokens", "output_tokens", "cost")
 COLUMNS = tuple(field.name for field in fields(RequestFacts))
-TABLES = """
+ID_COLUMNS = ("trace_id", "otel_trace_id", "client_request_id")
+INDICES = """
+CREATE INDEX requests_by_otel_trace ON requests (otel_trace_id) WHERE otel_trace_id IS NOT NULL;
+CREATE INDEX requests_by_client_id ON requests (client_request_id) WHERE client_request_id IS NOT NULL;
+"""
+MIGRATION = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE requests ADD COLUMN otel_trace_id TEXT;
+ALTER TABLE requests ADD COLUMN client_request_id TEXT;
+{INDICES}
+PRAGMA user_version = {SCHEMA};
+COMMIT;
+"""  # makes schema 2 of schema 1
+TABLES = f"""
 CREATE TABLE requests (
     trace_id TEXT PRIMARY KEY, started_at REAL NOT NULL, key_id TEXT NOT NULL, key_name TEXT NOT NULL, model TEXT NOT NULL,
     wire TEXT NOT NULL, level TEXT NOT NULL, outcome TEXT, status INTEGER, error TEXT NOT NULL, score REAL, iterations INTEGER,
     stop TEXT NOT NULL, calls INTEGER, input_tokens INTEGER, output_tokens INTEGER, cost REAL, milliseconds REAL,
-    trace_bytes INTEGER NOT NULL
+    trace_bytes INTEGER NOT NULL, otel_trace_id TEXT, client_request_id TEXT
 );
 CREATE INDEX requests_by_model ON requests (model, started_at, trace_bytes);
 CREATE INDEX requests_in_progress ON requests (trace_id) WHERE outcome IS NULL;
-"""
+{INDICES}"""
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM requests"  # noqa: S608  (the names of the columns)
 UPSERT = f"""INSERT INTO requests ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
 ON CONFLICT (trace_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS[COLUMNS.index("level") :])}
@@ -332,7 +350,8 @@ class RequestTable:
     def find(self, trace_id: str) -> RequestFacts | None:
         """Return a request; None if there is none of that ID."""
         self.flush()
-        return find_request(self.path, trace_id)
+        found = find_requests(self.path, trace_id, 1)
+        return found[0] if found and found[0].trace_id == trace_id else None
 
     def models(self) -> list[str]:
         """Return the models that requests named."""
@@ -498,19 +517,36 @@ def _has_outcome(facts: RequestFacts) -> bool:
     return facts.outcome is not None
 
 
-def find_request(path: Path, trace_id: str) -> RequestFacts | None:
-    """Return the request of that ID in a file that another process may write; None if it has none,
-    or there is no file.
+def clean_request_id(text: str) -> str | None:
+    """Return what a client calls a request: its first MAX_REQUEST_ID characters, of which only
+    visible ones of ASCII count; None if there are none.
+    """
+    return re.sub(r"[^!-~]+", "", text[:MAX_REQUEST_ID]) or None
+
+
+def find_requests(path: Path, id: str, limit: int) -> list[RequestFacts]:
+    """Return the requests with an ID, which is ours, a client's or the ID of a trace of
+    OpenTelemetry: first the one that has it as ours, then the latest ones, at most `limit`.
+
+    The file, which another process may write, need not exist.
     """
     if is_new(path):
-        return None
+        return []
     try:
         with closing(_open(path, "mode=ro")) as connection:
             set_time_limit(connection, READ_SECONDS)
-            row = connection.execute(f"{SELECT} WHERE trace_id = ?", (trace_id,)).fetchone()
+            stored = {name for _, name, *_ in connection.execute("PRAGMA table_info(requests)")}
+            # a file of schema 1 that no gateway has opened since lacks the last ones
+            columns = ", ".join(name for name in COLUMNS if name in stored)
+            is_found = " OR ".join(f"{name} = ?1" for name in ID_COLUMNS if name in stored)
+            rows = connection.execute(
+                f"SELECT {columns} FROM requests WHERE {is_found} "  # noqa: S608
+                "ORDER BY trace_id = ?1 DESC, started_at DESC LIMIT ?2",
+                (id, limit),
+            ).fetchall()
     except sqlite3.Error as error:
         raise _store_error(path, "read", error) from error
-    return _facts(path, row) if row else None
+    return [_facts(path, row) for row in rows]
 
 
 def _facts(path: Path, row: tuple[Any, ...]) -> RequestFacts:
@@ -549,10 +585,12 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
         ]
-        if identity != [APPLICATION_ID, SCHEMA]:
+        if identity not in ([APPLICATION_ID, 1], [APPLICATION_ID, SCHEMA]):
             raise StoreError(
                 f"{str(path)!r} is not a table of requests that this release reads: move it away"
             )
+        if identity[1] != SCHEMA and mode == "mode=rw":
+            connection.executescript(MIGRATION)
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:

@@ -119,14 +119,7 @@ class StoredExchange(ClientExchange):
         usage = unknown_usage() if starts_batch and not path.endswith("/cancel") else NO_USAGE
         async with gateway.admission.slot(caller.id):
             reservation = gateway.keys.reserve(caller, cost=None, calls=1)
-            gateway.store.begin(
-                self.trace_id,
-                caller,
-                self.model,
-                self.label,
-                self.routing.retention(model),
-                is_stored=False,
-            )
+            self.begin(self.model, self.routing.retention(model), is_stored=False)
             self.admitted, end = AdmittedRequest(self.trace_id), None
             try:
                 upstream = self.routing.passing.upstream(model)

@@ -20,6 +20,7 @@ OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ForwardedCall",
     "active_recorder",
-    "annotate",
     "begin_row",
+    "continue_trace",
+    "name_request",
     "outgoing_headers",
     "record_calls",
     "record_failed_attempt",
@@ -57,6 +59,8 @@ class RowOfRun(NamedTuple):
     row: str
 
 
+# by https://www.w3.org/TR/trace-context
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _ROW: ContextVar[RowOfRun | None] = ContextVar("row", default=None)
 
 
@@ -133,11 +137,25 @@ def record_forwarded_call(
     return recorder.forwarded_call(target, make_request(recorder.has_content))
 
 
-def annotate(**attributes: str | float | bool) -> None:
-    """Add attributes to the current span; `trace_id="req-1"` becomes `redraft.trace_id`."""
+def name_request(id: str, headers: Mapping[str, str]) -> str | None:
+    """Write the ID of a request to the current span, as `redraft.trace_id`.
+
+    Return the W3C ID of the trace to which the request belongs: that of the span, or the one in its
+    `traceparent` if nothing is recorded here; None if there is neither.
+    """
+    if recorder := active_recorder():
+        return recorder.name_request(id)
+    sent = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    return sent[1] if sent else None
+
+
+def continue_trace(environ: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Record what happens meanwhile under the span that TRACEPARENT and TRACESTATE of an
+    environment name.
+    """
     recorder = active_recorder()
-    if recorder:
-        recorder.annotate({f"redraft.{name}": value for name, value in attributes.items()})
+    headers = {name.lower(): value for name, value in environ.items()}
+    return recorder.remote_context(headers) if recorder else nullcontext()
 
 
 def record_refinement(

@@ -269,13 +269,14 @@ class Recorder:
                     severity_number=_logs.SeverityNumber.DEBUG,
                 )
 
-    def annotate(self, attributes: Mapping[str, str | float | bool]) -> None:
-        """Add attributes to the current span."""
-        texts = {
-            name: say.clean(value) if isinstance(value, str) else value
-            for name, value in attributes.items()
-        }
-        trace.get_current_span().set_attributes(texts)
+    def name_request(self, id: str) -> str | None:
+        """Write the ID of a request to the current span; return the ID of its trace, if it has
+        one.
+        """
+        span = trace.get_current_span()
+        span.set_attribute("redraft.trace_id", id)
+        current = span.get_span_context()
+        return f"{current.trace_id:032x}" if current.is_valid else None
 
     def _set_messages(
         self, span: Span, asked: list[Any], answer: list[Any]

@@ -16,7 +16,7 @@ from ...base.money import usd_amount
 from ...errors import ConfigError
 from ...gateway.config import configured_folder, configured_names, default_folder
 from ...gateway.key_database import Spending
-from ...gateway.keys import FILE_NAME, NANO, KeyLimits, KeyRing, StoredKey
+from ...gateway.keys import FILE_NAME, METRICS_ONLY, NANO, KeyLimits, KeyRing, StoredKey
 from .. import options
 from ..command_classes import DefaultGroup
 from ..output import format_time, notice, print_json, warning
@@ -29,6 +29,7 @@ Examples:
   redraft keys add ci --usd-per-day 5 --requests-per-minute 60 --profile refine/fast
   redraft keys add app --usd-per-day 1 --usd-per-month 20
   redraft keys add anna --profile "pass/*" --expires-in-days 90
+  redraft keys add prometheus --metrics-only
   redraft keys
   redraft keys list --json
   redraft keys revoke ci
@@ -52,23 +53,26 @@ def keys() -> None:
 @keys.command()
 @click.argument("name")
 @click.option(
-    "--usd-per-day", type=options.POSITIVE, metavar="USD", help="Spend at most USD a day."
+    "--usd-per-day",
+    type=options.POSITIVE,
+    metavar="USD",
+    help="Spend at most USD a day. 0: use only models that cost nothing.",
 )
 @click.option(
-    "--calls-per-day", type=options.COUNT, metavar="N", help="Make at most N calls to models a day."
+    "--calls-per-day", type=options.WHOLE, metavar="N", help="Make at most N calls to models a day."
 )
 @click.option(
     "--usd-per-month", type=options.POSITIVE, metavar="USD", help="Spend at most USD a month."
 )
 @click.option(
     "--calls-per-month",
-    type=options.COUNT,
+    type=options.WHOLE,
     metavar="N",
     help="Make at most N calls to models a month.",
 )
 @click.option(
     "--requests-per-minute",
-    type=options.POSITIVE,
+    type=options.ABOVE_0,
     metavar="N",
     help="Answer at most N requests a minute.",
 )
@@ -80,8 +84,13 @@ def keys() -> None:
     help="Allow this model, such as refine/fast or pass/* (repeatable). Default: all.",
 )
 @click.option(
+    "--metrics-only",
+    is_flag=True,
+    help="Allow nothing but /metrics, which Prometheus reads. No --profile and no limits.",
+)
+@click.option(
     "--expires-in-days",
-    type=options.POSITIVE,
+    type=options.ABOVE_0,
     metavar="DAYS",
     help="Refuse the key after DAYS days.",
 )
@@ -92,6 +101,7 @@ def add(
     name: str,
     *,
     profiles: tuple[str, ...],
+    metrics_only: bool,
     expires_in_days: float | None,
     folder: Path | None,
     config: str | None,
@@ -99,10 +109,13 @@ def add(
     **limits: Any,
 ) -> None:
     """Add a key called NAME and print it. It is shown only this once."""
+    if metrics_only and (profiles or any(limit is not None for limit in limits.values())):
+        raise click.UsageError("--metrics-only goes with no --profile and no limit: leave them out")
     place, names = _folder(folder, config), configured_names(config) if config else []
     with KeyRing(place) as ring:
         is_first = not ring.stored_keys()
-        key, secret = ring.add(name, KeyLimits(**limits), profiles, expires_in_days)
+        allowed = METRICS_ONLY if metrics_only else profiles
+        key, secret = ring.add(name, KeyLimits(**limits), allowed, expires_in_days)
         data = _as_data(ring, key, {})
     if as_json:
         print_json({"key": secret, **data})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import click
@@ -12,13 +11,14 @@ from ...base.money import format_usd
 from ...base.text import pluralize
 from ...errors import ConfigError
 from ...gateway.config import configured_folder, default_folder
-from ...gateway.request_store import StoredRequest, find_stored_request
-from ...gateway.request_table import RequestFacts
+from ...gateway.request_store import StoredRequest, find_stored_requests
+from ...gateway.request_table import RequestFacts, clean_request_id
 from ...storage import read_trace
 from .. import options
-from ..output import format_time
+from ..output import format_time, notice, print_json
 from ..terminal import (
     console,
+    figure_table,
     print_trace,
     show_exchange,
     show_facts,
@@ -37,9 +37,10 @@ Examples:
 
 \b
 A gateway (`redraft serve`) tells the ID of a request in the header x-redraft-trace-id.
+What the client sent as x-request-id and the W3C ID of the trace find requests, too: the
+latest hundred are listed if there are several.
 Of a request whose profile keeps only metadata, the facts are shown: it has no texts.
 """
-TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @click.command(short_help="Show a saved trace, or a request of a gateway.", epilog=EPILOG)
@@ -62,13 +63,15 @@ def show(
 ) -> None:
     """Show a saved TRACE: scores, feedback, changes and usage. It calls no model.
 
-    TRACE is a file, or the ID of a request that a gateway answered.
+    TRACE is a file, or an ID of a request that a gateway answered: its own, the client's
+    x-request-id, or the W3C ID of the trace to which it belongs.
     """
     if folder and config:
         raise click.UsageError(
             "--folder and --config both say where the request is: give one of them"
         )
-    if TRACE_ID.fullmatch(trace) and (folder or config or not Path(trace).exists()):
+    is_id = "/" not in trace and clean_request_id(trace) and not Path(trace).exists()
+    if is_id or folder or config:
         # the keys of the models of a configuration are not needed
         place = folder or (configured_folder(config) if config else None)
         _show_request(trace, place, as_json=as_json, full=full)
@@ -78,19 +81,21 @@ def show(
         print_trace(read_trace(str(path)), as_json=as_json, full=full)
 
 
-def _show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: bool) -> None:
-    """Show a request that a gateway answered. Raises ConfigError if its folder has none of that ID,
-    StoreError.
+def _show_request(id: str, folder: Path | None, *, as_json: bool, full: bool) -> None:
+    """Show the request of a gateway that has an ID, or a list of several. Raises ConfigError if its
+    folder has none, StoreError.
     """
     place = folder or default_folder()
-    request = find_stored_request(place, trace_id)
-    if request is None:
-        start = f"the gateway's folder {str(place)!r} has no request {trace_id!r}"
+    found = find_stored_requests(place, clean_request_id(id) or id)
+    if not found:
+        start = f"the gateway's folder {str(place)!r} has no request {id!r}"
         raise ConfigError(
-            start
-            if folder
-            else f"there is no file {trace_id!r}, and {start}: --folder names another"
+            start if folder else f"there is no file {id!r}, and {start}: --folder names another"
         )
+    if len(found) > 1:
+        _list_requests([request.facts for request in found], as_json=as_json)
+        return
+    [request] = found
     if as_json:
         trace = json.loads(trace_as_json(request.trace)) if request.trace else {}
         click.echo(json.dumps({"request": request.facts.as_data(), **trace}, indent=2))
@@ -100,6 +105,18 @@ def _show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: bo
         show_exchange(request.trace, full=full)
     elif request.trace:
         show_trace(request.trace, full=full)
+
+
+def _list_requests(found: list[RequestFacts], *, as_json: bool) -> None:
+    """List requests that share an ID of a client, or a trace."""
+    if as_json:
+        print_json({"requests": [facts.as_data() for facts in found]})
+        return
+    shown = ("started", "key", "model", "outcome", "took", "score")
+    rows = ((each.trace_id, _fact_lines(each)) for each in found)
+    cells = ([id, *(facts[name] for name in shown)] for id, facts in rows)
+    console(stderr=False).print(figure_table(("id", *shown), cells, ("id", "took", "score")))
+    notice("several requests have this ID; `redraft show` and the first column show one of them")
 
 
 def _show_facts(request: StoredRequest) -> None:
@@ -126,6 +143,8 @@ def _fact_lines(facts: RequestFacts) -> dict[str, str]:
     return {
         "model": facts.model,
         "protocol": facts.wire,
+        "client's ID": facts.client_request_id or "",
+        "trace": facts.otel_trace_id or "",
         "key": f"{facts.key_name} ({facts.key_id})"
         if facts.key_name and facts.key_id
         else facts.key_name or facts.key_id,
