@@ -220,6 +220,7 @@ FIRING = {
     ],
     "RedraftStore": [series("redraft_gateway_store_errors_total", "0x9 1x20")],
     "RedraftAccessLog": [series("redraft_gateway_access_log_lost_lines_total", "0x9 40x20")],
+    "RedraftTelemetry": [series("redraft_telemetry_dropped_total", "0x9 0+9x50", signal="traces")],
     "RedraftDescriptors": [
         series("process_open_fds", "100x9 900x20"),
         series("process_max_fds", "1000x30"),
@@ -277,7 +278,9 @@ def test_dashboard():
         assert panel["title"] and panel["targets"]
         for target in panel["targets"]:
             assert target["datasource"] == panel["datasource"] == every[1]["datasource"]
-            metric_count = len(re.findall(r"\b(?:redraft_gateway|process)_\w+", target["expr"]))
+            metric_count = len(
+                re.findall(r"\b(?:redraft_gateway|redraft_telemetry|process)_\w+", target["expr"])
+            )
             assert target["expr"].count('instance=~"$instance"') == metric_count
 
 

@@ -783,7 +783,7 @@ async def test_a_grader_that_raises_fails_its_row_alone(tmp_path):
     rows = lines(tmp_path / "out.jsonl")
     assert [row["stop"] for row in rows] == ["target", "target", "failed", "target"]
     assert re.fullmatch(
-        r"RuntimeError: grader brittle: no 2 \(in brittle, test_batch.py line \d+\)",
+        r"GradingError: grader brittle: RuntimeError: no 2 \(in brittle, test_batch.py line \d+\)",
         rows[2]["error"],
     )
     assert rows[2]["best"] and rows[2]["best_score"] is None

@@ -7,6 +7,7 @@ import logging
 import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from fault_server import (
@@ -21,7 +22,7 @@ from fault_server import (
 
 from gateway.running import PROMPT, config_for, http_client, running, wait_until_recorded
 from redraft import batch
-from redraft.errors import CAUSES
+from redraft.errors import CAUSES, MODEL_CAUSES
 from redraft.session import models
 
 FAULTS = {
@@ -53,6 +54,20 @@ FAULTS = {
     "breaks off": (send_and_close(b"HTTP/1.1 2"), "ModelUnavailableError"),
     "silent": (silence, "ModelTimeoutError"),
 }
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/errors.md").read_text(encoding="utf-8")
+ROWS = PAGE.partition("| cause | meaning |")[2].partition("\n\n")[0].splitlines()[2:]
+CODES = {  # what the page says that clients are told
+    cause: re.findall(r"`(\w+)`", row.split("|")[3])
+    for row in ROWS
+    for cause in re.findall(r"`(\w+)`", row.split("|")[1])
+}
+
+
+def test_the_page_lists_every_cause():
+    """And no other; the causes of failed calls to models come first."""
+    assert sorted(CODES) == sorted(CAUSES)
+    assert tuple(CODES)[: len(MODEL_CAUSES)] == MODEL_CAUSES
 
 
 @pytest.fixture
@@ -92,6 +107,7 @@ async def test_one_failure_has_one_cause(
         for name in ("refine/fast", "pass/tiny"):
             reply = await client.post("/chat/completions", json={"model": name, "messages": PROMPT})
             assert reply.status_code >= 400
+            assert reply.json()["error"]["code"] in CODES[cause], name
         await wait_until_recorded(gateway)
         figures = gateway.metrics.text()
     causes = [(span.name, span.attributes["error.type"]) for span in memory.spans if ours(span)]

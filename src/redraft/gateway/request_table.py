@@ -68,7 +68,7 @@ MAX_PENDING_BYTES = 16 * 2**20
 MAX_COMMITTED_BYTES = 2**18  # of the file of pending rows, before it is emptied
 READ_SECONDS = 30.0
 LAST_TIME = 253_402_300_800  # the year 10000, which datetime does not know
-ROW_BYTES = 300
+ROW_BYTES = 400
 """Bytes that a row takes in the file, with its indices, roughly."""
 
 
