@@ -80,7 +80,7 @@ def _answer_in(
     if protocol == "responses":  # whose last event has the whole answer
         data = loads(SSEParser().feed(content)[-1][1] if is_stream else content)
         output = (object_in(data, "response") or data)["output"]
-        return CLIENTS[protocol].read_request({"model": "", "input": output}).turns
+        return CLIENTS[protocol].read_request({"model": "-", "input": output}).turns
     if is_stream:
         return [_reply_in(MODELS[protocol].stream_reader().feed(content))]
     return [MODELS[protocol].read_reply(loads(content))]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import _logs, baggage, metrics, trace
 from opentelemetry.baggage.propagation import W3CBaggagePropagator
-from opentelemetry.context import Context, attach, detach, get_current, get_value
+from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace import (
     Link,
@@ -60,6 +60,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     CONTENT_VARIABLE: ("true", "false", "span_only", "event_only", "span_and_event", "no_content"),
     OPENINFERENCE_VARIABLE: ("true", "false"),
 }  # the variables that say what is recorded, and their values
+IDENTITIES = ("session.id", "user.id")  # in baggage, or in a context as OpenInference sets them
 # the API's own providers record nothing
 API_PACKAGES = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")
 VERSION = str(sys.modules[PACKAGE].__version__)
@@ -170,11 +171,8 @@ class Recorder:
         """Start a span, with the IDs of the user and the session that the current context names,
         and its kind by OpenInference if the program wants that.
         """
-        more = {
-            name: say.clean(id, 200)
-            for name in ("session.id", "user.id")
-            if (id := get_value(name) or baggage.get_baggage(name))
-        }
+        named: Mapping[str, object] = {**get_current(), **baggage.get_all()}
+        more = {name: say.clean(named[name], 200) for name in IDENTITIES if named.get(name)}
         if self.has_openinference:
             more["openinference.span.kind"] = say.openinference_kind(attributes)
         return self.tracer.start_span(name, context, kind, {**attributes, **more}, links)
