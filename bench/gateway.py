@@ -9,7 +9,8 @@ All of them stand in front of one model on the loopback interface (bench/gateway
 which is asked directly as well. Requests to them are interleaved. PYTHON is the interpreter of an
 environment with `litellm[proxy]`, or `optillm`. `--soak` runs mixed load with faults instead
 (bench/gateways/soak.py). `--before` compares the CPU time of this gateway with that of the one in
-the folder CHECKOUT, in pairs in turn. The exit code is 1 if a goal is not met.
+the folder CHECKOUT, in pairs in turn; with `--litellm` or `--optillm` it is measured beside them.
+The exit code is 1 if a goal is not met.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ def gateways(given, folder, source):
     folder.mkdir()
     with ExitStack() as stack:
         found = [source, stack.enter_context(processes.redraft(folder, source))]
+        if given.before:
+            (folder / "before").mkdir()
+            earlier = {"name": "redraft before", "tree": given.before}
+            found.append(
+                stack.enter_context(processes.redraft(folder / "before", source, **earlier))
+            )
         if given.litellm:
             found.append(stack.enter_context(processes.litellm(given.litellm, folder, source)))
         if given.optillm:
@@ -425,7 +432,7 @@ def arguments():
         "--before",
         metavar="CHECKOUT",
         type=Path,
-        help="compare with the gateway in this folder, and nothing else",
+        help="compare with the gateway in this folder; alone, or beside --litellm and --optillm",
     )
     parser.add_argument("--pairs", type=int, default=5, help="pairs of rounds with --before")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
@@ -451,7 +458,7 @@ def main():
 
             results = uvloop.run(soak.run(given.soak, Path(folder)))
             found = soak.goals(results)
-        elif given.before:
+        elif given.before and not (given.litellm or given.optillm):
             results = uvloop.run(compare(given, Path(folder)))
             show_compared(results)
             found = compared_goals(results)
