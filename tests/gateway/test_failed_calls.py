@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from fault_server import completion, cut, error, good, http, send_and_close, silence
 
+from redraft.errors import MODEL_CAUSES
 from redraft.gateway.keys import KeyLimits, KeyRing
 
 from .running import PROMPT, config_for, http_client, running
@@ -223,13 +224,7 @@ async def test_nobody_outside_makes_series(faults, tmp_path):
         for line in seen[0]
         for match in re.findall(r'upstream_errors_total{cause="(\w+)"', line)
     }
-    assert causes == {
-        "AuthenticationError",
-        "ContextLengthError",
-        "ModelError",
-        "ModelUnavailableError",
-        "RateLimitError",
-    }
+    assert causes == set(MODEL_CAUSES)
 
 
 WAITS = [  # of a model, and those that the client is told, in whole seconds
