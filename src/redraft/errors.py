@@ -61,6 +61,10 @@ class ConfigError(RedraftError, ValueError):
     """The arguments or settings are invalid; raised before any call is made."""
 
 
+class NoResponseError(ConfigError):
+    """A task has no response, and nobody writes one."""
+
+
 class SandboxUnavailableError(ConfigError):
     """No sandbox can run code on this machine. The message says what is missing and what to
     install.
