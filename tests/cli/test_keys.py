@@ -188,6 +188,7 @@ def test_a_profile_that_the_configuration_does_not_have_is_reported(redraft, pat
         (["add", "ci", "--profile", "/etc/passwd"], "refine/fast"),
         (["add", "ci", "--metrics-only", "--profile", "pass/*"], "no --profile"),
         (["add", "ci", "--metrics-only", "--usd-per-day", "0"], "no limit"),
+        (["add", "ci", "--profile", "/metrics"], "--metrics-only"),
         (["revoke", "nobody"], "unknown key 'nobody'"),
         (["add"], "NAME"),
     ],

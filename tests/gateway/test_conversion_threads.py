@@ -10,6 +10,7 @@ from fault_server import http
 
 from redraft.gateway import refining
 from redraft.gateway.config import GatewayConfig, Profile, ServedModel
+from redraft.gateway.guardrail import GUARDRAIL_PATH
 from redraft.gateway.protocols import registry
 
 from .running import http_client, running
@@ -104,3 +105,25 @@ async def test_a_large_request_is_converted_in_a_thread(
         assert places == {threading.main_thread()}
     else:
         assert threading.main_thread() not in places
+
+
+@pytest.mark.parametrize("count", [FEW, MANY], ids=["small", "large"])
+async def test_a_guardrail_prepares_a_large_conversation_in_a_thread(
+    faults, tmp_path, threads, count
+):
+    """The answer may be short: its conversation is remembered."""
+    profile = Profile("m", "m", graders=["words:1-"], settings={"max_iterations": 0})
+    models = {"m": ServedModel("m", faults.url, "big")}
+    seen = {"input_type": "request", "structured_messages": body_of("", "", count)["messages"]}
+    answer = {"input_type": "response", "texts": ["Yes."]}
+    options = {"litellm_call_id": "c", "additional_provider_specific_params": {"profile": "m"}}
+    async with (
+        running(GatewayConfig(tmp_path, models, {"m": profile}, port=0)) as (url, _),
+        http_client(url.removesuffix("/v1")) as client,
+    ):
+        for body in (seen, answer):
+            threads.clear()
+            reply = await client.post(GUARDRAIL_PATH, json=body | options)
+            assert reply.json() == {"action": "NONE"}
+    (place,) = threads["prepare"]
+    assert (place is threading.main_thread()) == (count == FEW)

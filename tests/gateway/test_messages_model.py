@@ -621,6 +621,33 @@ async def test_what_a_paused_turn_cost_is_counted_if_it_fails(faults, tmp_path):
         ]
 
 
+@pytest.mark.parametrize("tool", [SEARCH_TOOL, {"name": "add", "input_schema": {}}])
+async def test_what_a_paused_turn_may_cost_is_reserved(faults, tmp_path, tool):
+    """A key pays for each request, so that each is reserved; an answer pauses only for tools of the
+    provider.
+    """
+    reserved = []
+
+    def answer(request):
+        with KeyRing(tmp_path) as ring:
+            reserved.append(ring.spending("day", key))
+        return message("one two") if len(reserved) == count else message(PAUSED, stop="pause_turn")
+
+    faults.says(answer)
+    count = 5 if tool is SEARCH_TOOL else 1
+    with KeyRing(tmp_path) as ring:
+        key, secret = ring.add("app", KeyLimits(usd_per_day=1.0, calls_per_day=100))
+    served = {"tool_prices": {"web_search": 0.01}}
+    config = config_of(tmp_path, faults, served=served, settings={"max_iterations": 0})
+    body = {"messages": [USER], "tools": [tool]}
+    reply = await ask(config, body, headers={"authorization": f"Bearer {secret}"})
+    assert reply.status_code == 200 and len(reserved) == count
+    with KeyRing(tmp_path) as ring:
+        used = ring.spending("day", key)
+    assert {each.reserved_calls for each in reserved} == {count} == {used.calls}
+    assert 0 < used.spent <= reserved[0].reserved
+
+
 # ---- what goes back with a text
 
 

@@ -65,7 +65,10 @@ def reply_of(
         "".join(each.text for each in answer),
         usage or unknown_usage(),
         tool_calls=tuple(
-            ToolCall(call.name, call.arguments, call.id) for each in answer for call in each.calls
+            ToolCall(call.name, call.arguments, call.id)
+            for each in answer
+            for call in each.calls
+            if call.name
         ),
         **{"finish_reason": None, **fields},
     )
@@ -77,13 +80,16 @@ def _answer_in(
     """Return an answer; of a stream, what has arrived. Raises GatewayError, ValueError or
     LookupError for what is none.
     """
-    if protocol == "responses":  # whose last event has the whole answer
-        data = loads(SSEParser().feed(content)[-1][1] if is_stream else content)
-        output = (object_in(data, "response") or data)["output"]
-        return CLIENTS[protocol].read_request({"model": "-", "input": output}).turns
-    if is_stream:
+    is_responses = protocol == "responses"  # whose last event has the whole answer
+    if is_stream and not is_responses:
         return [_reply_in(MODELS[protocol].stream_reader().feed(content))]
-    return [MODELS[protocol].read_reply(loads(content))]
+    data = loads(SSEParser().feed(content)[-1][1] if is_stream else content)
+    if not isinstance(data, dict):
+        return ()
+    if not is_responses:
+        return [MODELS[protocol].read_reply(data)]
+    output = (object_in(data, "response") or data)["output"]
+    return CLIENTS[protocol].read_request({"model": "-", "input": output}).turns
 
 
 def _reply_in(events: Iterable[neutral.Event]) -> neutral.Reply:

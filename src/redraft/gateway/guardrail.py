@@ -23,9 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..base.jsontext import dumps
 from ..base.log import log
+from ..base.threads import run_in_thread_if_large
 from ..loop.records import StopReason
 from ..loop.steps import Compare, Grade, Step, Stop
-from ..loop.task import Message, Task
+from ..loop.task import Message, Task, message_text
 from ..loop.trace import Trace
 from ..middleware.messages import SYSTEM_ROLES
 from ..plans import Plan
@@ -175,7 +176,8 @@ class GuardrailExchange(ClientExchange):
         """Grade a text, refine it if it needs that, and record this as a request of its own."""
         if self._facts:
             self.trace_id = new_trace_id()
-        prepared = self._prepare(target, text, messages)
+        size = len(text) + sum(map(len, map(message_text, messages)))
+        prepared = await run_in_thread_if_large(size, self._prepare, target, text, messages)
         if not is_refined:
             made = prepared.refinement
             made = replace(made, next_steps=grade_only(made.next_steps))

@@ -89,17 +89,17 @@ class PreparedRequest:
     @property
     def max_calls(self) -> int:
         """The number of calls after which it ends, as far as that is known beforehand: without
-        retries and repeated questions.
+        retries and repeated questions. An answer that pauses takes several.
         """
-        options = self.refinement.session.options
+        options, pauses = self.refinement.session.options, self.writer.max_pauses
         if options.budget and options.budget.calls is not None:
-            return int(options.budget.calls)
+            return int(options.budget.calls) + pauses
         if not self.is_refined:
-            return 1
+            return 1 + pauses
         texts = max(options.drafts, options.width or 1) + options.max_iterations * (
             options.width or 1
         )
-        return texts * (1 + len(self.grading_calls))
+        return texts * (1 + pauses + len(self.grading_calls))
 
     @cached_property
     def grading_calls(self) -> tuple[tuple[ModelClient, int | None], ...]:

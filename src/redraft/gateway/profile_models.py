@@ -32,6 +32,7 @@ from .config import ServedModel
 from .exchange import GatewayError
 from .field_tables import OUTPUT_FIELDS
 from .messages_model import (
+    MAX_PAUSES,
     REFUSALS,
     ClientRequest,
     MessagesModel,
@@ -42,6 +43,7 @@ from .passing import Upstream
 from .protocols.chat_messages import messages_for_model, write_messages
 from .protocols.chat_requests import write_parameters, write_tool_choice, write_tools
 from .protocols.registry import MODELS
+from .request_costs import is_run_by_client
 
 gateway_log = log.getChild("gateway")
 FIRST_CALLS, MAX_CALLS = 64, 1024  # calls in flight at an endpoint: at first, and at most
@@ -173,6 +175,18 @@ class WriterModel:
     @property
     def _is_same_protocol(self) -> bool:
         return self._request.protocol == "messages" and isinstance(self._model, MessagesModel)
+
+    @property
+    def max_pauses(self) -> int:
+        """How often the model may pause in one answer, each time for another request: only if its
+        provider runs tools.
+        """
+        request = self._request
+        has_tools = bool(request.body.get("mcp_servers")) or any(
+            tool.kind == "provider" and not is_run_by_client(tool.raw or {}, request.protocol)
+            for tool in request.tools
+        )
+        return MAX_PAUSES if self._is_same_protocol and has_tools else 0
 
     @property
     def core_tools(self) -> tuple[Mapping[str, Any], ...]:

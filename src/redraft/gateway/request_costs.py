@@ -266,7 +266,7 @@ def _without_tools(
     left_out = [
         tool
         for tool in tools
-        if not (_is_run_by_client(tool, wire) or prices.add_tool(_name_of(tool)))
+        if not (is_run_by_client(tool, wire) or prices.add_tool(_name_of(tool)))
     ]
     if not left_out:
         return body, ()
@@ -275,7 +275,8 @@ def _without_tools(
     return _with_tools(body, kept, left_out), tuple(map(_name_of, left_out))
 
 
-def _is_run_by_client(tool: Mapping[str, Any], wire: ProtocolName) -> bool:
+def is_run_by_client(tool: Mapping[str, Any], wire: ProtocolName) -> bool:
+    """Whether the client runs a tool of a request, and not the provider of the model."""
     if _has_other_case(tool):
         return False
     if tool.get("type") is None:
@@ -503,7 +504,7 @@ def _stored_file(part: Mapping[str, Any], kind: str) -> str:
 def _check_added_tools(place: Place, item: Mapping[str, Any]) -> None:
     """Raise GatewayError 400 for an item that adds tools which the provider runs."""
     for tool in _tools(item) + _tools({"tools": [item.get("tool")]}):
-        if not _is_run_by_client(tool, "messages"):
+        if not is_run_by_client(tool, "messages"):
             where = _path(place)
             raise invalid_request(
                 where, f"{where} adds tools that the provider runs, and the key has a limit in USD"

@@ -225,8 +225,9 @@ class Routing:
             verdict = 0 if only_images else ASSUMED_OUTPUT_TOKENS if limit is None else limit
             calls.append((roles.get(client.endpoint, client.name), price, verdict))
         costs: list[float] = []
+        texts = 1 + prepared.writer.max_pauses  # that the model may have written before
         for name, price, answer in calls:
-            tokens = self._limits_of(name).tokens(size + written, metered)
+            tokens = self._limits_of(name).tokens(size + texts * written, metered)
             if (cost := _cost(price, tokens, answer)) is None:
                 return None
             costs.append(cost)

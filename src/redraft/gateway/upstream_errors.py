@@ -68,6 +68,8 @@ def error_from_reply(
         )
     # a redirect says where the model is
     said = mask(str(error)) if status >= 400 else f"status {status}"
+    if type(error) is ModelError:  # of which the table says nothing for this status
+        said = f"the model {name!r} refused the request: {said}"
     failure = error_from_failure(name, error, said)
     if is_refusal and not isinstance(error, ContentFilterError | ContextLengthError):
         failure.status, failure.code, failure.param = 400, "invalid_request", param

@@ -234,3 +234,30 @@ def test_more_of_a_call_after_its_end():
     first, second = chat_part(0, "add", ["{}", "x"]), chat_part(1, "find", ["{}"])
     with pytest.raises(GatewayError, match="after its end"):
         streamed("chat", chat_stream([*first[:2], *second, first[2]]))
+
+
+KINDS = {name: f"content_block_{name}" for name in ("start", "delta", "stop")}
+COUNTS = {  # how a server counts blocks: the type and the index of an event to its index, or none
+    "deltas have no index": lambda kind, n: None if kind == KINDS["delta"] else n,
+    "starts have no index": lambda kind, n: None if kind == KINDS["start"] else n,
+    "nothing has an index": lambda kind, n: None,
+    "deltas count from 1": lambda kind, n: n + 1 if kind == KINDS["delta"] else n,
+    "texts have no start": lambda kind, n: ... if kind == KINDS["start"] else n,
+}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_texts_whose_blocks_are_counted_otherwise(count):
+    """Nothing of a text is lost. The input of a call that did not begin is an error."""
+    texts = [*messages_part(0, "patch", "ab"), *messages_part(1, "patch", "cd")]
+    events = [
+        {**each, "index": index}
+        for each in texts
+        if (index := COUNTS[count](each["type"], each["index"])) is not ...
+    ]
+    for first, rest in (([], events), (messages_part(9, "add", ["{}"]), events)):
+        read = streamed("messages", messages_stream([*first, *rest]))
+        said = [event.text for event in read if isinstance(event, TextDelta)]
+        assert said == [*"abcd"] and isinstance(read[-1], End)
+    with pytest.raises(GatewayError, match="not open"):
+        streamed("messages", messages_stream([*events, messages_part(7, "add", ["{}"])[1]]))

@@ -111,6 +111,8 @@ def add(
     """Add a key called NAME and print it. It is shown only this once."""
     if metrics_only and (profiles or any(limit is not None for limit in limits.values())):
         raise click.UsageError("--metrics-only goes with no --profile and no limit: leave them out")
+    if profiles == METRICS_ONLY:
+        raise click.UsageError("--profile is for models; --metrics-only makes such a key")
     place, names = _folder(folder, config), configured_names(config) if config else []
     with KeyRing(place) as ring:
         is_first = not ring.stored_keys()

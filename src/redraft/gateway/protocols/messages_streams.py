@@ -70,6 +70,11 @@ class _OpenBlock:
         """Whether only this protocol has such blocks."""
         return self.data["type"] not in {"text", "thinking", "redacted_thinking", "tool_use"}
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, or thinking."""
+        return self.data["type"] in {"text", "thinking"}
+
     def input_event(self, text: str) -> Event:
         """Return more of the input of a call."""
         return TextDelta(text) if self.data.get("name") == ANSWER_TOOL else CallDelta(text)
@@ -101,11 +106,8 @@ class MessagesStreamReader(EventReader):
             case "content_block_start":
                 yield from self._end_block(index)
                 yield from self._begin_block(index, data.get("content_block"))
-            case "content_block_delta" if block := self._open.get(index):
-                delta = object_in(data, "delta")
-                yield from self._order.add(block.number, self._delta(block, delta))
             case "content_block_delta":
-                raise bad_reply("sent more of a block that is not open")
+                yield from self._add(index, object_in(data, "delta"))
             case "content_block_stop":
                 yield from self._end_block(index)
             case "message_delta":
@@ -152,6 +154,22 @@ class MessagesStreamReader(EventReader):
             case "tool_use" if block.get("name") != ANSWER_TOOL:
                 self._has_calls = True
                 yield CallBegin(text_of(block, "id"), text_of(block, "name"))
+
+    def _add(self, index: int | None, delta: Json) -> Iterator[Event]:
+        """Yield more of a block. A text whose block is not open, as of servers that count blocks
+        otherwise, belongs to the last open one of a text, or to a new one.
+        """
+        kind, block = text_in(delta, "type"), self._open.get(index)
+        if block is None and kind in {"text_delta", "thinking_delta", "signature_delta"}:
+            texts = (each for each in reversed(self._open.values()) if each.is_text)
+            block = next(texts, None)
+            if block is None:
+                yield from self._begin_block(index, {"type": "text"})
+                block = self._open[index]
+        if block is not None:
+            yield from self._order.add(block.number, self._delta(block, delta))
+        elif kind == "input_json_delta":
+            raise bad_reply("sent more of a block that is not open")
 
     def _delta(self, block: _OpenBlock, delta: Json) -> Iterator[Event]:
         match delta:
