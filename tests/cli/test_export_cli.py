@@ -172,9 +172,11 @@ def test_scores_of_a_run_without_spans(folder_with_run, tool):
     """
     done = folder_with_run("export", "out.jsonl", "--format", tool)
     assert done.returncode == 2 and "is not set" in done.err
-    for command in (["-o", "scores", "--format", tool], ["--format", "messages"]):
-        done = folder_with_run("export", "out.jsonl", *command)
-        assert done.returncode == 2 and "--output (-o) names the file" in done.err
+    for given in (["-o", "scores"], ["--overwrite"], ["--good", "0.5"], ["--test-size", "0.1"]):
+        done = folder_with_run("export", "out.jsonl", *given, "--format", tool)
+        assert done.returncode == 2 and f"{tool} writes scores to spans" in done.err
+    done = folder_with_run("export", "out.jsonl", "--format", "messages")
+    assert done.returncode == 2 and "--output (-o) must name the file" in done.err
     names = ["PHOENIX_ENDPOINT", "MLFLOW_TRACKING_URI", "LANGFUSE_BASE_URL"]
     servers = dict.fromkeys(names, "http://127.0.0.1:1")
     done = folder_with_run("export", "out.jsonl", "--format", tool, "--json", env=servers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -143,14 +144,19 @@ def export(
     **settings: Any,
 ) -> None:
     """Write the answers of a RUN as training data, or its scores to the spans of a tool."""
-    tool = TOOLS.get(settings["format"])
-    if tool and output is None:
+    if tool := TOOLS.get(settings["format"]):
+        defaults = asdict(ExportConfig())
+        if output or overwrite or settings != defaults | {"format": settings["format"]}:
+            raise click.UsageError(
+                f"{settings['format']} writes scores to spans, and takes no option of training "
+                "data: only --journal and --json"
+            )
         _export_scores(tool, find_run(run, journal), as_json=as_json)
         return
-    if tool or output is None:
+    if output is None:
         raise click.UsageError(
-            "--output (-o) names the file or folder of training data; leave it out for scores "
-            f"({', '.join(TOOLS)})"
+            "--output (-o) must name the file or folder of training data; scores need none "
+            f"(--format {', '.join(TOOLS)})"
         )
     if as_json and output == "-":
         raise click.UsageError("--json and -o - both write to stdout: leave out one")
