@@ -2,6 +2,7 @@
 
 RedraftError
 +-- ConfigError             the arguments or settings are invalid
+|   +-- NoResponseError           there is no response to grade, and nothing that writes one
 |   +-- SandboxUnavailableError   no sandbox can run code on this machine
 +-- ModelError              a model call failed
 |   +-- AuthenticationError     the key is missing, wrong or out of quota
@@ -59,6 +60,10 @@ class RedraftError(Exception):
 
 class ConfigError(RedraftError, ValueError):
     """The arguments or settings are invalid; raised before any call is made."""
+
+
+class NoResponseError(ConfigError):
+    """A task has no response to grade, and nothing writes one."""
 
 
 class SandboxUnavailableError(ConfigError):

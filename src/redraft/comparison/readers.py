@@ -26,7 +26,7 @@ from ..base import checks
 from ..base.checks import format_value, install_command, read_error_message
 from ..base.documents import open_regular
 from ..base.jsontext import strict_loads
-from ..errors import ConfigError
+from ..errors import ConfigError, NoResponseError
 from ..loop.task import Task
 from ..loop.trace import Trace
 from ..requirements.spec import check_foreign_spec
@@ -34,7 +34,6 @@ from ..runs import BatchReport
 from ..storage.journal import Journal, RowInfo
 from ..tables.columns import (
     RESPONSE_NAMES,
-    NoResponseError,
     SampleColumns,
     TaskColumns,
     infer_columns,

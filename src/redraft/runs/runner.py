@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from ..base.jsontext import dumps_text
 from ..base.threads import run_in_thread
-from ..errors import StoreError
+from ..errors import NoResponseError, StoreError
 from ..graders.traits import report_hidden_tests
 from ..loop.records import Outcome, Record, StopReason
 from ..loop.serialize import SCHEMA, pack, record_to_json
@@ -52,7 +52,7 @@ from ..session.refinement import (
 )
 from ..session.session import Session
 from ..storage.journal import Journal
-from ..tables.columns import NoResponseError, with_one_response
+from ..tables.columns import with_one_response
 from ..usage import NO_USAGE
 from .config import BatchConfig
 from .dataset import PendingRow

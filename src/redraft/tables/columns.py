@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from ..base.checks import closest_names, format_value, is_blank
-from ..errors import ConfigError
+from ..errors import ConfigError, NoResponseError
 from ..loop.task import Message, Task
 from .row_values import (
     ANSWERING_ROLES,
@@ -353,10 +353,6 @@ class RowMapping:
     def _used_columns(self) -> frozenset[str]:
         named = (getattr(self.columns, f.name) for f in fields(self.columns))
         return frozenset(filter(None, (*named, self.input_column)))
-
-
-class NoResponseError(ConfigError):
-    """A task has no response, and nobody writes one."""
 
 
 def with_one_response(task: Task) -> Task:
