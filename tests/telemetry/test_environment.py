@@ -245,10 +245,12 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
     extra = set(done.stderr.splitlines()) - set(plain.stderr.splitlines())
     (line,) = (line for line in extra if "telemetry" in line)
     expected = {
-        "closed": "what was left, within 2 s",
-        "silent": "what was left, within 2 s",
-        "refuses": f"4 spans to {address} (status 500); 1 reports of metrics to {address} (status "
-        f"500); 1 events to {address} (status 500)",
+        "closed": f"the last spans to {address} (ConnectionError); the last reports to {address} "
+        f"(ConnectionError); the last events to {address} (ConnectionError)",
+        "silent": f"the last spans to {address} (no reply); the last reports to {address} (no "
+        f"reply); the last events to {address} (no reply)",
+        "refuses": f"4 spans to {address} (status 500); 1 report to {address} (status "
+        f"500); 1 event to {address} (status 500)",
     }
     said = line.removeprefix("redraft: telemetry: not sent: ")
     assert sorted(said.split("; ")) == sorted(expected[fault].split("; "))
