@@ -207,7 +207,8 @@ class Recorder:
                 self._end_call(span, target, request, call, error)
                 if not isinstance(error, ModelError) and error_name(error) in MODEL_CAUSES:
                     with call.as_current():
-                        self.failed_attempt(error_name(error), None, None)
+                        status = getattr(error, "upstream_status", None)
+                        self.failed_attempt(error_name(error), status, None)
                 self.end_with_error(span, error)
             raise
         finally:
