@@ -259,6 +259,21 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
     assert seconds < usual + 30.0
 
 
+@pytest.mark.parametrize("command", ["serve", "mcp", "run"])
+def test_a_setting_that_does_not_exist_ends_a_command_at_its_start(command, chat, tmp_path):
+    """Also a server, before its first request."""
+    (tmp_path / "gateway.toml").write_text(f'[models.tiny]\nurl = "{chat.model}"\n')
+    arguments = {"serve": ("--config", "gateway.toml", "--port", "0"), "run": ("Say hi",)}
+    done, _ = redraft(
+        *(command, *arguments.get(command, ())),
+        folder=tmp_path,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        REDRAFT_OPENINFERENCE="yes",
+    )
+    assert done.returncode == 2, done.stderr
+    assert "REDRAFT_OPENINFERENCE must be one of true, false, got 'yes'" in done.stderr
+
+
 def test_missing_extra_is_said(chat, tmp_path):
     """Without the extra, the command works and says what to install."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -75,7 +75,8 @@ def telemetry_from_environment(say: Say) -> Iterator[ExportWatch | None]:
 
     The value knows what could not be sent; it is None if nothing is sent. `say` gets one line for
     what is ignored, such as a missing extra (these variables may be meant for other programs), and
-    at most one a minute for what could not be sent.
+    at most one a minute for what could not be sent. Raises ConfigError for a value of our own
+    variables that does not exist.
     """
     exporters = exporters_of(os.environ, say)
     if not exporters or not _may_configure(say):
@@ -88,6 +89,9 @@ def telemetry_from_environment(say: Say) -> Iterator[ExportWatch | None]:
             yield None
             return
         try:
+            from .recorder import configured_recorder
+
+            configured_recorder()  # refuses a setting of ours now, not at the first request
             yield watch
         finally:
             watch.next_warning_at = inf  # one line has all that is lost from now on
