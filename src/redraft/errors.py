@@ -2,7 +2,6 @@
 
 RedraftError
 +-- ConfigError             the arguments or settings are invalid
-|   +-- NoResponseError           there is no response to grade, and nothing that writes one
 |   +-- SandboxUnavailableError   no sandbox can run code on this machine
 +-- ModelError              a model call failed
 |   +-- AuthenticationError     the key is missing, wrong or out of quota
@@ -63,7 +62,7 @@ class ConfigError(RedraftError, ValueError):
 
 
 class NoResponseError(ConfigError):
-    """A task has no response to grade, and nothing writes one."""
+    """A task has no response, and nobody writes one."""
 
 
 class SandboxUnavailableError(ConfigError):

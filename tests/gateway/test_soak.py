@@ -23,6 +23,6 @@ def test_a_short_soak(tmp_path):
     assert [goal for goal in found["goals"] if not goal["met"]] == [], found["unexpected"]
     assert done.returncode == 0
     assert {"answered", "failed", "cancelled", "interrupted"} == set(found["requests"]["outcomes"])
-    assert found["upstream"]["faults"] > 10
-    assert found["upstream"]["left"] > 10
-    assert found["billing"]["answers"] > 50
+    assert found["upstream"]["faults"] > 0
+    assert found["upstream"]["left"] > 0
+    assert found["billing"]["answers"] > 0

@@ -27,7 +27,7 @@ COMMANDS = {  # with their short help, so that `redraft --help` lists them witho
     "grade": "Grade given answers.",
     "batch": "Refine every row of a data set.",
     "runs": "List the runs of `redraft batch`; show, export or delete one.",
-    "export": "Write the answers of a run as training data.",
+    "export": "Write a run as training data, or its scores to a tool.",
     "show": "Show a saved trace, or a request of a gateway.",
     "view": "Show runs in the browser.",
     "label": "Judge answers in the browser.",

@@ -22,7 +22,7 @@ What these use:
   `prepared_requests` what was checked; `profile_models` are the models, of which `messages_model`
   speaks Anthropic's protocol; `refined_answers` and `outcome` are what comes out.
 - Passing on: `plain_passing` for paths without a protocol of ours, `stream_usage` for what a stream
-  says of itself.
+  says of itself, `forwarded_calls` for what traces say of a call.
 - What is no conversation: `endpoints`, `stored_endpoints`, `guardrail` with `conversations`.
 - What is told: `access_log`, `metrics`, `openapi`, `ignored_fields`, `upstream_errors`.
   `request_table` is the part of the store without texts.

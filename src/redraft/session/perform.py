@@ -309,9 +309,9 @@ def failure_record(step: Step, error: BaseException, client: StepClient) -> Fail
     return Failure(
         step.slot,
         step.role,
-        error=error_name(error, "GradingError")
-        if isinstance(step, Grade | Compare)
-        else error_name(error),
+        error=error_name(
+            error, "GradingError" if isinstance(step, Grade | Compare) else "ModelError"
+        ),
         message=error_text(error)[:2000],
         stop_reason=stop_reason,
         by=client.by,
