@@ -245,11 +245,11 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
     extra = set(done.stderr.splitlines()) - set(plain.stderr.splitlines())
     (line,) = (line for line in extra if "telemetry" in line)
     expected = {
-        "closed": f"the last spans to {address} (ConnectionError); the last reports to {address} "
+        "closed": f"the last spans to {address} (ConnectionError); the last metric reports to {address} "
         f"(ConnectionError); the last events to {address} (ConnectionError)",
-        "silent": f"the last spans to {address} (no reply); the last reports to {address} (no "
+        "silent": f"the last spans to {address} (no reply); the last metric reports to {address} (no "
         f"reply); the last events to {address} (no reply)",
-        "refuses": f"4 spans to {address} (status 500); 1 report to {address} (status "
+        "refuses": f"4 spans to {address} (status 500); 1 metric report to {address} (status "
         f"500); 1 event to {address} (status 500)",
     }
     said = line.removeprefix("redraft: telemetry: not sent: ")

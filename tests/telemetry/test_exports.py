@@ -86,7 +86,7 @@ def watch(said, clock, monkeypatch):
     queue.filters[:] = before
 
 
-ITEMS = {"traces": "1 span", "metrics": "1 report", "logs": "1 event"}
+ITEMS = {"traces": "1 span", "metrics": "1 metric report", "logs": "1 event"}
 FAULTS = {
     "fails": ({"status": 500}, "status 500"),
     "is busy": ({"status": 503}, "status 503"),

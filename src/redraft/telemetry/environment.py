@@ -31,9 +31,9 @@ Say: TypeAlias = Callable[[str], object]
 
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
 EXPORTERS = ("otlp", "console", "none")
-ITEMS: Mapping[Signal, str] = {  # a report has all metrics
+ITEMS: Mapping[Signal, str] = {
     "traces": "span",
-    "metrics": "report",
+    "metrics": "metric report",  # of all metrics
     "logs": "event",
 }
 UNTAKEN = frozenset({"status 404", "status 405", "status 501"})
@@ -180,7 +180,7 @@ class ExportWatch(logging.Handler):
             if result.name == "SUCCESS":
                 self.failing.pop(signal, None)
             else:
-                self.failing[signal] = self._ends.get(signal, NO_REPLY)
+                self.failing[signal] = self._ends.get(signal, "for an unknown reason")
                 self._drop(signal, len(batch) if isinstance(batch, Sequence) else 1)
             return result
 
