@@ -112,7 +112,7 @@ def _may_configure(say: Say) -> bool:
 
 def _shut_down(providers: Mapping[Signal, Any]) -> list[Signal]:
     """Send what is left, for END_SECONDS at most. Return the signals that were not sent in time."""
-    threads = {
+    threads: dict[Signal, Thread] = {
         signal: Thread(target=provider.shutdown, daemon=True)
         for signal, provider in providers.items()
     }
@@ -214,7 +214,7 @@ class ExportWatch(logging.Handler):
         leaves `unfinished`.
         """
         untold, self._untold = self._untold, {}
-        lost = [
+        lost: list[tuple[str, Signal, str]] = [
             (pluralize(count, ITEMS[signal]), signal, reason)
             for signal, (count, reason) in untold.items()
         ]
