@@ -215,12 +215,14 @@ class ExportWatch(logging.Handler):
         """
         untold, self._untold = self._untold, {}
         lost: list[tuple[str, Signal, str]] = [
-            (pluralize(count, ITEMS[signal]), signal, reason)
-            for signal, (count, reason) in untold.items()
-        ]
-        lost += [
-            (f"the last {ITEMS[signal]}s", signal, self._ends.get(signal, NO_REPLY))
-            for signal in unfinished
+            *(
+                (pluralize(count, ITEMS[signal]), signal, reason)
+                for signal, (count, reason) in untold.items()
+            ),
+            *(
+                (f"the last {ITEMS[signal]}s", signal, self._ends.get(signal, NO_REPLY))
+                for signal in unfinished
+            ),
         ]
         if lost:
             texts = (f"{what} to {collector(os.environ, to)} ({why})" for what, to, why in lost)
