@@ -2,6 +2,7 @@
 
 RedraftError
 +-- ConfigError             the arguments or settings are invalid
+|   +-- NoResponseError           a row has no response, and nothing writes one
 |   +-- SandboxUnavailableError   no sandbox can run code on this machine
 +-- ModelError              a model call failed
 |   +-- AuthenticationError     the key is missing, wrong or out of quota

@@ -212,9 +212,15 @@ async def test_each_failed_attempt_is_seen(
     assert {cause: int(count) for cause, count in counted if count != "0"} == counts
 
 
-async def test_a_failed_attempt_is_seen_of_a_request_that_is_passed_on(memory, faults, tmp_path):
-    """It is the only one."""
-    faults.says(error(429))
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(429, "RateLimitError"), (401, "AuthenticationError"), (400, "ModelError")],
+)
+async def test_a_failed_attempt_is_seen_of_a_request_that_is_passed_on(
+    memory, faults, tmp_path, status, cause
+):
+    """It is the only one, with the status of the model's own reply."""
+    faults.says(error(status))
     async with (
         running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway),
         http_client(url) as client,
@@ -222,10 +228,10 @@ async def test_a_failed_attempt_is_seen_of_a_request_that_is_passed_on(memory, f
         await client.post("/chat/completions", json={"model": "pass/tiny", "messages": PROMPT})
         await wait_until_recorded(gateway)
         figures = gateway.metrics.text()
-    assert events_of(memory.one("chat")) == [("RateLimitError", None, False)]
+    assert events_of(memory.one("chat")) == [(cause, status, False)]
     (point,) = memory.metrics["redraft.client.failed_attempts"]
-    assert (point.attributes["error.type"], point.value) == ("RateLimitError", 1)
-    assert 'failed_attempts_total{cause="RateLimitError",model="pass/tiny"} 1.0' in figures
+    assert (point.attributes["error.type"], point.value) == (cause, 1)
+    assert f'failed_attempts_total{{cause="{cause}",model="pass/tiny"}} 1.0' in figures
 
 
 async def test_a_batch_that_a_wrong_key_ends_says_so(memory, faults, tmp_path):

@@ -245,16 +245,33 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
     extra = set(done.stderr.splitlines()) - set(plain.stderr.splitlines())
     (line,) = (line for line in extra if "telemetry" in line)
     expected = {
-        "closed": "what was left, within 2 s",
-        "silent": "what was left, within 2 s",
-        "refuses": f"4 spans to {address} (status 500); 1 reports of metrics to {address} (status "
-        f"500); 1 events to {address} (status 500)",
+        "closed": f"the last spans to {address} (ConnectionError); the last metric reports to {address} "
+        f"(ConnectionError); the last events to {address} (ConnectionError)",
+        "silent": f"the last spans to {address} (no reply); the last metric reports to {address} (no "
+        f"reply); the last events to {address} (no reply)",
+        "refuses": f"4 spans to {address} (status 500); 1 metric report to {address} (status "
+        f"500); 1 event to {address} (status 500)",
     }
     said = line.removeprefix("redraft: telemetry: not sent: ")
     assert sorted(said.split("; ")) == sorted(expected[fault].split("; "))
     assert "SECRET-4711" not in done.stderr and "Traceback" not in done.stderr
     # two at the end; without that limit the SDK would try again for a minute
     assert seconds < usual + 30.0
+
+
+@pytest.mark.parametrize("command", ["serve", "mcp", "run"])
+def test_a_setting_that_does_not_exist_ends_a_command_at_its_start(command, chat, tmp_path):
+    """Also a server, before its first request."""
+    (tmp_path / "gateway.toml").write_text(f'[models.tiny]\nurl = "{chat.model}"\n')
+    arguments = {"serve": ("--config", "gateway.toml", "--port", "0"), "run": ("Say hi",)}
+    done, _ = redraft(
+        *(command, *arguments.get(command, ())),
+        folder=tmp_path,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        REDRAFT_OPENINFERENCE="yes",
+    )
+    assert done.returncode == 2, done.stderr
+    assert "REDRAFT_OPENINFERENCE must be one of true, false, got 'yes'" in done.stderr
 
 
 def test_missing_extra_is_said(chat, tmp_path):

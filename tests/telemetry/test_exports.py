@@ -86,7 +86,7 @@ def watch(said, clock, monkeypatch):
     queue.filters[:] = before
 
 
-ITEMS = {"traces": "1 spans", "metrics": "1 reports of metrics", "logs": "1 events"}
+ITEMS = {"traces": "1 span", "metrics": "1 metric report", "logs": "1 event"}
 FAULTS = {
     "fails": ({"status": 500}, "status 500"),
     "is busy": ({"status": 503}, "status 503"),
@@ -119,7 +119,7 @@ def test_one_warning_a_minute(watch, said, clock):
             clock.now = 1000.0 + second
             for sender in senders:
                 sender.send()
-        assert said == ["telemetry: not sent: 1 spans to collector:4318 (status 500)"]
+        assert said == ["telemetry: not sent: 1 span to collector:4318 (status 500)"]
         clock.now = 1060.0
         senders[0].send()
         assert said[1:] == [
@@ -178,7 +178,7 @@ def test_a_full_queue_is_seen(watch, said):
         receiver.closing.set()
     provider.shutdown()
     assert said == [
-        "telemetry: not sent: 1 spans to collector:4318 (the queue is full)",
+        "telemetry: not sent: 1 span to collector:4318 (the queue is full)",
         "telemetry: not sent: 2 spans to collector:4318 (the queue is full)",
     ]
 

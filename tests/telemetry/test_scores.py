@@ -161,7 +161,7 @@ async def test_spans_that_a_tool_does_not_have(tool, run_folder, server):
     """Their rows are named; the others are written."""
     server.statuses = [404]
     exported = await export(run_folder[0], tool, server.url)
-    (rows,) = [rows for reason, rows in exported.left_out.items() if "not there" in reason]
+    (rows,) = [rows for reason, rows in exported.left_out.items() if "no such span" in reason]
     assert len(rows) == 1 and 0 < exported.scores < GRADES
 
 

@@ -23,9 +23,10 @@ class GatewayError(Exception):
     `status` is the HTTP status in OpenAI's sense (a protocol may use another: Anthropic's 529
     for 503), `code` a word for programs, such as "invalid_request" or "budget_exhausted", `param`
     the field of the request at fault. `retry_after`: seconds. `cause` is why the work failed, one
-    of `errors.CAUSES`; "" if the gateway itself refuses the request. `should_retry` False tells the
-    client's SDK not to send the request again, because that would run everything again. `detail` is
-    the word by which Anthropic's SDK knows what it may send instead ("thread_unsupported_request").
+    of `errors.CAUSES`; "" if the gateway itself refuses the request. `upstream_status` is the
+    status of the model's reply, if there was one. `should_retry` False tells the client's SDK not
+    to send the request again, because that would run everything again. `detail` is the word by
+    which Anthropic's SDK knows what it may send instead ("thread_unsupported_request").
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class GatewayError(Exception):
         should_retry: bool | None = None,
         headers: Mapping[str, str] = {},
         cause: str = "",
+        upstream_status: int | None = None,
         detail: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.cause = cause
+        self.upstream_status = upstream_status
         self.message = message
         self.param = param
         self.retry_after = retry_after
@@ -65,6 +68,7 @@ class GatewayError(Exception):
             should_retry=self.should_retry,
             headers=self.headers,
             cause=self.cause,
+            upstream_status=self.upstream_status,
             detail=self.detail,
         )
 

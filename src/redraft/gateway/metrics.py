@@ -123,7 +123,7 @@ class GatewayMetrics:
         )
         self._dropped = Counter(
             "redraft_telemetry_dropped",
-            "Spans, events and reports of metrics that could not be sent to OpenTelemetry",
+            "Spans, events and metric reports that could not be sent to OpenTelemetry",
             ["signal"],
             registry=self.registry,
         )

@@ -64,6 +64,7 @@ def error_from_reply(
             mask(body.text) or f"the model {name!r} refused the request",
             param=param,
             cause=error_name(error),
+            upstream_status=status,
             detail=body.detail,
         )
     # a redirect says where the model is
@@ -141,7 +142,14 @@ def _error_for_client(
     if isinstance(error, ShortageError):
         wait = SHORTAGE_RETRY_AFTER
     status = status or vars(error)["status"]
-    return GatewayError(status, code, message, retry_after=wait, cause=error_name(error))
+    return GatewayError(
+        status,
+        code,
+        message,
+        retry_after=wait,
+        cause=error_name(error),
+        upstream_status=getattr(error, "status", None),
+    )
 
 
 _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool] | None, tuple[int, str, str]], ...] = (

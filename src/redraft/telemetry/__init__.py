@@ -60,7 +60,10 @@ class RowOfRun(NamedTuple):
 
 
 # by https://www.w3.org/TR/trace-context
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])"
+)
+"""The IDs of the trace and the span, and the last digit of the flags: odd if it is sampled."""
 _ROW: ContextVar[RowOfRun | None] = ContextVar("row", default=None)
 
 
@@ -145,7 +148,7 @@ def name_request(id: str, headers: Mapping[str, str]) -> str | None:
     """
     if recorder := active_recorder():
         return recorder.name_request(id)
-    sent = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    sent = TRACEPARENT.fullmatch(headers.get("traceparent", ""))
     return sent[1] if sent else None
 
 

@@ -218,18 +218,6 @@ def reply_attributes(reply: Reply) -> Attributes:
     return without_unknown(values) | token_attributes(reply.usage)
 
 
-def attempt_attributes(cause: str, status: int | None, wait: float | None) -> Attributes:
-    """Return what is said of an attempt of a call that failed, and of the seconds until the next
-    one.
-    """
-    values = {
-        ERROR_TYPE: cause,
-        "http.response.status_code": status,
-        "redraft.retry.wait": wait,
-    }
-    return without_unknown(values)
-
-
 def token_attributes(usage: Usage) -> Attributes:
     """Return the tokens of one call, and its cost in USD."""
     values = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
 from threading import Lock, Thread
@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from ..base.checks import install_command
 from ..base.masking import Mask, secrets_in_environment
+from ..base.text import pluralize
 
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
 Say: TypeAlias = Callable[[str], object]
@@ -31,11 +32,12 @@ Say: TypeAlias = Callable[[str], object]
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
 EXPORTERS = ("otlp", "console", "none")
 ITEMS: Mapping[Signal, str] = {
-    "traces": "spans",
-    "metrics": "reports of metrics",
-    "logs": "events",
+    "traces": "span",
+    "metrics": "metric report",  # of all metrics
+    "logs": "event",
 }
 UNTAKEN = frozenset({"status 404", "status 405", "status 501"})
+NO_REPLY = "no reply"
 QUEUE_LOGGER = "opentelemetry.sdk._shared_internal"
 WARNING_SECONDS = 60.0  # between two warnings of what could not be sent
 END_SECONDS = 2.0  # for what is left when the program ends
@@ -73,7 +75,8 @@ def telemetry_from_environment(say: Say) -> Iterator[ExportWatch | None]:
 
     The value knows what could not be sent; it is None if nothing is sent. `say` gets one line for
     what is ignored, such as a missing extra (these variables may be meant for other programs), and
-    at most one a minute for what could not be sent.
+    at most one a minute for what could not be sent. Raises ConfigError for a value of our own
+    variables that does not exist.
     """
     exporters = exporters_of(os.environ, say)
     if not exporters or not _may_configure(say):
@@ -86,11 +89,13 @@ def telemetry_from_environment(say: Say) -> Iterator[ExportWatch | None]:
             yield None
             return
         try:
+            from .recorder import configured_recorder
+
+            configured_recorder()  # refuses a setting of ours now, not at the first request
             yield watch
         finally:
             watch.next_warning_at = inf  # one line has all that is lost from now on
-            is_in_time = _shut_down(providers)
-            watch.tell(*() if is_in_time else [f"what was left, within {END_SECONDS:g} s"])
+            watch.tell(*_shut_down(providers))
 
 
 def _may_configure(say: Say) -> bool:
@@ -105,15 +110,18 @@ def _may_configure(say: Say) -> bool:
     return configured_recorder() is None
 
 
-def _shut_down(providers: Iterable[Any]) -> bool:
-    """Send what is left, for END_SECONDS at most. Return whether the providers ended in time."""
-    threads = [Thread(target=provider.shutdown, daemon=True) for provider in providers]
+def _shut_down(providers: Mapping[Signal, Any]) -> list[Signal]:
+    """Send what is left, for END_SECONDS at most. Return the signals that were not sent in time."""
+    threads: dict[Signal, Thread] = {
+        signal: Thread(target=provider.shutdown, daemon=True)
+        for signal, provider in providers.items()
+    }
     ends_at = monotonic() + END_SECONDS
-    for thread in threads:
+    for thread in threads.values():
         thread.start()
-    for thread in threads:
+    for thread in threads.values():
         thread.join(max(0.0, ends_at - monotonic()))
-    return not any(thread.is_alive() for thread in threads)
+    return [signal for signal, thread in threads.items() if thread.is_alive()]
 
 
 class ExportWatch(logging.Handler):
@@ -152,6 +160,7 @@ class ExportWatch(logging.Handler):
         session = Session()
 
         def send_watched(request: Any, **options: Any) -> Any:
+            self._ends[signal] = NO_REPLY
             try:
                 reply = Session.send(session, request, **options)
             except OSError as error:
@@ -200,15 +209,24 @@ class ExportWatch(logging.Handler):
                 self.next_warning_at = self._clock() + WARNING_SECONDS
                 self.tell()
 
-    def tell(self, *more: str) -> None:
-        """Say what could not be sent and was not said yet, and what `more` could not be sent."""
+    def tell(self, *unfinished: Signal) -> None:
+        """Say what could not be sent and was not said yet, and which signals the end of the program
+        leaves `unfinished`.
+        """
         untold, self._untold = self._untold, {}
-        lost = [
-            f"{count} {ITEMS[signal]} to {collector(os.environ, signal)} ({reason})"
-            for signal, (count, reason) in untold.items()
+        lost: list[tuple[str, Signal, str]] = [
+            *(
+                (pluralize(count, ITEMS[signal]), signal, reason)
+                for signal, (count, reason) in untold.items()
+            ),
+            *(
+                (f"the last {ITEMS[signal]}s", signal, self._ends.get(signal, NO_REPLY))
+                for signal in unfinished
+            ),
         ]
-        if lost or more:
-            self._say(f"telemetry: not sent: {'; '.join([*lost, *more])}")
+        if lost:
+            texts = (f"{what} to {collector(os.environ, to)} ({why})" for what, to, why in lost)
+            self._say(f"telemetry: not sent: {'; '.join(texts)}")
 
     def take_texts(self) -> list[str]:
         """Return the different texts so far, without the secrets of the environment; from now on,
@@ -251,21 +269,23 @@ def collector(environ: Mapping[str, str], signal: Signal) -> str:
 # ---- the SDK
 
 
-def _configure(exporters: Mapping[Signal, str], watch: ExportWatch, say: Say) -> list[Any]:
+def _configure(
+    exporters: Mapping[Signal, str], watch: ExportWatch, say: Say
+) -> Mapping[Signal, Any]:
     """Configure the SDK, and return its providers; none if that fails."""
     makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
     try:
         resource = _resource()
-        return [
-            makers[signal](watch.watch(signal, _sender(signal, exporter, watch)), resource)
+        return {
+            signal: makers[signal](watch.watch(signal, _sender(signal, exporter, watch)), resource)
             for signal, exporter in exporters.items()
-        ]
+        }
     except (ImportError, ValueError, OSError) as error:
         say(
             f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a "
             f"missing part ({EXTRA_HINT})"
         )
-        return []
+        return {}
     finally:
         for text in watch.take_texts():
             say(f"OpenTelemetry: {text}")

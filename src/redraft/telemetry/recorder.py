@@ -207,7 +207,8 @@ class Recorder:
                 self._end_call(span, target, request, call, error)
                 if not isinstance(error, ModelError) and error_name(error) in MODEL_CAUSES:
                     with call.as_current():
-                        self.failed_attempt(error_name(error), None, None)
+                        status = getattr(error, "upstream_status", None)
+                        self.failed_attempt(error_name(error), status, None)
                 self.end_with_error(span, error)
             raise
         finally:
@@ -219,8 +220,8 @@ class Recorder:
         """Record an attempt of the current call that failed as an event of its span, and count it.
         The next one is made after `wait` seconds.
         """
-        attributes = say.attempt_attributes(cause, status, wait)
-        trace.get_current_span().add_event(say.FAILED_ATTEMPT_EVENT, attributes)
+        values = {say.ERROR_TYPE: cause, say.HTTP_STATUS: status, "redraft.retry.wait": wait}
+        trace.get_current_span().add_event(say.FAILED_ATTEMPT_EVENT, say.without_unknown(values))
         target = _CURRENT_TARGET.get()
         common = target.attributes if target else {}
         self.failed_attempts.add(1, common | {say.ERROR_TYPE: cause})

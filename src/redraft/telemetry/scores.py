@@ -11,7 +11,6 @@ unknown is never a number: it is an error in MLflow, and a label in the others.
 from __future__ import annotations
 
 import asyncio
-import re
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,11 +29,11 @@ from ..loop.trace import Trace
 from ..models.http_client import RequestTarget, Timeouts, fetch
 from ..models.waits import parse_retry_after
 from ..storage.journal import Journal, RunInfo
+from . import TRACEPARENT
 from . import attributes as say
 
-TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])")
 NOT_RECORDED, NOT_SAMPLED = "no trace was recorded", "the trace was not sampled"
-NO_GRADE, NO_SPAN = "there is no grade", "its spans are not there"
+NO_GRADE, NO_SPAN = "there is no grade", "no such span, or no such address (status 404)"
 ROW_SCORE, ID_KEY = "redraft", "redraft.id"
 MAX_REASON, MAX_ACTIONS, ROWS_AT_ONCE = 4_000, 20, 8  # characters, actions, rows
 TIMEOUTS, MAX_WAIT, ATTEMPTS = Timeouts(total=60.0), 60.0, 6  # seconds

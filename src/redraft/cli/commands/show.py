@@ -116,7 +116,7 @@ def _list_requests(found: list[RequestFacts], *, as_json: bool) -> None:
     shown = ("started", "key", "model", "outcome", "took", "score")
     cells = ([each.trace_id, *(_fact_lines(each)[name] for name in shown)] for each in found)
     console(stderr=False).print(figure_table(("id", *shown), cells, ("id", "took", "score")))
-    notice("several requests have this ID; `redraft show` and the first column show one of them")
+    notice("several requests have this ID: `redraft show` with an ID of the first column shows one")
 
 
 def _show_facts(request: StoredRequest) -> None:

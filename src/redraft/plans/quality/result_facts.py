@@ -94,7 +94,7 @@ class ResultFacts:
         tokens: Their tokens.
         cost: Their cost in USD.
         error: The error that ended it, in words, with the name of its class.
-        error_kind: The class of the error; "not_started" as in `stop`; "" without an error.
+        error_kind: The cause, one of `errors.CAUSES`; "not_started" as in `stop`; "" if none.
         more_columns: Further columns of the output of a batch: of single graders and hidden tests.
         decisions: What the allocation of a batch's budget decided on the row, as it stores that.
     """
