@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 from ..usage import Usage
-from .neutral import Reply
-from .outcome import RefinementOutcome
+
+if TYPE_CHECKING:  # they import pydantic, which commands that only manage keys do not need
+    from .neutral import Reply
+    from .outcome import RefinementOutcome
 
 # seconds that a client is asked to wait while this machine is short of descriptors or memory
 SHORTAGE_RETRY_AFTER = 5.0
