@@ -323,7 +323,7 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
     """It does not wait for calls that would take an hour, and no process is left."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 20), serve("--latency", 3600, "--jitter", 0)
     process = start(batch(rows, tmp_path / "out.jsonl", server.model, "--workers", 2))
-    until(lambda: server.lines() >= 10, process)
+    until(lambda: server.lines() >= 6, process)  # how many calls begin without an answer differs
     workers = workers_of(process.pid)
     process.send_signal(signal.SIGINT)
     time.sleep(1)
