@@ -500,4 +500,4 @@ def test_time_is_linear_in_the_length(name):
         marked_answers(standing_text(HOSTILE[name]))
         choices(HOSTILE[name])
 
-    assert least_seconds(read, 2.0) < 2.0
+    assert least_seconds(read, 10.0) < 10.0  # a quadratic reader takes minutes
