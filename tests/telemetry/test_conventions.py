@@ -655,5 +655,5 @@ async def test_durations_of_requests(memory, faults, tmp_path):
         (None, 404): 3,
     }
     failed = points["/v1/chat/completions", 502]
-    assert failed.attributes["error.type"] == "502" and 0 < failed.sum < 60
+    assert failed.attributes["error.type"] == "502" and failed.sum > 0
     assert failed.explicit_bounds[:3] == (0.005, 0.01, 0.025)

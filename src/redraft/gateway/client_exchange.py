@@ -401,13 +401,14 @@ class ClientExchange:
                                 recorder.record_exchange(self.raw, bytes(received), end.usage)
                         reply.raise_failure()
                     finally:
-                        call.reply = reply_of(
-                            self.protocol.name,
-                            reply.fields,
-                            reply.usage,
-                            bytes(received) if call.has_content else b"",
-                            is_stream=reply.is_stream,
-                        )
+                        if call.is_recorded:
+                            call.reply = reply_of(
+                                self.protocol.name,
+                                reply.fields,
+                                reply.usage,
+                                bytes(received) if call.has_content else b"",
+                                is_stream=reply.is_stream,
+                            )
                         await reply.aclose()
             except GatewayError as error:
                 end = RequestEnd(self.protocol.error_status(error), error.code, ledger.total_usage)

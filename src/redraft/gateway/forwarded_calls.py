@@ -28,7 +28,7 @@ OPERATIONS = {"responses": "chat", "messages": "chat", "completions": "text_comp
 """What the conventions call the kinds of requests that have another name here."""
 
 
-def request_of(protocol: ProtocolName, body: Mapping[str, Any], has_content: bool) -> Request:  # noqa: FBT001
+def request_of(protocol: ProtocolName, body: Mapping[str, Any], has_content: bool) -> Request:  # noqa: FBT001  (telemetry passes it by position)
     """Return a request, with its messages only if they are wanted."""
     messages = _messages_in(protocol, body) if has_content else ()
     return Request(messages, params=body, is_generation=True)

@@ -152,7 +152,7 @@ class MessagesModel:
         except ModelError as error:
             error.usage = usage + error.usage
             raise
-        has_surcharge = has_surcharge or rest.has_surcharge
+        has_surcharge |= rest.has_surcharge
         return PricedReply(_whole_reply(reply, rest.reply), usage + rest.usage, has_surcharge)
 
     def core_reply(self, answered: PricedReply) -> ModelReply:

@@ -138,21 +138,21 @@ def _error_for_client(
         (502, "upstream_error", ""),
     )
     message = f"{text.format(model=model)}: {said}" if text else said
-    wait = getattr(error, "retry_after", None)
-    if isinstance(error, ShortageError):
-        wait = SHORTAGE_RETRY_AFTER
-    status = status or vars(error)["status"]
+    is_short = isinstance(error, ShortageError)
+    of_model = getattr(error, "status", None)
     return GatewayError(
-        status,
+        status or of_model or 502,
         code,
         message,
-        retry_after=wait,
+        retry_after=SHORTAGE_RETRY_AFTER if is_short else getattr(error, "retry_after", None),
         cause=error_name(error),
-        upstream_status=getattr(error, "status", None),
+        upstream_status=of_model,
     )
 
 
-_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool] | None, tuple[int, str, str]], ...] = (
+_ANSWERS: tuple[
+    tuple[type[Exception], Callable[[Any], bool] | None, tuple[int | None, str, str]], ...
+] = (
     (ConfigError, None, (400, "invalid_request", "")),
     (
         AuthenticationError,
@@ -231,10 +231,10 @@ _ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool] | None, tuple[int, 
     (
         ModelError,
         lambda error: error.status in {400, 413, 422},
-        (0, "upstream_refused", "{model} refused the request"),
+        (None, "upstream_refused", "{model} refused the request"),
     ),
 )
 """What a client is told of an error: the status, the code and the beginning of the message in the
-first row with its class whose condition, if it has one, it meets. Status 0 stands for the status of
+first row with its class whose condition, if it has one, it meets. The status None is the status of
 the model's reply.
 """

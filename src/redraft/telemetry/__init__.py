@@ -105,11 +105,12 @@ class ForwardedCall:
     """A call of a model. `reply`: what it answered, once that has been read, without its text and
     tool calls unless `has_content`.
 
-    `is_complete`: set once the whole reply is passed on; what ends the work after that is no error
-    of the call.
+    `is_recorded`: whether anything is recorded, so that `reply` is wanted. `is_complete`: set once
+    the whole reply is passed on; what ends the work after that is no error of the call.
     """
 
     reply: Reply | None = None
+    is_recorded: bool = False
     is_complete: bool = False
     has_content: bool = False
     started: float = field(default_factory=perf_counter)

@@ -195,10 +195,9 @@ class Recorder:
     def forwarded_call(self, target: say.CallTarget, request: Request) -> Iterator[ForwardedCall]:
         """Record a call whose request and reply are passed on."""
         kind = SpanKind.CLIENT if target.host else SpanKind.INTERNAL
-        attributes = say.request_attributes(target, request)
-        span = self.start_span(target.span_name, attributes, kind=kind)
+        span = self.start_span(target.span_name, say.request_attributes(target, request), kind=kind)
         as_current = partial(_as_current_call, span, target)
-        call = ForwardedCall(has_content=self.has_content, as_current=as_current)
+        call = ForwardedCall(is_recorded=True, has_content=self.has_content, as_current=as_current)
         try:
             yield call
             call.is_complete = True

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...base.jsontext import dumps, loads
-from ...errors import ModelError
+from ...errors import BadResponseError, ModelError
 from ...models.chat_replies import json_type_name
 from ...models.http_client import MAX_BODY_BYTES
 from ...models.server_errors import ErrorBody, stated_error
@@ -65,13 +65,17 @@ class EventWriter(ABC):
         """Return a step of a refinement: a comment, or a typed event if the request asks for
         `events`.
         """
-        kind, iteration, score = progress.kind, progress.iteration, progress.score
         if self._request.options.events:
-            reason = progress.reason or None
-            step = {"kind": kind, "iteration": iteration, "score": score, "reason": reason}
-            return self._progress_event(step)
-        shown = "" if score is None else f" score={score:.4f}"
-        return comment(f"redraft {kind} iteration={iteration}{shown}")
+            return self._progress_event(
+                {
+                    "kind": progress.kind,
+                    "iteration": progress.iteration,
+                    "score": progress.score,
+                    "reason": progress.reason or None,
+                }
+            )
+        score = "" if progress.score is None else f" score={progress.score:.4f}"
+        return comment(f"redraft {progress.kind} iteration={progress.iteration}{score}")
 
     @abstractmethod
     def _progress_event(self, step: Json) -> bytes:
@@ -83,7 +87,9 @@ class EventWriter(ABC):
 
 def bad_reply(message: str) -> GatewayError:
     """Return the error for a reply that is no answer."""
-    return GatewayError(502, "upstream_error", f"the model {message}", cause="BadResponseError")
+    return GatewayError(
+        502, "upstream_error", f"the model {message}", cause=BadResponseError.__name__
+    )
 
 
 def call_id(id: str, reply_id: str, n: int) -> str:
