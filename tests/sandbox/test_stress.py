@@ -50,7 +50,7 @@ def test_many_at_once(isolated, tmp_path):
         name = list(PROGRAMS)[number % len(PROGRAMS)]
         try:
             with isolated.start(
-                tmp_path / name, number, Limits(cpu_seconds=0.1, wall_seconds=30, output_bytes=1000)
+                tmp_path / name, number, Limits(cpu_seconds=0.5, wall_seconds=60, output_bytes=1000)
             ) as process:
                 return name, [process.request([number, i]) for i in range(3)]
         except SandboxedProcessError as error:
