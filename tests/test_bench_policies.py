@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import correlation, fmean, pstdev
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,20 @@ def test_the_effect_of_a_step_depends_on_the_step_alone(world, task):
     other.refine(1, 0)
     assert one.texts[0] == other.texts[0]
     assert one.texts[1] == other.texts[1]
+
+
+def test_two_worlds_share_no_luck():
+    """Worlds that differ in their names alone have unrelated drafts, refinements and grades."""
+    ones, others = [], []
+    for name, found in (("one", ones), ("another", others)):
+        world = replace(plain_world(draft_sd=0.1, judge_sd=0.1, quantum=0.001), name=name)
+        for task in range(400):
+            episode = Episode(world, 0, task)
+            episode.draft(0)
+            episode.refine(1, 0)
+            found.append((episode.texts[0].quality, episode.texts[1].quality, episode.grade(0)))
+    for one, other in zip(zip(*ones, strict=True), zip(*others, strict=True), strict=True):
+        assert abs(correlation(one, other)) < 0.2  # four standard errors
 
 
 @settings(max_examples=20, deadline=None)
@@ -331,17 +346,19 @@ def test_a_file_without_worlds_is_refused(tmp_path, text):
 
 
 def test_the_shipped_worlds_can_be_read():
-    """There are sixteen; in two the judge computes, in two refining hurts, and in seven the judge's
-    scores are off by their nature.
+    """There are twenty-two; in two the judge computes, in two refining hurts, and in five the
+    judge's scores are off by their nature.
     """
     shipped = read(WORLDS)
-    assert len(shipped) == 16
+    assert len(shipped) == 22
     assert [world.name for world in shipped if world.free] == ["verifier", "tests"]
     assert [world.name for world in shipped if world.hurts] == ["hostile", "poison"]
     assert [world.name for world in shipped if not world.unbiased] == [
         "lenient",
         "binary",
         "saturating",
+        "few-verdicts",
+        "gullible",
     ]
 
 
