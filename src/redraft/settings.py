@@ -342,18 +342,21 @@ class PlanSettings:
         group="stopping",
         common=True,
     )
-    max_iterations: int = setting(
-        3,
+    max_iterations: int | None = setting(
+        None,
         WholeNumber(0),
-        "Maximum number of refinements.",
+        "Maximum number of refinements. Default: the plan's own.",
+        detail="See [how much work a plan does](adaptive.md#how-much-work-a-plan-does).",
         metavar="N",
         group="stopping",
         common=True,
     )
-    patience: int = setting(
-        2,
+    patience: int | None = setting(
+        None,
         WholeNumber(1),
-        "Stop after this many refinements in a row without an improvement.",
+        "Stop after this many refinements in a row without an improvement. Default: the plan's "
+        "own.",
+        detail="See [how much work a plan does](adaptive.md#how-much-work-a-plan-does).",
         metavar="N",
         group="stopping",
         **PLAN_FILE,
@@ -374,11 +377,11 @@ class PlanSettings:
         group="stopping",
         common=True,
     )
-    min_expected_gain: float = setting(
-        0.01,
+    min_expected_gain: float | None = setting(
+        None,
         Number(),
         "Stop when no step is expected to raise the score by this much per unit of cost "
-        "(noise-aware only).",
+        "(noise-aware only). Default: the plan's own.",
         detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
         group="noise-aware",

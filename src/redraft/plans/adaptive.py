@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from math import ceil, floor, inf
 from typing import Any, Self
@@ -15,6 +16,15 @@ from ..base.own_code import fingerprint_name
 from ..loop.prompts import open_actions
 from ..loop.records import Candidate, Outcome, StopReason
 from ..loop.steps import Generate, Refine, Step, Stop
+from ..loop.stopping import (
+    DEFAULT_ITERATIONS,
+    DEFAULT_PATIENCE,
+    StopRule,
+    done,
+    max_iterations,
+    patience,
+    target,
+)
 from ..loop.trace import Trace
 from .base import NoiseAwarePlan, PlanChoice, PlanDecision
 from .ending import Ending, top_candidates, with_note
@@ -84,6 +94,7 @@ class Adaptive(NoiseAwarePlan):
     Args:
         base_plan: First drafts, repairs and stop rules. The rules are applied to the estimates.
         min_expected_gain: Smallest expected gain, in points of the score, for each unit of cost.
+            Its default, and that of `max_attempts`, are chosen together (see docs/adaptive.md).
         cost_unit: "calls", "tokens" (1,000 of them) or "usd".
         max_attempts: Maximum number of texts after the first drafts. Repeated grades count with the
             calls that they take.
@@ -101,15 +112,17 @@ class Adaptive(NoiseAwarePlan):
             and the target are then in people's points; which step comes next is decided in the
             judge's. None, or with several graders that score: the judge's own points.
         calibrated_grader: Name of that judge; "" for any.
+        exact_stop: Further stop rules where no price ends the work: while no score is noisy, since
+            graders compute or only critique, and while the best breaks a must.
 
     Raises:
         ConfigError: An argument is wrong.
     """
 
-    base_plan: SelfRefine = SelfRefine()
+    base_plan: SelfRefine = SelfRefine(target(0.9) | done())
     min_expected_gain: float = 0.01  # pyright: ignore[reportIncompatibleMethodOverride]
     cost_unit: CostUnit = "calls"  # pyright: ignore[reportIncompatibleMethodOverride]
-    max_attempts: int = 3
+    max_attempts: int = 8
     allow_new_drafts: bool = True
     priors: Priors = Priors()  # pyright: ignore[reportIncompatibleMethodOverride]
     width: int | None = None
@@ -118,10 +131,13 @@ class Adaptive(NoiseAwarePlan):
     confidence: float = 0.6
     calibration: Calibration | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     calibrated_grader: str = ""
+    exact_stop: StopRule = patience(DEFAULT_PATIENCE) | max_iterations(DEFAULT_ITERATIONS)
 
     def __post_init__(self) -> None:
         if not isinstance(self.base_plan, SelfRefine):
             raise checks.invalid_argument("base_plan", "a SelfRefine", self.base_plan)
+        if not isinstance(self.exact_stop, StopRule):
+            raise checks.invalid_argument("exact_stop", "a StopRule", self.exact_stop)
         checks.number("min_expected_gain", self.min_expected_gain)
         checks.one_of("cost_unit", self.cost_unit, COST_UNITS)
         checks.whole_number("max_attempts", self.max_attempts, 0)
@@ -139,6 +155,11 @@ class Adaptive(NoiseAwarePlan):
     def drafts(self) -> int:
         """The number of first drafts."""
         return self.base_plan.drafts
+
+    @cached_property
+    def exact_plan(self) -> SelfRefine:
+        """The plan in place of this one while no score is noisy."""
+        return replace(self.base_plan, stop=self.base_plan.stop | self.exact_stop)
 
     @property
     def prompts(self) -> Prompts:
@@ -179,7 +200,7 @@ class Adaptive(NoiseAwarePlan):
             or (not llm_graders(trace.scorers) and llm_graders(trace.panel))
         ):
             # no grader measures quality, or scores are computed and have no noise
-            return PlanDecision(self.base_plan(trace))
+            return PlanDecision(self.exact_plan(trace))
         missing = self.base_plan.missing_steps(trace)
         if missing and self.is_to_stay_unseen(trace, left):
             missing = without_judges(trace, missing)
@@ -206,6 +227,8 @@ class Adaptive(NoiseAwarePlan):
         estimated = trace.with_scores(posterior.means)
         ending = self.ending(estimated, posterior)
         end = ending.stop_by_rules(trace)
+        if end is None and estimated.best and not estimated.meets_musts(estimated.best.id):
+            end = self.exact_plan.stop_by_rules(estimated)
         if end and (retry := self.retry_first_round(trace, left)):
             return PlanDecision(retry)
         choices: list[PlanChoice] | None = None

@@ -14,6 +14,7 @@ from ..base.own_code import is_own
 from ..loop.engine import Plan
 from ..loop.records import Candidate, Outcome, Record, StopReason
 from ..loop.steps import Step, Stop
+from ..loop.stopping import DEFAULT_ITERATIONS
 from ..loop.task import Task
 from ..loop.trace import Trace
 from .limits import UNLIMITED, CostUnit, Left
@@ -139,13 +140,14 @@ class PlanTraits:
             end.
         prompts: The prompts of the model that writes; None if they are not known.
         drafts: The number of first drafts.
-        refines: Whether it may refine an answer.
+        max_attempts: The maximum number of texts after these: 0 if it refines nothing, and the
+            default of the plain rules if the plan does not say it.
     """
 
     noise_aware: NoiseAwarePlan | None
     prompts: Prompts | None
     drafts: int
-    refines: bool
+    max_attempts: int
 
     @property
     def priors(self) -> Priors:
@@ -157,12 +159,13 @@ def plan_traits(plan: Plan) -> PlanTraits:
     """Return what a plan says of itself: its attributes of these names. A function has none: it
     writes one draft, and may refine.
     """
-    prompts = getattr(plan, "prompts", None)
+    prompts, refines = getattr(plan, "prompts", None), getattr(plan, "refines", True)
+    max_attempts = getattr(plan, "max_attempts", None) if refines else 0
     return PlanTraits(
         plan if isinstance(plan, NoiseAwarePlan) else None,
         prompts if isinstance(prompts, Prompts) else None,
         getattr(plan, "drafts", 1),
-        getattr(plan, "refines", True),
+        DEFAULT_ITERATIONS if max_attempts is None else max_attempts,
     )
 
 

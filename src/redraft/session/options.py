@@ -21,7 +21,15 @@ from ..graders.execution import CodeExecution
 from ..graders.fingerprint import grader_fingerprint
 from ..loop.records import Outcome
 from ..loop.steps import Stop
-from ..loop.stopping import done, max_iterations, patience, repairs_only, target
+from ..loop.stopping import (
+    DEFAULT_ITERATIONS,
+    DEFAULT_PATIENCE,
+    done,
+    max_iterations,
+    patience,
+    repairs_only,
+    target,
+)
 from ..loop.trace import Trace
 from ..middleware import Budget
 from ..plans import NoiseAwarePlan, Plan, plan_traits
@@ -186,36 +194,42 @@ def default_plan(
     the first ones. Raises ConfigError for invalid prompts.
     """
     together = settings.width or 1  # texts of a round
-    attempts = settings.max_iterations * together
+    iterations = _times(settings.max_iterations, together)
+    stale = _times(settings.patience, together)
     rule = target(settings.target_score) | done()
-    if writes:
-        patient = patience(settings.patience * together, settings.min_delta)
-        rule = rule | patient | max_iterations(attempts)
+    limits = max_iterations(DEFAULT_ITERATIONS if iterations is None else iterations)
+    if stale is None:
+        limits = patience(DEFAULT_PATIENCE, settings.min_delta) | limits
     else:
-        rule |= repairs_only()
+        rule |= patience(stale, settings.min_delta)
     rules = SelfRefine(
         rule,
         drafts=max(settings.drafts, together),
-        repairs=settings.max_iterations > 0,
+        repairs=iterations != 0,
         draft_prompt=cast("Any", settings.draft_prompt),
         refine_prompt=cast("Any", settings.refine_prompt),
     )
     if priors is None:
-        return rules
+        return replace(rules, stop=rule | (limits if writes else repairs_only()))
     # with the whole measurement model, which exact scores do not need
     from ..plans.adaptive import Adaptive
 
+    own = {"max_attempts": iterations, "min_expected_gain": settings.min_expected_gain}
     return Adaptive(
         rules,
-        min_expected_gain=settings.min_expected_gain,
+        exact_stop=limits,
         cost_unit=settings.cost_unit,
-        max_attempts=attempts,
         allow_new_drafts=new_drafts,
         priors=priors,
         width=settings.width,
         unseen_last=settings.unseen_last,
         confidence=settings.confidence,
+        **{name: value for name, value in own.items() if value is not None},
     )
+
+
+def _times(number: int | None, factor: int) -> int | None:
+    return None if number is None else number * factor
 
 
 def load_template(name: str, given: Any) -> Any:
