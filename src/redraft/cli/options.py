@@ -41,6 +41,7 @@ from ..settings import (
     WholeNumber,
     info_of,
     names_of,
+    removed_setting_message,
     settings_of,
 )
 from ..tables.text_format import ENCODING, check_encoding
@@ -850,7 +851,7 @@ def where_it_went(name: str) -> str:
         )
     if any(each.key == key for each in PLAN_SETTINGS):
         return f"{key} is set in Python only, as {key.replace('-', '_')}=..."
-    return ""
+    return removed_setting_message(key)
 
 
 def setting_keys() -> list[str]:

@@ -19,9 +19,8 @@ from .quality.likelihood import Z_95
 from .quality.lineage import comparison_winner, llm_graders
 from .quality.posterior import DIGITS, MIN_SD, Posterior
 from .self_refine import SelfRefine
-from .unseen import with_forecast
 
-MAX_CONTENDERS = 3  # candidates with the highest estimates, which may be refined or graded again
+MAX_CONTENDERS = 3  # candidates with the highest estimates, which may be refined
 BELOW_TARGET = 1e-6  # how far below the target an estimate is put that does not reach it
 
 
@@ -32,7 +31,6 @@ class Ending:
     Args:
         base_plan: The rules, which are applied to the estimates.
         confidence: Probability with which the quality of the best text must reach the target.
-        unseen_last: Whether the last text may be one that no judge has graded.
         trace: The trace with the estimates as scores.
         posterior: The estimates in the judge's points.
         by_labels: The estimates in people's points; None without labels.
@@ -40,7 +38,6 @@ class Ending:
 
     base_plan: SelfRefine
     confidence: float
-    unseen_last: bool
     trace: Trace
     posterior: Posterior
     by_labels: LabelPosterior | None = None
@@ -147,15 +144,10 @@ class Ending:
         if best is None or self.trace.scores.get(best) is None:
             return stop
         stop = replace(stop, best=best, noise_sd=self.posterior.tree.priors.noise_sd)
-        stop = (
+        return (
             self.with_label_estimate(stop, best, self.by_labels)
             if self.by_labels
             else self.with_judge_estimate(stop, best)
-        )
-        return (
-            with_forecast(self.trace, self.posterior, stop, self.target_score, self.by_labels)
-            if self.unseen_last
-            else stop
         )
 
     def with_judge_estimate(self, stop: Stop, best: int) -> Stop:

@@ -1,6 +1,4 @@
-"""More grades of a text by the same graders: second looks, repeats, and grades that could not be
-read.
-"""
+"""More grades of a text by the same graders: second looks, and grades that could not be read."""
 
 from __future__ import annotations
 
@@ -24,30 +22,6 @@ def scoring_judges(trace: Trace) -> Sequence[PanelGrader]:
     )
 
 
-def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
-    """Return the steps for one more grade of a candidate by every grader that asks a model for a
-    score.
-    """
-    return [
-        Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate))
-        for judge in scoring_judges(trace)
-    ]
-
-
-def can_repeat(trace: Trace, candidate: Candidate) -> bool:
-    """Whether none of the steps for one more grade of a candidate has failed before, so that all
-    can be made.
-    """
-    graders = [f.grader for f in trace.feedback[candidate.id]]
-    slots = [
-        ("feedback", candidate.id, judge.name, graders.count(judge.name))
-        for judge in scoring_judges(trace)
-    ]
-    return trace.records_by_slot.keys().isdisjoint(slots) and trace.failures.keys().isdisjoint(
-        slots
-    )
-
-
 def second_looks(trace: Trace) -> list[Grade]:
     """Return the missing steps for one more grade of the first answer by every judge, once that
     answer has a score.
@@ -57,24 +31,6 @@ def second_looks(trace: Trace) -> list[Grade]:
     return trace.missing(
         Grade(j.name, trace.task, trace.candidates[0], j.repeats) for j in scoring_judges(trace)
     )
-
-
-def missing_repeats(trace: Trace) -> list[Grade]:
-    """Return the repeated grades of a round that other graders have given already, or failed at."""
-    judges = scoring_judges(trace)
-    steps: list[Grade] = []
-    for c in trace.graded_candidates if len(judges) > 1 else ():
-        more = (
-            0
-            if trace.is_unchanged(c)
-            else max(times_asked(trace, judge, c) - judge.repeats for judge in judges)
-        )
-        steps += (
-            Grade(j.name, trace.task, c, n)
-            for j in judges
-            for n in range(j.repeats, j.repeats + more)
-        )
-    return trace.missing(steps)
 
 
 def next_repeat(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:

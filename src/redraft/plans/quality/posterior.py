@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from math import sqrt
 from operator import mul
-from typing import NamedTuple
 
 from ...loop.trace import cached_view
 from .filtering import tree_with_intervals
@@ -28,7 +27,6 @@ from .lineage import Node, Observations
 from .priors import Priors
 from .tree import (
     FIRST_TEXT_INDEX,
-    GAIN_INDEX,
     GaussianTree,
     NewText,
     ScorePrediction,
@@ -40,15 +38,6 @@ from .tree import (
 MIN_SD = 1e-4  # below it, a quality is known
 DIGITS = 6  # of posterior means: rounding makes equal texts have equal means
 SCALE = 10**DIGITS
-
-
-class ExpectedQuality(NamedTuple):
-    """The expected quality of a text, in points of the score and not limited to [0, 1], and its
-    standard deviation.
-    """
-
-    mean: float
-    sd: float
 
 
 class Posterior:
@@ -157,18 +146,6 @@ class Posterior:
         means = self._raw_means
         return sum([weight * means[i] for i, weight in text.quality_sources])
 
-    def expected_text(self, role: str, parent: int | None) -> ExpectedQuality:
-        """Return the expected quality of one more text: a draft, or one made from `parent`."""
-        node = None if parent is None else self.node_indices[parent]
-        text, cov = self.tree.predict_candidate(role, node)[:2]
-        variance = text.quality_variance - dot(cov, cov)
-        return ExpectedQuality(self.mean_of(text), sqrt(max(0.0, variance)))
-
-    @property
-    def task_gain_sd(self) -> float:
-        """The standard deviation of the task's gain, given the scores."""
-        return sqrt(self._posterior_cov(GAIN_INDEX, GAIN_INDEX))
-
     def value_of_candidate(self, role: str, parent: int | None, best: int) -> float:
         """Return the expected improvement over `best` of one more text, a draft or made from
         `parent`, scored once.
@@ -180,26 +157,6 @@ class Posterior:
         )
         return self._improvement(
             self.mean_of(text.text) - self._raw_means[FIRST_TEXT_INDEX + rival], slope, text.score
-        )
-
-    def value_of_repeat(self, candidate: int, rival: int) -> float:
-        """Return the expected improvement from one more score of `candidate`, which may change
-        places with `rival`.
-        """
-        lead = self._raw_means[FIRST_TEXT_INDEX + self.node_indices[candidate]]
-        lead -= self._raw_means[FIRST_TEXT_INDEX + self.node_indices[rival]]
-        return max(0.0, self.value_of_first_score(candidate, rival) - max(lead, 0.0))
-
-    def value_of_first_score(self, candidate: int, best: int) -> float:
-        """Return the expected improvement over `best` if `candidate`, which cannot be returned
-        without a score, gets one.
-        """
-        i, rival = self.node_indices[candidate], self.node_indices[best]
-        score, slope = self.tree.predict_repeat(i), self.tree.repeat_slope(i, rival)
-        return self._improvement(
-            self._raw_means[FIRST_TEXT_INDEX + i] - self._raw_means[FIRST_TEXT_INDEX + rival],
-            slope,
-            score,
         )
 
     def _improvement(self, lead: float, slope: float, score: ScorePrediction) -> float:

@@ -24,7 +24,6 @@ JITTER = 1e-12  # added to variances: keeps the Cholesky factor regular for scor
 REPAIR_SD = 0.02  # standard deviation by which an editor's repair changes the quality
 # in `qualities`: task level, task gain, then the texts
 DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = (0, 1, 2)
-REPEAT = "another grade"  # in place of the role of a new text
 THRESHOLD_INDEX = -1  # of what all scores have in common, which is no quality, in `whitened_covs`
 
 
@@ -179,7 +178,6 @@ class GaussianTree:
             {**prefix._new_texts} if prefix else {}  # noqa: SLF001
         )
         self._text_predictions: dict[tuple[str, int | None], TextPrediction] = {}
-        self._repeat_predictions: dict[int, ScorePrediction] = {}
         self._slopes: dict[tuple[str, int | None, int], float] = {}
         if prefix is None:
             self.qualities.add(Cause(priors.draft_mean, [], priors.draft_mean_sd**2))
@@ -223,7 +221,6 @@ class GaussianTree:
             "whitened_covs",
             "whitened_impressions",
             "_text_predictions",
-            "_repeat_predictions",
             "_slopes",
         )
         vars(tree).update(
@@ -383,32 +380,6 @@ class GaussianTree:
             for i, weight in sources:
                 shift -= weight * self.qualities.cov(i, other)
             known = self._slopes[role, parent, rival] = shift / sd
-        return known
-
-    def predict_repeat(self, i: int) -> ScorePrediction:
-        """Predict one more score of text `i`."""
-        known = self._repeat_predictions.get(i)
-        if known is None:
-            cov, explained = self.whitened_impression(i)
-            noise = self.noise_variance(self.shape.repeat_noise_weight)
-            sd = sqrt(max(self.impression_rows[i][i] + noise - explained, JITTER))
-            known = self._repeat_predictions[i] = ScorePrediction(self.impression_means[i], cov, sd)
-        return known
-
-    def repeat_slope(self, i: int, rival: int) -> float:
-        """Return by how much the lead of text `i` over text `rival` rises per standard deviation of
-        one more score of it.
-        """
-        known = self._slopes.get((REPEAT, i, rival))
-        if known is None:
-            one, other, score = (
-                FIRST_TEXT_INDEX + i,
-                FIRST_TEXT_INDEX + rival,
-                self.predict_repeat(i),
-            )
-            shift = self.qualities.cov(one, one) - dot(self.whitened_cov(one)[0], score.cov)
-            shift -= self.qualities.cov(other, one) - dot(self.whitened_cov(other)[0], score.cov)
-            known = self._slopes[REPEAT, i, rival] = shift / score.sd
         return known
 
 
