@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from redraft.plans.quality.priors import Priors
@@ -36,8 +35,6 @@ FOREIGN, RELEARNED = (
     "Adaptive, priors of another world",
     "Adaptive, learned in 256 rows after those",
 )
-UNSEEN = "last answer unseen"
-WIDE = "refine, three at once in four rounds"
 APIECE, APIECE_PRICED, TOGETHER = (
     "budget of each task",
     "budget of each task at the default price",
@@ -83,7 +80,6 @@ def defaults(world):
     """
     return {
         REFINE: {0: partial(run_plan, default_plan(world))},
-        WIDE: {0: partial(run_plan, default_plan(world, width=3, max_iterations=1))},
         PLAIN: {
             0: partial(run_plan, Options(noise_aware=False).make_plan(writes=True, noisy=True))
         },
@@ -109,24 +105,11 @@ def at_prices(name, priors, prices=PRICES):
     return {name: {price: partial(run_plan, adaptive(price, priors)) for price in prices}}
 
 
-def with_unseen_last(name, priors, prices=PRICES):
-    """Return Redraft's plan that may leave its last answer ungraded, at every price."""
-    players = {
-        price: partial(run_plan, replace(adaptive(price, priors), unseen_last=True))
-        for price in prices
-    }
-    return {f"{name}, {UNSEEN}": players}
-
-
 def in_budgets(name, priors, apiece=BUDGETS, shared=SHARED):
     """Return Redraft's plan with these priors in budgets of so many calls a task."""
     free, priced = adaptive(0.0, priors), adaptive(DEFAULT_PRICE, priors)
-    unseen = replace(free, unseen_last=True)
     return {
         f"{name}, {APIECE}": {n: partial(run_with_separate_budgets, free, n) for n in apiece},
-        f"{name}, {APIECE}, {UNSEEN}": {
-            n: partial(run_with_separate_budgets, unseen, n) for n in apiece
-        },
         f"{name}, {APIECE_PRICED}": {
             n: partial(run_with_separate_budgets, priced, n) for n in apiece
         },
@@ -160,15 +143,10 @@ def charged(policies, tuition):
 
 def all_names():
     """Return the names of all policies."""
-    variants = [
-        n
-        for name in BELIEFS
-        for n in (name, *in_budgets(name, Priors()), *with_unseen_last(name, Priors()))
-    ]
+    variants = [n for name in BELIEFS for n in (name, *in_budgets(name, Priors()))]
     return [
         *rivals(),
         REFINE,
-        WIDE,
         PLAIN,
         OURS,
         *variants,
