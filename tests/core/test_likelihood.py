@@ -375,8 +375,6 @@ def test_any_scores_give_finite_values(scores, panel, data):
     gains = [
         found.value_of_candidate("refine", best, best),
         found.value_of_candidate("generate", None, best),
-        found.value_of_repeat(0, best),
-        found.value_of_first_score(0, best),
     ]
     assert all(isfinite(gain) and gain >= 0 for gain in gains)
     assert all(0 <= found.p_at_least(i, 0.8) <= 1 for i in found.means)

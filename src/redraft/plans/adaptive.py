@@ -41,7 +41,6 @@ from .limits import (
     UNLIMITED,
     CostUnit,
     Left,
-    StepCosts,
     StepNeeds,
     affordable_count,
     exhausted_reason,
@@ -357,7 +356,8 @@ class Adaptive(NoiseAwarePlan):
         costs = step_costs(needs, self.cost_unit)
         can_write = calls >= calls_each and (left is UNLIMITED or left.allows(needs.graded_text))
         if not trace.meets_musts(best.id):
-            return self.choices_for_musts(trace, costs) if can_write else []
+            parent = best_so_far(trace) if can_write else None
+            return [RefineChoice(inf, costs.graded_text, parent)] if parent else []
         imagined = [id for id in posterior.means if id < 0] if chosen else []
         rival = max([best.id, *imagined], key=posterior.means.__getitem__) if imagined else best.id
         refined = (
@@ -381,20 +381,6 @@ class Adaptive(NoiseAwarePlan):
         if trace.failures:
             choices += self.choices_of_unread(trace, posterior, best, calls, needs)
         return choices
-
-    def choices_for_musts(self, trace: Trace, costs: StepCosts) -> list[PlanChoice]:
-        """Return the choices while the best breaks a must, which have no price: the more probable
-        to meet one more comes first.
-        """
-        parent = best_so_far(trace)
-        choices: list[PlanChoice] = [RefineChoice(inf, costs.graded_text, parent)] if parent else []
-        if self.can_draft(trace):
-            choices.append(DraftChoice(inf, costs.graded_text))
-        return (
-            choices
-            if p_meets_broken_must(trace, "refine") >= p_meets_broken_must(trace, "generate")
-            else choices[::-1]
-        )
 
     def choices_of_unread(
         self, trace: Trace, posterior: Posterior, best: Candidate, calls: int, needs: StepNeeds
@@ -518,21 +504,3 @@ def p_meets_musts(trace: Trace, role: str) -> float:
         if c.role == role and (c.parent is None or trace.meets_musts(c.parent))
     ]
     return (4 + sum(trace.meets_musts(c.id) for c in texts)) / (5 + len(texts))
-
-
-def p_meets_broken_must(trace: Trace, role: str) -> float:
-    """Return the probability that a new text meets a must that the best breaks.
-
-    For refinements, which are told what is broken, the prior is Beta(2, 2), over how many met more
-    musts than their parent; for drafts Beta(1, 3), over how many met more than the best, which is
-    none.
-    """
-    texts = [c for c in trace.graded_candidates if c.role == role]
-    if role == "generate":
-        return 1 / (4 + len(texts))
-    gains = [
-        trace.must_pass_rate(c.id) > trace.must_pass_rate(c.parent)
-        for c in texts
-        if c.parent is not None
-    ]
-    return (2 + sum(gains)) / (4 + len(gains))
