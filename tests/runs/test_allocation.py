@@ -485,7 +485,7 @@ async def test_a_run_spends_more_of_its_budget_on_hard_rows(tmp_path, rows, budg
 async def test_budget_is_reserved_for_the_final_check(tmp_path, rows, budget, width):
     """Every row starts and finishes, although comparisons come last."""
     model = Writer()
-    given = {"tie_break": True, "max_in_flight": width, "prices": {"w": (0, 10)}}
+    given = {"max_in_flight": width, "prices": {"w": (0, 10)}}
     report = await go(rows, tmp_path / "out.jsonl", model, budget=budget, **given)
     stops = {row["stop"] for row in lines(tmp_path / "out.jsonl")}
     assert (report.stop, report.rows.done) == ("", 40)
