@@ -22,9 +22,7 @@ VALUES = {
     "noise-aware": True,
 }
 DEFAULTS = {
-    "patience": 2,
     "min-delta": 0.01,
-    "min-expected-gain": 0.01,
     "confidence": 0.6,
     "cost-unit": "calls",
 }
