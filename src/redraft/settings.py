@@ -1005,11 +1005,11 @@ class Settings(SharedSettings, total=False):
     """The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`."""
 
     target_score: float
-    max_iterations: int
-    patience: int
+    max_iterations: int | None
+    patience: int | None
     min_delta: float
     drafts: int
-    min_expected_gain: float
+    min_expected_gain: float | None
     confidence: float
     cost_unit: CostUnit
     priors: Priors | str | Path | None

@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,14 @@ from redraft.errors import ConfigError
 from redraft.loop.engine import advance
 from redraft.loop.records import Candidate, Comparison, Failure, Feedback, StopReason
 from redraft.loop.steps import Compare, Generate, Grade, Refine, Repair, Stop
-from redraft.loop.stopping import done, max_iterations, patience, target
+from redraft.loop.stopping import (
+    DEFAULT_ITERATIONS,
+    DEFAULT_PATIENCE,
+    done,
+    max_iterations,
+    patience,
+    target,
+)
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive, p_meets_musts
@@ -831,3 +839,13 @@ def test_reported_score_is_the_posterior_mean():
     ended = carry_out(begin(run), run, world_of(run))
     posterior = Posterior(observe(ended), DOUBTS)
     assert ended.score == posterior.means[ended.best.id] == max(posterior.means.values())
+
+
+def test_the_docs_name_the_rules_of_the_plans():
+    """The table of docs/adaptive.md, and the example of a price there."""
+    page = (Path(__file__).parents[2] / "docs" / "adaptive.md").read_text()
+    price = f"{Adaptive.min_expected_gain:g}"
+    assert f"| `max_iterations` | {DEFAULT_ITERATIONS} | {Adaptive.max_attempts}: " in page
+    assert f"| `patience` | {DEFAULT_PATIENCE} | none: " in page
+    assert f"| `min_expected_gain` | | {price} |" in page
+    assert f"{price}, the default of\n`min_expected_gain`" in page
