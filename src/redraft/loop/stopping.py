@@ -60,7 +60,7 @@ class StopRule:
         """The number of refinements after which the rule stops; None if it counts none."""
         return min(self._arguments_of(_max_iterations), default=None)
 
-    def _arguments_of(self, condition: Callable[..., object]) -> list[Any]:
+    def _arguments_of(self, condition: Callable[..., StopDecision | None]) -> list[Any]:
         """Return the first argument of each condition of this kind."""
         partials = [each for each in self.conditions if isinstance(each, partial)]
         return [each.args[0] for each in partials if each.func is condition]
