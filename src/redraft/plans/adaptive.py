@@ -420,8 +420,9 @@ class Adaptive(NoiseAwarePlan):
 
     def calls_left(self, trace: Trace) -> int:
         """Return how many calls are left of those that all attempts may take."""
-        first = trace.candidates[0].id if self.second_look and trace.candidates else None
-        extra = sum(max(0, more - (id == first)) for id, more in extra_asks(trace))
+        extra = sum([extra_asks(trace, candidate) for candidate in trace.candidates])
+        if self.second_look and trace.candidates:  # which is no attempt
+            extra -= min(len(scoring_judges(trace)), extra_asks(trace, trace.candidates[0]))
         return (self.max_attempts - self.texts_after_first(trace)) * calls_per_candidate(
             trace
         ) - extra

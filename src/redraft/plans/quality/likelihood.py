@@ -33,13 +33,10 @@ Z_95 = 1.96
 
 
 class ScoreInterval(NamedTuple):
-    """A score: the impression is between `low` and `high`. Its noise variance is `noise_weight`
-    noise_sd**2.
-    """
+    """A score: the impression is between `low` and `high`."""
 
     low: float
     high: float
-    noise_weight: float = 1.0
 
 
 class Site(NamedTuple):
@@ -162,15 +159,9 @@ def update_sites(
     `mean` and `variance` describe the impression given all scores, with these sites. `noise` is
     the noise variance of a score.
     """
-    if len(intervals) == 1:
-        return (
-            _updated_site(
-                intervals[0], sites[0], mean, variance, noise * intervals[0].noise_weight
-            ),
-        )
     updated: list[Site] = []
     for interval, site in zip(intervals, sites, strict=True):
-        new = _updated_site(interval, site, mean, variance, noise * interval.noise_weight)
+        new = _updated_site(interval, site, mean, variance, noise)
         added, weighted = new.precision - site.precision, new.weighted_value - site.weighted_value
         mean, variance = (
             (mean + variance * weighted) / (1 + variance * added),
