@@ -15,7 +15,6 @@ from scipy.special import ndtr, ndtri
 from redraft.loop.records import Candidate, Feedback
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
-from redraft.plans.quality.filtering import scored_texts, symmetry_classes
 from redraft.plans.quality.likelihood import (
     ScoreInterval,
     Site,
@@ -238,7 +237,7 @@ def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
         (JUDGE, [0.4, 0.6, 0.7, 0.9, 1.0, 1.0]),
     ],
 )
-def test_two_sweeps_are_nearly_exact(panel, scale, seed):
+def test_the_sweeps_are_nearly_exact(panel, scale, seed):
     """In random trees of texts, means are within a tenth of the posterior standard deviation of the
     exact ones.
     """
@@ -271,25 +270,6 @@ def test_equal_texts_have_equal_means(families):
     by_family = {}
     for i, family in enumerate(families):
         assert found.means[i] == by_family.setdefault(family, found.means[i])
-
-
-@pytest.mark.parametrize(
-    ("scores", "parents", "classes"),
-    [
-        ([1.0, 1.0, 0.0], {}, "aab"),
-        ([1.0, 1.0, 1.0], {2: 0}, "abc"),
-        ([1.0, 1.0, 0.0, 0.0], {2: 0, 3: 1}, "aabb"),
-        ([1.0, 1.0, 1.0, 0.0], {2: 0, 3: 1}, "abcd"),
-        ([1.0, 1.0, 0.0, 1.0, 1.0, 0.0], {2: 0, 3: 0, 4: 1, 5: 1}, "aabccb"),
-        ([1.0, 1.0, 1.0, 1.0, 0.0], {1: 0, 3: 2, 4: 3}, "abcde"),
-    ],
-)
-def test_which_texts_could_change_places(scores, parents, classes):
-    """Those with the same score from the same parent, if the texts made of them are the same."""
-    seen = observations_of(YES_NO, *([score] for score in scores), parents=parents)
-    found = symmetry_classes(scored_texts(seen, cached_tree(seen.unscored_shape, Priors())))
-    names = {}
-    assert "".join(names.setdefault(one, "abcdef"[len(names)]) for one in found) == classes
 
 
 def test_scores_of_refinements_count_for_their_drafts():

@@ -124,13 +124,12 @@ def test_the_value_of_a_score_with_few_levels(step):
 
 
 @pytest.mark.parametrize("bounds", [(-inf, 0.5), (0.25, 0.75), (0.5, inf)])
-@pytest.mark.parametrize("weight", [1.0, 0.5])
-def test_the_site_of_one_interval(bounds, weight):
+def test_the_site_of_one_interval(bounds):
     """With it, mean and variance are those of the integral over the impression; applied again, it
     stays.
     """
     for mean, sd, noise in ((0.6, 0.2, 0.02), (0.1, 0.3, 0.1), (1.5, 0.1, 0.01)):
-        noise_sd = sqrt(noise * weight)
+        noise_sd = sqrt(noise)
 
         x = np.linspace(mean - 14 * sd, mean + 14 * sd, 40_001)
         inside = stats.norm.cdf((bounds[1] - x) / noise_sd) - stats.norm.cdf(
@@ -138,7 +137,7 @@ def test_the_site_of_one_interval(bounds, weight):
         )
         shares = inside * stats.norm.pdf(x, mean, sd)
         first, second = (np.sum(x**power * shares) / np.sum(shares) for power in (1, 2))
-        interval = ScoreInterval(*bounds, weight)
+        interval = ScoreInterval(*bounds)
         (site,) = update_sites([interval], [Site()], mean, sd**2, noise)
         precision = sd**-2 + site.precision
         value = (mean * sd**-2 + site.weighted_value) / precision
