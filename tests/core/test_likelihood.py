@@ -19,15 +19,13 @@ from redraft.plans.quality.likelihood import (
     ScoreInterval,
     Site,
     common_step,
-    expected_improvement_by_levels,
     interval_moments,
     score_bounds,
     score_interval,
     update_sites,
-    upper_bounds,
 )
 from redraft.plans.quality.lineage import observe
-from redraft.plans.quality.posterior import Posterior, expected_improvement
+from redraft.plans.quality.posterior import Posterior
 from redraft.plans.quality.priors import Priors
 from redraft.plans.quality.tree import FIRST_TEXT_INDEX, cached_tree
 
@@ -115,7 +113,6 @@ def test_scores_cover_the_line(step):
         one[1] == pytest.approx(next_one[0])
         for one, next_one in zip(bounds, bounds[1:], strict=False)
     )
-    assert upper_bounds(step) == tuple(high for _, high in bounds)
 
 
 def integrated(mean, variance, intervals, noise):
@@ -161,20 +158,6 @@ def test_one_interval_is_exact():
     due_mean, due_sd = integrated(0.6, 0.04, [(0.5, inf)], 0.0225)
     assert (0.6 * 25 + site.weighted_value) / precision == pytest.approx(due_mean, abs=1e-5)
     assert precision**-0.5 == pytest.approx(due_sd, abs=1e-5)
-
-
-@given(st.floats(-0.5, 0.5), st.floats(0.01, 0.3), st.floats(0, 1), st.floats(0.1, 0.5))
-def test_value_of_a_coarse_score(lead, slope, mean, sd):
-    """It lies between no information and the impression itself, and many levels come near the
-    impression.
-    """
-    coarse, fine = (
-        expected_improvement_by_levels(lead, slope, mean, sd, step) for step in (1.0, 0.01)
-    )
-    assert max(lead, 0.0) - 1e-9 <= coarse <= expected_improvement(lead, slope) + 1e-9
-    inside = NORMAL.cdf((1 - mean) / sd) - NORMAL.cdf(-mean / sd)
-    if inside > 0.999:
-        assert fine == pytest.approx(expected_improvement(lead, slope), abs=1e-3)
 
 
 def sampled_means(seen, prior, chance, chains=2000, sweeps=60):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from redraft.loop.records import Candidate, Feedback
 from redraft.loop.task import Task
@@ -210,31 +209,6 @@ def test_difference_uses_the_covariance(known, prior, data, deviations):
     assert Posterior(known, prior).is_separated(one, other, deviations) == (
         difference > deviations * sd
     )
-
-
-@pytest.mark.parametrize("step", [1.0, 0.5])
-@pytest.mark.parametrize("scores", [(0.9, 0.95), (0.15, 0.1), (0.9, 0.2)])
-def test_value_of_a_text_with_few_levels(scores, step):
-    """Each level counts with the probability that the texts' scores so far give it."""
-    nodes = Node("generate", None, 1.0), Node("generate", None, 1.0)
-    known = Observations(TreeShape(nodes, 1.0), scores, {0: 0, 1: 1}, coarse_step=step)
-    dense, grades = Dense([*nodes, Node("refine", 0, None)], 1.0, SHIPPED), grades_of(known)
-    means, _ = dense.condition(grades)
-    mean, sd = dense.predict(grades, 2, 1.0)
-    after, _ = dense.condition([*grades, (2, 1.0, mean + sd)])
-    lead = means[2] - means[1]
-    slope = after[2] - after[1] - lead
-    levels = np.arange(0, 1 + step / 2, step)
-    lows, highs = (
-        np.append(-np.inf, levels[1:] - step / 2),
-        np.append(levels[:-1] + step / 2, np.inf),
-    )
-    lows, highs = (lows - mean) / sd, (highs - mean) / sd
-    shares = stats.norm.cdf(highs) - stats.norm.cdf(lows)
-    leads = lead + slope * stats.truncnorm.stats(lows, highs, moments="m")
-    due = (shares * np.maximum(0.0, leads)).sum()
-    found = Posterior(known, SHIPPED).value_of_candidate("refine", 0, 1)
-    assert found == pytest.approx(due, abs=1e-6)
 
 
 def test_values_agree_with_simulation():

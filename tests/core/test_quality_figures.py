@@ -35,10 +35,8 @@ from redraft.plans.quality.likelihood import (
     ScoreInterval,
     Site,
     density,
-    expected_improvement_by_levels,
     interval_moments,
     normal_cdf,
-    score_bounds,
     update_sites,
 )
 from redraft.plans.quality.lineage import Node, Observations, TreeShape, mixed_repeats, observe
@@ -101,28 +99,6 @@ def test_a_truncated_normal_distribution(low):
             assert abs(shift - (low if low > 0 else high)) < 0.1 and 0.9 < shrinkage <= 1
 
 
-@pytest.mark.parametrize("step", [1.0, 0.5, 0.25])
-def test_the_value_of_a_score_with_few_levels(step):
-    """The sum over the levels of what the better of two is worth after each, by SciPy's truncated
-    normal distribution.
-    """
-    levels = [k * step for k in range(round(1 / step) + 1)]
-    for centre, sd in product((0.1, 0.6), (0.1, 0.4)):
-        lows, highs = (
-            (np.array(ends) - centre) / sd
-            for ends in zip(*(score_bounds(level, step) for level in levels), strict=True)
-        )
-        shares, shifts = (
-            stats.norm.cdf(highs) - stats.norm.cdf(lows),
-            stats.truncnorm.stats(lows, highs, moments="m"),
-        )
-        for mean, slope in product((-0.1, 0.0, 0.15), (-0.1, 0.02, 0.2)):
-            due = np.maximum(0.0, shares * (mean + slope * shifts)).sum()
-            assert expected_improvement_by_levels(mean, slope, centre, sd, step) == pytest.approx(
-                due, abs=1e-9
-            )
-
-
 @pytest.mark.parametrize("bounds", [(-inf, 0.5), (0.25, 0.75), (0.5, inf)])
 def test_the_site_of_one_interval(bounds):
     """With it, mean and variance are those of the integral over the impression; applied again, it
@@ -160,7 +136,7 @@ def test_forecasts_of_texts_that_do_not_exist_yet(known, prior, data):
     role = "generate" if parent is None else data.draw(st.sampled_from(["refine", "repair"]))
     dense = Dense([*known.shape.nodes, Node(role, parent, None)], share, prior)
     means, cov = dense.condition(grades_of(known))
-    text = posterior.tree.predict_candidate(role, parent).text
+    text = posterior.tree.predict_candidate(role, parent)
     assert posterior.mean_of(text) == pytest.approx(means[-1], abs=1e-6)
     for i in texts:
         assert posterior.unlimited_mean(i) == pytest.approx(means[i], abs=2e-6)
