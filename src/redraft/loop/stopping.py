@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..base import checks
 from ..base.own_code import fingerprint_name
@@ -58,9 +58,10 @@ class StopRule:
     @property
     def max_iterations(self) -> int | None:
         """The number of refinements after which the rule stops; None if it counts none."""
-        return min(self._arguments_of(_max_iterations), default=None)
+        most = min(self._arguments_of(_max_iterations), default=None)
+        return None if most is None else int(most)
 
-    def _arguments_of(self, condition: Callable[..., StopDecision | None]) -> list[Any]:
+    def _arguments_of(self, condition: Callable[..., StopDecision | None]) -> list[float]:
         """Return the first argument of each condition of this kind."""
         partials = [each for each in self.conditions if isinstance(each, partial)]
         return [each.args[0] for each in partials if each.func is condition]
