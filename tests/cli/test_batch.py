@@ -10,6 +10,8 @@ import urllib.request
 
 import pytest
 
+from redraft.plans.adaptive import Adaptive
+
 from .chat_server import is_judging, verdict
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u202eback"
