@@ -41,6 +41,7 @@ from ..settings import (
     WholeNumber,
     info_of,
     names_of,
+    removed_setting_message,
     settings_of,
 )
 from ..tables.text_format import ENCODING, check_encoding
@@ -848,9 +849,7 @@ def where_it_went(name: str) -> str:
             f"{key} is a setting of a plan file: write `{key} = ...` in a file such as plan.toml, "
             'and name it in --plan plan.toml, or in redraft.toml as plan = "plan.toml"'
         )
-    if any(each.key == key for each in PLAN_SETTINGS):
-        return f"{key} is set in Python only, as {key.replace('-', '_')}=..."
-    return ""
+    return removed_setting_message(key)
 
 
 def setting_keys() -> list[str]:

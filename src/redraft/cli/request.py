@@ -44,6 +44,7 @@ from ..settings import (
     OptionFields,
     Settings,
     ValidationSettings,
+    removed_setting_message,
     settings_for,
     settings_of,
 )
@@ -462,6 +463,9 @@ def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> di
     ConfigError.
     """
     saved = {"require": list(trace.task.requirements), **trace.settings}
+    for key in saved:
+        if removed := removed_setting_message(key):
+            notice(f"{where}: {removed}")
     plain = {p.key for p in params} - {"rubric", "priors", *PROMPT_KEYS}
     values = check_table(
         {key: value for key, value in saved.items() if key in plain}, params, where
