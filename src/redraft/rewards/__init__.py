@@ -1,0 +1,28 @@
+"""Graders as rewards of a training run: `trl`, `verl`, `verifiers_judge` and `openenv` return what
+these libraries take, and `RewardFunction` is what all of them call.
+
+A reward is a score from 0 to 1, or None: unknown. A judge that fails gives no number: the library
+is told that the reward is unknown where it has a way to say so (TRL), else there is an error, or
+the value that you name as `unknown`.
+
+`verifiers_judge` and `openenv` import their library only when they are called. `compute_score` and
+`compute_score_sync` are for verl's `custom_reward_function.path=pkg://redraft.rewards`.
+"""
+
+from .agreement import Agreement, AgreementTracker
+from .function import Reward, RewardFunction, reward_of
+from .libraries import compute_score, compute_score_sync, openenv, trl, verifiers_judge, verl
+
+__all__ = [
+    "Agreement",
+    "AgreementTracker",
+    "Reward",
+    "RewardFunction",
+    "compute_score",
+    "compute_score_sync",
+    "openenv",
+    "reward_of",
+    "trl",
+    "verifiers_judge",
+    "verl",
+]
