@@ -51,10 +51,15 @@ def agreement_of(scores: list[Scores]) -> Agreement | None:
 
 @dataclass
 class _Series:
-    """The scores that two graders gave to the same answers."""
+    """The scores that two graders gave to the same answers, at the beginning and latest."""
 
     first: list[Scores] = field(default_factory=list)
     latest: deque[Scores] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def start_again(self) -> None:
+        """Compare with the latest answers from now on, to warn of a further fall only."""
+        self.first = [*self.latest]
+        self.latest.clear()
 
     def add(self, scores: Scores) -> None:
         (self.first if len(self.first) < WINDOW else self.latest).append(scores)
@@ -83,15 +88,14 @@ class AgreementTracker:
         """
         found: dict[tuple[str, str], float] = {}
         for pair, series in self._series.items():
-            now = agreement_of(list(series.latest) or series.first)
-            if now is None:
-                continue
-            found[pair] = now.share
-            _record_agreement(pair, now.share)
-            before = agreement_of(series.first)
-            if before and _has_fallen(before, now):
+            before, now = agreement_of(series.first), agreement_of(list(series.latest))
+            current = now or before
+            if current:
+                found[pair] = current.share
+                _record_agreement(pair, current.share)
+            if before and now and _has_fallen(before, now):
                 _warn(pair, before, now)
-                series.latest.clear()  # as many answers must confirm it before another warning
+                series.start_again()
         return found
 
 

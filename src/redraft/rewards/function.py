@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Unpack
 
 from .. import StopReason, Task, Trace
 from ..errors import BudgetExhaustedError, error_name
-from ..grading import GradeReport, GradeSettings, GradingSession, PanelGrader
+from ..grading import GradeSettings, GradingSession, PanelGrader
 from ..protocols import Comparison
 from ..settings import check_names
 from .agreement import AgreementTracker, count, log
@@ -63,10 +63,12 @@ class RewardFunction:
     and None, unknown, if a part is missing. With conditions only, it is their mean.
 
     Args:
-        graders: As in `redraft.grade`; besides, graders that rank (`"ranker"`), which get all
-            responses of a group in one call.
+        graders: As in `redraft.grade`; with `groups` also graders that rank (`"ranker"`), which get
+            all responses of a group in one call.
         judge: The model that LLM graders ask, as in `redraft.grade`.
         blank: The reward of a blank response, which no grader sees; None: unknown.
+        groups: Whether samples that differ only in their response (and metadata) are a group, which
+            is ranked together. Without it no grader may rank.
         **settings: As in `redraft.grade`. `budget`, `cache` and `max_in_flight` hold for all calls
             in a process together, `deadline` for each call.
 
@@ -80,11 +82,12 @@ class RewardFunction:
         judge: Any = None,
         *,
         blank: float | None = 0.0,
+        groups: bool = False,
         **settings: Unpack[GradeSettings],
     ) -> None:
-        check_names("grade", settings, ("graders", "judge", "blank"))
+        check_names("grade", settings, ("graders", "judge", "blank", "groups"))
         self.agreement = AgreementTracker()
-        self._blank = blank
+        self._blank, self._groups = blank, groups
         self._session = (graders, judge, settings)
         self._workers: dict[int, _Worker] = {}  # by process
 
@@ -92,8 +95,7 @@ class RewardFunction:
         return {**self.__dict__, "_workers": {}}
 
     async def rewards(self, samples: Sequence[RewardSample]) -> list[Reward]:
-        """Return the reward of each sample, in their order. Samples that differ only in their
-        response (and metadata) are a group, which is ranked together.
+        """Return the reward of each sample, in their order.
 
         Raises ConfigError, and BudgetExhaustedError if the budget left no reward for a sample.
         """
@@ -128,20 +130,15 @@ class RewardFunction:
         return found
 
     async def _grade(self, session: GradingSession, tasks: Sequence[Task]) -> list[Reward]:
-        if not any(grader.compares for grader in session.panel):
-            return [reward_of_report(each) for each in await session.grade_many(tasks)]
+        if not (self._groups and any(grader.compares for grader in session.panel)):
+            reports = await session.grade_many(tasks)
+            return [reward_of(each.trace, 0, each.error) for each in reports]
         groups: dict[str, list[Task]] = {}
         for task in tasks:
             groups.setdefault(group_key(task), []).append(task)
-        traces = await asyncio.gather(
-            *(session.grade_group(group_of(each)) for each in groups.values())
-        )
-        by_text = {
-            (key, candidate.text): reward_of(trace, candidate.id)
-            for key, trace in zip(groups, traces, strict=True)
-            for candidate in trace.candidates
-        }
-        return [by_text[group_key(task), task.given_responses[0]] for task in tasks]
+        found = await asyncio.gather(*(_rank(session, each) for each in groups.values()))
+        by_text = dict(zip(groups, found, strict=True))
+        return [by_text[group_key(task)][task.given_responses[0]] for task in tasks]
 
     def _follow(self, reward: Reward, label: float | None) -> None:
         judges = {name: reward.parts[name] for name in reward.asks_model if name in reward.parts}
@@ -208,9 +205,13 @@ def group_of(tasks: Sequence[Task]) -> Task:
     )
 
 
-def reward_of_report(report: GradeReport) -> Reward:
-    """Return the reward of a report of `grade_many`. Raises BudgetExhaustedError."""
-    return reward_of(report.trace, 0, report.error)
+async def _rank(session: GradingSession, tasks: Sequence[Task]) -> dict[str, Reward]:
+    """Return the rewards of a group by response. Raises BudgetExhaustedError."""
+    group = group_of(tasks)
+    if len(group.responses) == 1:
+        return {group.responses[0]: Reward(None, reason="no other response to rank it with")}
+    trace = await session.grade_group(group)
+    return {each.text: reward_of(trace, each.id) for each in trace.candidates}
 
 
 def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> Reward:

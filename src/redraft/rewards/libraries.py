@@ -48,6 +48,9 @@ def trl(
     one is unknown, which TRL leaves out of the group. Parts of rewards, the share of unknown ones
     and agreements are logged by `log_metric`, the parts of each completion by `log_extra`.
 
+    Give all graders to one such function: of several, TRL takes the unknown reward of one for 0 as
+    long as another is known.
+
     Args:
         graders: As in `RewardFunction`. With a grader that ranks, the completions of each prompt
             are ranked in one call.
@@ -65,7 +68,7 @@ def trl(
         ConfigError: An argument is wrong. A wrong grader, or a column that does not exist, is
             reported by the first call.
     """
-    function = RewardFunction(graders, judge, blank=blank, **settings)
+    function = RewardFunction(graders, judge, blank=blank, groups=True, **settings)
     names = _checked_columns(columns)
 
     def read(
@@ -146,11 +149,14 @@ def _task(
     messages: Any, response: str, values: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> Task:
     """Return the task of a response; a reference that is no text is JSON."""
-    texts = {name: _as_text(values.get(name)) for name in ("reference", "context")}
-    requirements = values.get("requirements") or ()
-    tests = values.get("tests")
     return Task(
-        messages, response, **texts, tests=tests, requirements=requirements, metadata=metadata
+        messages,
+        response,
+        reference=_as_text(values.get("reference")),
+        context=_as_text(values.get("context")),
+        tests=values.get("tests"),
+        requirements=values.get("requirements") or (),
+        metadata=metadata,
     )
 
 
@@ -297,9 +303,9 @@ def _plain(value: Any) -> Any:
     raise ConfigError(f"reward_kwargs are text, numbers, lists and mappings, got {value!r:.80}")
 
 
-async def _compute(  # noqa: PLR0917  (verl's arguments, after the first)
+async def _compute(
     reward: VerlReward,
-    data_source: str,  # noqa: ARG001
+    data_source: str,
     solution_str: str,
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
@@ -309,9 +315,9 @@ async def _compute(  # noqa: PLR0917  (verl's arguments, after the first)
     return reward.result((await reward.function.rewards([sample]))[0])
 
 
-def _compute_sync(  # noqa: PLR0917
+def _compute_sync(
     reward: VerlReward,
-    data_source: str,  # noqa: ARG001
+    data_source: str,
     solution_str: str,
     ground_truth: Any,
     extra_info: Mapping[str, Any] | None = None,
@@ -379,7 +385,7 @@ def verifiers_judge(
 
     function = RewardFunction(graders, judge, blank=blank, **settings)
 
-    class RedraftJudge(VerifiersJudge[float]):
+    class RedraftJudge(VerifiersJudge[float]):  # type: ignore[misc]
         async def score(self, task: Any, trace: Any) -> float:
             reference = getattr(task, reference_field, None)
             values = {"reference": reference}
@@ -421,7 +427,7 @@ def openenv(
     function = RewardFunction(graders, judge, blank=blank, **settings)
     unknown = _checked_unknown(unknown)
 
-    class RedraftRubric(OpenEnvRubric):
+    class RedraftRubric(OpenEnvRubric):  # type: ignore[misc]
         async def forward(self, action: Any, observation: Any) -> float:
             text = response(action, observation)
             sample = RewardSample(Task(prompt(action, observation), text))
