@@ -97,8 +97,8 @@ def test_a_judge_that_fails_gives_no_number(seed, caplog):
     fails_at = {text for text in map(str, range(30)) if chance.random() < 1 / 3}
 
     def answer(messages):
-        text = messages[-1]["content"]
-        return "no" if any(f"answer {n}." in text for n in fails_at) else verdict(4)
+        asked = json.dumps(messages)
+        return "no" if any(f"answer {n}." in asked for n in fails_at) else verdict(4)
 
     texts = [f"answer {n}." for n in range(30)]
     with caplog.at_level(logging.WARNING, "redraft.rewards"):
@@ -133,7 +133,7 @@ def test_a_group_is_ranked_in_one_call():
 def test_rankings_and_scores_are_weighted_together():
     judge = ScriptedModel([ranking(1, 2)])
     ranked = trl_rewards(["aa", "bbbb"], ["ranker", tenths], judge)
-    assert {ranked[0] - 0.1, ranked[1] - 0.2} == {0.0, 0.5}
+    assert sorted([ranked[0] - 0.1, ranked[1] - 0.2]) == pytest.approx([0.0, 0.5])
 
 
 def test_a_ranking_that_failed_or_has_one_answer_is_unknown():
@@ -240,7 +240,7 @@ def test_falling_agreement_is_a_warning(caplog):
     assert 0.3 < found["judge", "exact"] < 0.7
     assert [*found] == [("judge", "exact")]
     assert "judge orders answers as exact does" in caplog.text
-    assert 1 <= len(caplog.records) <= 3
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -271,9 +271,9 @@ def test_trl_logs_agreement_with_labels_and_unknown_shares():
         name="quality",
         label="stars",
     )
-    texts = ["a" * (1 + n % 9) + " " * n + "." for n in range(40)]
+    texts = [f"{n:02}" + "a" * (n % 8) for n in range(40)]
     stars = [n % 6 / 5 if n < 35 else None for n in range(40)]
-    given = {"stars": stars, "log_metric": lambda *m: logged.append(m), "log_extra": extra.update}
+    given = {"stars": stars, "log_metric": lambda *metric: logged.append(metric)}
     given["log_extra"] = extra.__setitem__
     found = reward(["q"] * 40, texts, **given)
     metrics = dict(logged)

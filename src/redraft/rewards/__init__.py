@@ -5,12 +5,12 @@ A reward is a score from 0 to 1, or None: unknown. A judge that fails gives no n
 is told that the reward is unknown where it has a way to say so (TRL), else there is an error, or
 the value that you name as `unknown`.
 
-`verifiers_judge` and `openenv` import their library only when they are called. `compute_score` and
-`compute_score_sync` are for verl's `custom_reward_function.path=pkg://redraft.rewards`.
+`compute_score` and `compute_score_sync` are for verl's
+`custom_reward_function.path=pkg://redraft.rewards`.
 """
 
-from .agreement import Agreement, AgreementTracker
-from .function import Reward, RewardFunction, reward_of
+from .agreement import Agreement, AgreementTracker, agreement_of
+from .function import Reward, RewardFunction, RewardSample, reward_of
 from .libraries import compute_score, compute_score_sync, openenv, trl, verifiers_judge, verl
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "AgreementTracker",
     "Reward",
     "RewardFunction",
+    "RewardSample",
+    "agreement_of",
     "compute_score",
     "compute_score_sync",
     "openenv",
