@@ -103,7 +103,7 @@ def reward_rows(file: str, settings: OptionValues) -> int:
         for chunk in _chunks(chain(first, rollouts)):
             graded = function.rewards_sync([RewardSample(each.task) for each in chunk])
             for rollout, reward in zip(chunk, graded, strict=True):
-                click.echo(dumps(_line(rollout, reward)))
+                click.echo(_line(rollout, reward))
                 rewards.append((rollout.recorded, reward))
     finally:
         function.close()
