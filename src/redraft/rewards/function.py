@@ -132,12 +132,13 @@ class RewardFunction:
     async def _grade(self, session: GradingSession, tasks: Sequence[Task]) -> list[Reward]:
         if not (self._groups and any(grader.compares for grader in session.panel)):
             reports = await session.grade_many(tasks)
-            return [reward_of(each.trace, 0, each.error) for each in reports]
+            found = [(each.trace, reward_of(each.trace, 0, each.error)) for each in reports]
+            return [_affordable(trace, reward) for trace, reward in found]
         groups: dict[str, list[Task]] = {}
         for task in tasks:
             groups.setdefault(group_key(task), []).append(task)
-        found = await asyncio.gather(*(_rank(session, each) for each in groups.values()))
-        by_text = dict(zip(groups, found, strict=True))
+        ranked = await asyncio.gather(*(_rank(session, each) for each in groups.values()))
+        by_text = dict(zip(groups, ranked, strict=True))
         return [by_text[group_key(task)][task.given_responses[0]] for task in tasks]
 
     def _follow(self, reward: Reward, label: float | None) -> None:
@@ -211,13 +212,11 @@ async def _rank(session: GradingSession, tasks: Sequence[Task]) -> dict[str, Rew
     if len(group.responses) == 1:
         return {group.responses[0]: Reward(None, reason="no other response to rank it with")}
     trace = await session.grade_group(group)
-    return {each.text: reward_of(trace, each.id) for each in trace.candidates}
+    return {each.text: _affordable(trace, reward_of(trace, each.id)) for each in trace.candidates}
 
 
 def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> Reward:
-    """Return the reward of a graded candidate. Raises BudgetExhaustedError if it is unknown because
-    the budget is used up.
-    """
+    """Return the reward of a graded candidate."""
     counted = (*trace.scorers, *trace.graders.rankers)
     parts = {g.name: _part(trace, candidate, g) for g in counted}
     musts = [parts[g.name] for g in counted if g.must]
@@ -229,8 +228,6 @@ def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> R
     elif parts and None not in parts.values():
         total = sum(weight for weight, _ in weighted)
         value = sum(weight * (part or 0.0) for weight, part in weighted) / total
-    if value is None:
-        _raise_if_exhausted(trace)
     models = frozenset(g.name for g in trace.graders if not g.model_free)
     return Reward(value, parts, "" if value is not None else _reason(trace, parts, error), models)
 
@@ -256,15 +253,17 @@ def win_share(rankings: Sequence[Comparison], candidate: int) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _raise_if_exhausted(trace: Trace) -> None:
+def _affordable(trace: Trace, reward: Reward) -> Reward:
+    """Return the reward. Raises BudgetExhaustedError if it lacks what the budget did not allow."""
     for failure in trace.failures.values():
-        if failure.stop_reason is StopReason.BUDGET:
+        if reward.value is None and failure.stop_reason is StopReason.BUDGET:
             raise BudgetExhaustedError(
                 f"the budget of the rewards is used up ({failure.limit}): give a larger one, or "
                 "end the training run",
                 limit=failure.limit,
                 usage=trace.usage,
             )
+    return reward
 
 
 def _reason(trace: Trace, parts: Mapping[str, float | None], error: Exception | None) -> str:
