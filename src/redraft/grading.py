@@ -44,7 +44,6 @@ __all__ = [
     "GradeSettings",
     "GraderFeedback",
     "GradingSession",
-    "PanelGrader",
     "Sample",
     "grade",
     "grade_many",

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..loop.task import Task
 from ..models import connect
 from ..requirements.spec import check_foreign_spec
-from ..rewards import Reward, RewardFunction, RewardSample, agreement_of
+from ..rewards import ResponseReward, RewardFunction, RewardSample, agreement_of
 from ..session.panel import default_judge_note, graders_for_tasks, needs_judge
 from ..settings import GradeSettings
 from ..tables import BadRow, Row, infer_columns, iter_rows
@@ -98,7 +98,7 @@ def reward_rows(file: str, settings: OptionValues) -> int:
     if found.form is not None:
         raise click.UsageError("--as-rewards has no --answer and no --schema")
     function = RewardFunction(found.graders, found.judge, groups=True, **found.settings)
-    rewards: list[tuple[float | None, Reward]] = []
+    rewards: list[tuple[float | None, ResponseReward]] = []
     try:
         for chunk in _chunks(chain(first, rollouts)):
             graded = function.rewards_sync([RewardSample(each.task) for each in chunk])
@@ -146,14 +146,14 @@ def _chunks(rollouts: Iterable[_Rollout]) -> Iterator[list[_Rollout]]:
             yield chunk
 
 
-def _line(rollout: _Rollout, reward: Reward) -> str:
+def _line(rollout: _Rollout, reward: ResponseReward) -> str:
     line = {"id": rollout.task.id, STEP: rollout.values.get(STEP)}
     known = {name: value for name, value in line.items() if value is not None}
     graded = {"reward": reward.value, "parts": dict(reward.parts), "reason": reward.reason}
     return dumps({**known, **graded}).decode()
 
 
-def _summary(rewards: Sequence[tuple[float | None, Reward]]) -> str:
+def _summary(rewards: Sequence[tuple[float | None, ResponseReward]]) -> str:
     """Return how many rewards there are, their mean, and how far the recorded ones agree."""
     known = [reward.value for _, reward in rewards if reward.value is not None]
     both = [

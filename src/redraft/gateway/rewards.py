@@ -22,7 +22,7 @@ from ..base.threads import run_in_thread_if_large
 from ..errors import ConfigError
 from ..graders.base import gather_or_cancel
 from ..loop.task import Task
-from ..rewards import Reward, reward_of
+from ..rewards import ResponseReward, reward_of
 from ..rewards.libraries import PROMPT_KEYS
 from ..session.refinement import make_refinement
 from .client_exchange import JSON
@@ -102,7 +102,7 @@ class RewardExchange(GuardrailExchange):
         )
         replies = [reply_of(reward) for reward in rewards]
         if is_verify:
-            content = verified(body, rewards[0], unknown)
+            content = verify_reply(body, rewards[0], unknown)
         else:
             content = {"rewards": replies} if is_batch else replies[0]
         await self._send_whole(200, [(b"content-type", JSON)], dumps(content))
@@ -120,7 +120,9 @@ class RewardExchange(GuardrailExchange):
             raise invalid_request("unknown", f"unknown must be a number, got {text[:40]!r}")
         return number
 
-    async def _reward_apart(self, target: ProfileRefiner, sample: RewardRequestSample) -> Reward:
+    async def _reward_apart(
+        self, target: ProfileRefiner, sample: RewardRequestSample
+    ) -> ResponseReward:
         """Return the reward of a sample, which is a request of its own."""
         part = RewardExchange(self.gateway, self.protocol, self.scope, self._receive, self._send)
         part.caller, part.model = self.caller, self.model
@@ -133,10 +135,10 @@ class RewardExchange(GuardrailExchange):
             self.facts = part.facts
             self._add_facts()
 
-    async def reward(self, target: ProfileRefiner, sample: RewardRequestSample) -> Reward:
+    async def reward(self, target: ProfileRefiner, sample: RewardRequestSample) -> ResponseReward:
         """Return the reward of a sample. Raises GatewayError if it may not be graded."""
         if not sample.solution_str.strip():
-            return Reward(0.0)
+            return ResponseReward(0.0)
         prepared = await run_in_thread_if_large(len(self.raw), self._prepare_sample, target, sample)
         reason = ""
         try:
@@ -148,7 +150,11 @@ class RewardExchange(GuardrailExchange):
                 raise
             reason = error.code
         trace = prepared.log.trace
-        reward = reward_of(trace, 0) if trace and trace.candidates else Reward(None, reason=reason)
+        reward = (
+            reward_of(trace, 0)
+            if trace and trace.candidates
+            else ResponseReward(None, reason=reason)
+        )
         if reward.value is None:
             gateway_log.warning("request %s: unknown reward: %s", self.trace_id, reward.reason)
         return reward
@@ -196,13 +202,15 @@ def read_reward_request(body: Mapping[str, Any], prefix: str = "") -> RewardRequ
         raise invalid_request(path, f"{path}: {first['msg']}") from None
 
 
-def reply_of(reward: Reward) -> dict[str, Any]:
+def reply_of(reward: ResponseReward) -> dict[str, Any]:
     """Return a reward as a client reads it."""
     reply = RewardReply(score=reward.value, parts=dict(reward.parts), reason=reward.reason)
     return reply.model_dump()
 
 
-def verified(body: Mapping[str, Any], reward: Reward, unknown: float | None) -> dict[str, Any]:
+def verify_reply(
+    body: Mapping[str, Any], reward: ResponseReward, unknown: float | None
+) -> dict[str, Any]:
     """Return the reply to /verify: the request with its reward. Raises GatewayError 502 for an
     unknown reward, unless the request names a number for it; then the sample is to be masked.
     """

@@ -9,14 +9,40 @@ the value that you name as `unknown`.
 `custom_reward_function.path=pkg://redraft.rewards`.
 """
 
-from .agreement import Agreement, AgreementTracker, agreement_of
-from .function import Reward, RewardFunction, RewardSample, reward_of
-from .libraries import compute_score, compute_score_sync, openenv, trl, verifiers_judge, verl
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base.lazy_imports import attribute_loader
+
+if TYPE_CHECKING:
+    from .agreement import Agreement, AgreementTracker, agreement_of
+    from .function import ResponseReward, RewardFunction, RewardSample, reward_of
+    from .libraries import compute_score, compute_score_sync, openenv, trl, verifiers_judge, verl
+else:
+    __getattr__ = attribute_loader(
+        __name__,
+        {
+            "Agreement": "agreement",
+            "AgreementTracker": "agreement",
+            "ResponseReward": "function",
+            "RewardFunction": "function",
+            "RewardSample": "function",
+            "agreement_of": "agreement",
+            "compute_score": "libraries",
+            "compute_score_sync": "libraries",
+            "openenv": "libraries",
+            "reward_of": "function",
+            "trl": "libraries",
+            "verifiers_judge": "libraries",
+            "verl": "libraries",
+        },
+    )
 
 __all__ = [
     "Agreement",
     "AgreementTracker",
-    "Reward",
+    "ResponseReward",
     "RewardFunction",
     "RewardSample",
     "agreement_of",
@@ -28,3 +54,7 @@ __all__ = [
     "verifiers_judge",
     "verl",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any, TypeVar, Unpack
 
-from .. import StopReason, Task, Trace
 from ..errors import BudgetExhaustedError, error_name
-from ..grading import GradeSettings, GradingSession, PanelGrader
-from ..protocols import Comparison
+from ..grading import GradeSettings, GradingSession
+from ..loop.records import Comparison, StopReason
+from ..loop.task import Task
+from ..loop.trace import PanelGrader, Trace
 from ..settings import check_names
 from .agreement import AgreementTracker, count, log
 
@@ -29,7 +30,7 @@ LABEL = "label"  # what agreement calls a label of people
 
 
 @dataclass(frozen=True, slots=True)
-class Reward:
+class ResponseReward:
     """The reward of one response.
 
     Attributes:
@@ -89,19 +90,19 @@ class RewardFunction:
         self.agreement = AgreementTracker()
         self._blank, self._groups = blank, groups
         self._session = (graders, judge, settings)
-        self._workers: dict[int, _Worker] = {}  # by process
+        self._workers: dict[int, _SessionThread] = {}  # by process
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_workers": {}}
 
-    async def rewards(self, samples: Sequence[RewardSample]) -> list[Reward]:
+    async def rewards(self, samples: Sequence[RewardSample]) -> list[ResponseReward]:
         """Return the reward of each sample, in their order.
 
         Raises ConfigError, and BudgetExhaustedError if the budget left no reward for a sample.
         """
         return await asyncio.wrap_future(self._submit(samples))
 
-    def rewards_sync(self, samples: Sequence[RewardSample]) -> list[Reward]:
+    def rewards_sync(self, samples: Sequence[RewardSample]) -> list[ResponseReward]:
         """Do the same without await; not for a coroutine, whose event loop it would block."""
         return self._submit(samples).result()
 
@@ -110,26 +111,28 @@ class RewardFunction:
         if worker := self._workers.pop(os.getpid(), None):
             worker.close()
 
-    def _submit(self, samples: Sequence[RewardSample]) -> Future[list[Reward]]:
+    def _submit(self, samples: Sequence[RewardSample]) -> Future[list[ResponseReward]]:
         worker = self._workers.get(os.getpid())
         if worker is None:
-            new = _Worker(*self._session)
+            new = _SessionThread(*self._session)
             worker = self._workers.setdefault(os.getpid(), new)  # atomic, unlike a lock in a fork
             new.start() if worker is new else new.loop.close()
         return worker.submit(self._rewards(worker, samples))
 
-    async def _rewards(self, worker: _Worker, samples: Sequence[RewardSample]) -> list[Reward]:
+    async def _rewards(
+        self, worker: _SessionThread, samples: Sequence[RewardSample]
+    ) -> list[ResponseReward]:
         session = await worker.session()
         tasks = [each.task for each in samples if each.task.given_responses]
         graded = iter(await self._grade(session, tasks))
-        blank = Reward(self._blank, {}, "blank response" if self._blank is None else "")
+        blank = ResponseReward(self._blank, {}, "blank response" if self._blank is None else "")
         found = [next(graded) if each.task.given_responses else blank for each in samples]
         for sample, reward in zip(samples, found, strict=True):
             self._follow(reward, sample.label)
         report_unknown(found)
         return found
 
-    async def _grade(self, session: GradingSession, tasks: Sequence[Task]) -> list[Reward]:
+    async def _grade(self, session: GradingSession, tasks: Sequence[Task]) -> list[ResponseReward]:
         if not (self._groups and any(grader.compares for grader in session.panel)):
             reports = await session.grade_many(tasks)
             found = [(each.trace, reward_of(each.trace, 0, each.error)) for each in reports]
@@ -141,13 +144,13 @@ class RewardFunction:
         by_text = dict(zip(groups, ranked, strict=True))
         return [by_text[group_key(task)][task.given_responses[0]] for task in tasks]
 
-    def _follow(self, reward: Reward, label: float | None) -> None:
+    def _follow(self, reward: ResponseReward, label: float | None) -> None:
         judges = {name: reward.parts[name] for name in reward.asks_model if name in reward.parts}
         others = {name: part for name, part in reward.parts.items() if name not in judges}
         self.agreement.add(judges, {**others, LABEL: label})
 
 
-class _Worker:
+class _SessionThread:
     """The event loop of a reward function in one process, and its session."""
 
     def __init__(self, graders: Any, judge: Any, settings: GradeSettings) -> None:
@@ -206,16 +209,18 @@ def group_of(tasks: Sequence[Task]) -> Task:
     )
 
 
-async def _rank(session: GradingSession, tasks: Sequence[Task]) -> dict[str, Reward]:
+async def _rank(session: GradingSession, tasks: Sequence[Task]) -> dict[str, ResponseReward]:
     """Return the rewards of a group by response. Raises BudgetExhaustedError."""
     group = group_of(tasks)
     if len(group.responses) == 1:
-        return {group.responses[0]: Reward(None, reason="no other response to rank it with")}
+        return {
+            group.responses[0]: ResponseReward(None, reason="no other response to rank it with")
+        }
     trace = await session.grade_group(group)
     return {each.text: _affordable(trace, reward_of(trace, each.id)) for each in trace.candidates}
 
 
-def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> Reward:
+def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> ResponseReward:
     """Return the reward of a graded candidate."""
     counted = (*trace.scorers, *trace.graders.rankers)
     parts = {g.name: _part(trace, candidate, g) for g in counted}
@@ -229,7 +234,9 @@ def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> R
         total = sum(weight for weight, _ in weighted)
         value = sum(weight * (part or 0.0) for weight, part in weighted) / total
     models = frozenset(g.name for g in trace.graders if not g.model_free)
-    return Reward(value, parts, "" if value is not None else _reason(trace, parts, error), models)
+    return ResponseReward(
+        value, parts, "" if value is not None else _reason(trace, parts, error), models
+    )
 
 
 def _part(trace: Trace, candidate: int, grader: PanelGrader) -> float | None:
@@ -253,7 +260,7 @@ def win_share(rankings: Sequence[Comparison], candidate: int) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _affordable(trace: Trace, reward: Reward) -> Reward:
+def _affordable(trace: Trace, reward: ResponseReward) -> ResponseReward:
     """Return the reward. Raises BudgetExhaustedError if it lacks what the budget did not allow."""
     for failure in trace.failures.values():
         if reward.value is None and failure.stop_reason is StopReason.BUDGET:
@@ -274,7 +281,7 @@ def _reason(trace: Trace, parts: Mapping[str, float | None], error: Exception | 
     return "; ".join(reasons) or (error_name(error) if error else "nothing graded it")
 
 
-def report_unknown(rewards: Sequence[Reward]) -> None:
+def report_unknown(rewards: Sequence[ResponseReward]) -> None:
     """Log how many rewards are unknown and why, and count them in OpenTelemetry
     (`redraft.rewards.unknown`).
     """

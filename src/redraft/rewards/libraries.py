@@ -11,11 +11,12 @@ from functools import cache, partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, cast
 
-from .. import Budget, Task
 from ..errors import ConfigError, GradingError
 from ..grading import GradeSettings
+from ..loop.task import Task
+from ..middleware import Budget
 from .agreement import count, log
-from .function import Reward, RewardFunction, RewardSample
+from .function import ResponseReward, RewardFunction, RewardSample
 
 if TYPE_CHECKING:
     from openenv.core.rubrics import Rubric
@@ -78,7 +79,7 @@ def trl(
         triples = zip(prompts, completions, rows, strict=True)
         return [_trl_sample(*each, names, label) for each in triples]
 
-    def tell(rewards: list[Reward], given: Mapping[str, Any]) -> list[float | None]:
+    def tell(rewards: list[ResponseReward], given: Mapping[str, Any]) -> list[float | None]:
         _log_to_trl(name, function, rewards, given)
         return [reward.value for reward in rewards]
 
@@ -165,7 +166,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def _log_to_trl(
-    name: str, function: RewardFunction, rewards: Sequence[Reward], given: Mapping[str, Any]
+    name: str, function: RewardFunction, rewards: Sequence[ResponseReward], given: Mapping[str, Any]
 ) -> None:
     agreement = function.agreement.latest()
     if log_metric := given.get("log_metric"):
@@ -246,7 +247,7 @@ class VerlReward:
         values = {"reference": ground_truth, **{k: extra_info.get(k) for k in ROLES[1:]}}
         return RewardSample(_task(prompt, response, values, {}), label)
 
-    def result(self, reward: Reward) -> dict[str, float]:
+    def result(self, reward: ResponseReward) -> dict[str, float]:
         """Return what verl is told of a reward. Raises GradingError."""
         self.function.agreement.latest()
         score = number_of(reward, self.unknown)
@@ -333,7 +334,7 @@ def _checked_unknown(unknown: Any) -> Unknown:
     raise ConfigError(f'unknown must be "error" or a number, got {unknown!r:.80}')
 
 
-def number_of(reward: Reward, unknown: Unknown) -> float:
+def number_of(reward: ResponseReward, unknown: Unknown) -> float:
     """Return a reward, or what stands for an unknown one, which is logged and counted in
     OpenTelemetry (`redraft.rewards.replaced`). Raises GradingError if that is an error.
     """
