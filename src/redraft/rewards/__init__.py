@@ -54,7 +54,3 @@ __all__ = [
     "verifiers_judge",
     "verl",
 ]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

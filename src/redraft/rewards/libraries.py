@@ -19,8 +19,8 @@ from .agreement import count, log
 from .function import ResponseReward, RewardFunction, RewardSample
 
 if TYPE_CHECKING:
-    from openenv.core.rubrics import Rubric
-    from verifiers.v1 import Judge
+    from openenv.core.rubrics import Rubric  # pyright: ignore[reportMissingImports]
+    from verifiers.v1 import Judge  # pyright: ignore[reportMissingImports]
 
 Unknown: TypeAlias = float | Literal["error"]
 """What a library gets that has no word for an unknown reward: an error, or a number you choose."""
@@ -381,8 +381,8 @@ def verifiers_judge(
     Raises:
         ConfigError: An argument is wrong.
     """
-    from verifiers.v1 import Judge as VerifiersJudge
-    from verifiers.v1 import JudgeConfig
+    from verifiers.v1 import Judge as VerifiersJudge  # pyright: ignore[reportMissingImports]
+    from verifiers.v1 import JudgeConfig  # pyright: ignore[reportMissingImports]
 
     function = RewardFunction(graders, judge, blank=blank, **settings)
 
@@ -423,7 +423,7 @@ def openenv(
     Raises:
         ConfigError: An argument is wrong.
     """
-    from openenv.core.rubrics import Rubric as OpenEnvRubric
+    from openenv.core.rubrics import Rubric as OpenEnvRubric  # pyright: ignore[reportMissingImports]
 
     function = RewardFunction(graders, judge, blank=blank, **settings)
     unknown = _checked_unknown(unknown)
