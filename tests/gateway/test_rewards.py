@@ -140,3 +140,12 @@ async def test_keys_and_budgets(tmp_path, judge):
             reply = await client.post(REWARDS_PATH, json=sample("It is 4."), headers=headers)
             assert reply.status_code == status, reply.text
     assert not judge.bodies
+
+
+async def test_a_whole_batch_waits_for_its_turn(tmp_path, judge):
+    """As many samples as may be sent are graded, however many requests run at once."""
+    async with rewarding(tmp_path, judge) as (client, _):
+        body = {"samples": [sample(f"It is {n}.") for n in range(MAX_SAMPLES)]}
+        reply = await client.post(REWARDS_PATH, json=body)
+    assert reply.status_code == 200, reply.text
+    assert [each["score"] for each in reply.json()["rewards"]] == [0.8] * MAX_SAMPLES
