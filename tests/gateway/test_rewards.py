@@ -142,6 +142,7 @@ async def test_keys_and_budgets(tmp_path, judge):
     assert not judge.bodies
 
 
+@pytest.mark.slow
 async def test_a_whole_batch_waits_for_its_turn(tmp_path, judge):
     """As many samples as may be sent are graded, however many requests run at once."""
     async with rewarding(tmp_path, judge) as (client, _):

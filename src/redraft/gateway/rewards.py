@@ -8,6 +8,7 @@ request of its own in the budgets of the key and in the store.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -41,6 +42,7 @@ from .routing import REFINE
 
 REWARDS_PATH, VERIFY_PATH = "/v1/rewards", "/verify"
 MAX_SAMPLES = 256
+SAMPLES_AT_ONCE = 32  # of a request, which leave room for others
 REFERENCE_KEYS = ("expected_answer", "ground_truth", "reference")  # of a row of NeMo Gym
 LENIENT = ConfigDict(extra="ignore", strict=True)
 
@@ -97,8 +99,9 @@ class RewardExchange(GuardrailExchange):
         assert self.caller
         target = find_profile(self.routing, self.caller, request.model)
         self.model = REFINE + target.profile.name
+        turns = asyncio.Semaphore(SAMPLES_AT_ONCE)
         rewards = await gather_or_cancel(
-            [self._reward_apart(target, sample) for sample in request.samples]
+            [self._reward_apart(target, sample, turns) for sample in request.samples]
         )
         replies = [reply_of(reward) for reward in rewards]
         if is_verify:
@@ -121,19 +124,21 @@ class RewardExchange(GuardrailExchange):
         return number
 
     async def _reward_apart(
-        self, target: ProfileRefiner, sample: RewardRequestSample
+        self, target: ProfileRefiner, sample: RewardRequestSample, turns: asyncio.Semaphore
     ) -> ResponseReward:
-        """Return the reward of a sample, which is a request of its own."""
+        """Return the reward of a sample, which is a request of its own, once it is its turn."""
         part = RewardExchange(self.gateway, self.protocol, self.scope, self._receive, self._send)
         part.caller, part.model = self.caller, self.model
         part.raw = dumps(sample.model_dump())
         try:
-            return await part.reward(target, sample)
+            async with turns:
+                return await part.reward(target, sample)
         finally:
             if self.caller and part._held:
                 self.gateway.answers.free(self.caller.id, part._held)
-            self.facts = part.facts
-            self._add_facts()
+            if part.facts:  # a blank response has none
+                self.facts = part.facts
+                self._add_facts()
 
     async def reward(self, target: ProfileRefiner, sample: RewardRequestSample) -> ResponseReward:
         """Return the reward of a sample. Raises GatewayError if it may not be graded."""
