@@ -36,7 +36,6 @@ def add_scores(
         reference: The column of references; None: there is none.
         **settings: As in `redraft.grade`, for each row.
     """
-
     arguments = GradeArguments(graders, judge, settings)
 
     async def score(row: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def feedback_metric(
 
 def _grade(gold: Any, pred: Any, answer: str | None, arguments: GradeArguments) -> AnswerGrade:
     inputs, outputs = gold.inputs().toDict(), pred.toDict()
-    name = answer or [*outputs, ""][-1]
+    name = answer or next(reversed(outputs), None)
     lines = [f"{key}: {answer_text(value)}" for key, value in inputs.items()]
     prompt = "\n".join(lines) if len(lines) > 1 else field_of(inputs, None, "inputs")
     text = field_of(outputs, name, "answer")

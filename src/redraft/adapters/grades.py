@@ -124,9 +124,9 @@ def _unknown_grade(error: RedraftError) -> AnswerGrade:
     """Return the grade of an answer that nothing could grade. Raises a ConfigError."""
     if isinstance(error, ConfigError):
         raise error
-    failures = error.result.trace.failures.values() if error.result else ()
-    kinds = sorted({failure.error for failure in failures}) or [type(error).__name__]
-    return AnswerGrade(None, problem=", ".join(kinds))
+    failures = error.result.trace.failures.items() if error.result else ()
+    kinds = dict.fromkeys(f"{slot[2]}: {failure.error}" for slot, failure in failures)
+    return AnswerGrade(None, problem=", ".join(kinds) or type(error).__name__)
 
 
 class UnknownScore:

@@ -49,7 +49,6 @@ def redraft_scorer(
     the metrics. The arguments are those of `redraft.grade`. Graders read the messages, tool calls
     included, and the sample's target as the reference.
     """
-
     arguments = GradeArguments(graders, judge, settings)
 
     async def score(state: TaskState, target: Target) -> Score:

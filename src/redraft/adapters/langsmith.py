@@ -34,7 +34,6 @@ def evaluator(
             of this name is the reference.
         **settings: As in `redraft.grade`, for each answer.
     """
-
     arguments = GradeArguments(graders, judge, settings)
 
     async def evaluate(
