@@ -15,9 +15,10 @@ from itertools import count
 from math import isfinite
 from typing import Any
 
-from redraft import Task, grade, grade_sync
-from redraft.errors import ConfigError, GradingError, RedraftError
-from redraft.grading import GradeReport, GradeSettings
+import redraft
+
+from ..errors import ConfigError, GradingError, RedraftError
+from ..grading import GradeReport, GradeSettings, grade, grade_sync
 
 __all__ = [
     "AnswerGrade",
@@ -113,11 +114,11 @@ class GradeArguments:
             return _unknown_grade(error)
 
 
-def _task(prompt: Any, answer: Any, reference: Any, context: str | None) -> Task | None:
+def _task(prompt: Any, answer: Any, reference: Any, context: str | None) -> redraft.Task | None:
     """Return the task to grade; None for a blank answer. Raises ConfigError."""
     text, known = answer_text(answer), None if reference is None else answer_text(reference)
     asked = prompt if isinstance(prompt, list) else answer_text(prompt)
-    return Task(asked, text, reference=known, context=context) if text.strip() else None
+    return redraft.Task(asked, text, reference=known, context=context) if text.strip() else None
 
 
 def _unknown_grade(error: RedraftError) -> AnswerGrade:

@@ -28,10 +28,10 @@ from inspect_ai.solver import (  # pyright: ignore[reportMissingImports]
     solver,
 )
 
-from redraft import Task, refine
-from redraft.errors import ConfigError
-from redraft.settings import Settings
+import redraft
 
+from ..errors import ConfigError
+from ..settings import Settings
 from .grades import GradeArguments, GradeSettings
 
 __all__ = ["redraft_scorer", "redraft_solver"]
@@ -89,7 +89,7 @@ def redraft_solver(graders: Any = None, judge: Any = None, **settings: Unpack[Se
                 f"redraft_solver calls no tools, got a message with role {wrong[0]!r}"
             )
         asked = list(map(_as_message, state.messages))
-        result = await refine(Task(asked), write, graders, judge, **settings)
+        result = await redraft.refine(redraft.Task(asked), write, graders, judge, **settings)
         state.output = ModelOutput.from_content(str(model), result.value)
         state.messages.append(state.output.message)
         state.metadata |= {"redraft_score": result.score, "redraft_stop": str(result.stop)}
