@@ -7,7 +7,7 @@ export PYTHON
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
-.PHONY: adapters clients demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover mutants bench release clean
+.PHONY: adapters clients demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover mutants bench release clean trainers
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
@@ -74,6 +74,12 @@ clients: $(VENV)/.ready-test ## run coding agents, SDKs and frameworks through a
 
 adapters: $(VENV)-adapters/.ready ## run the tests of adapters against the frameworks that they are for, in an environment of their own
 	@$(VENV)-adapters/bin/python -m pytest -W default -p no:cacheprovider tests/adapters
+
+trainers: $(VENV)-trainers/.ready ## load exports in the data pipelines of trainers (TRL, Axolotl, LLaMA-Factory), in an environment of their own
+	@$(VENV)-trainers/bin/python -m pip install -q --no-deps $(PINNED) # they pin other versions of what they share
+	@$(VENV)-trainers/bin/python -m pytest -W default -p no:cacheprovider tests/trainers
+
+PINNED := axolotl==0.19.0 llamafactory==0.9.5
 
 bench: $(VENV)/.ready-test  ## measure startup and overhead on this machine; see bench/README.md
 	@$(BIN)/python bench/startup.py
