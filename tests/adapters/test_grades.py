@@ -9,7 +9,7 @@ import redraft
 from redraft.adapters.grades import GradeArguments, UnknownScore, answer_text, field_of
 from redraft.errors import ConfigError, GradingError, ModelTimeoutError
 
-from .answers import FAILS, GOOD, SHORT, six_words
+from .answers import ANSWERS, FAILS, GOOD, SHORT, six_words
 
 NAMES = ("instructions", "correctness", "completeness", "clarity")
 VERDICT = json.dumps(
@@ -53,6 +53,22 @@ async def test_an_unknown_score_is_never_a_number_that_nobody_chose(case, caplog
         assert [scores.number(grade), scores.number(grade)] == [-1, -1]
     assert "unknown score 2 counts as -1" in caplog.text
     assert SECRET not in caplog.text and FAILS not in caplog.text
+
+
+async def test_a_judge_that_fails_on_a_third_of_the_calls():
+    """Each answer has its judge's score, or none."""
+    asked = []
+
+    async def judge(messages):
+        asked.append(messages)
+        if FAILS in messages[-1]["content"]:
+            raise ModelTimeoutError(SECRET)
+        return VERDICT
+
+    arguments = arguments_of(redraft.Judge(), judge)
+    grades = [await arguments.grade(question, answer) for question, answer in ANSWERS.items()]
+    assert [grade.score for grade in grades] == [pytest.approx(0.6), pytest.approx(0.6), None] * 3
+    assert len(asked) == 9
 
 
 async def test_a_grade_says_what_to_change_and_how_sure_it_is():

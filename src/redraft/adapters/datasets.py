@@ -22,7 +22,7 @@ def add_scores(
     **settings: Unpack[GradeSettings],
 ) -> Dataset:
     """Return the data set with the columns `redraft_score` (from 0 to 1; null if it is unknown) and
-    `redraft_feedback`: `add_scores(dataset, "clarity").filter(lambda row: row["redraft_score"])`.
+    `redraft_feedback`, which says what to change, or why the score is unknown.
 
     Rows are graded at the same time. For large data sets, a journal and a budget of all rows, use
     `redraft.batch` with `mode="grade"`.
