@@ -23,6 +23,7 @@ from .errors import (
     RedraftError,
     error_name,
 )
+from .graders.computed.consensus import agreeing_groups
 from .graders.traits import GraderTraits
 from .loop.fields import FieldChange, unrequested_changes
 from .loop.ranking import RankedAnswer, ranked_text, ranking, top_answers
@@ -209,6 +210,16 @@ class Result(Generic[T_co]):
         """
         k = max(1, len(self.trace.outcome.kept) if self.trace.outcome else 0)
         return top_answers(self.trace, k)
+
+    @cached_property
+    def agreement(self) -> float | None:
+        """The share of all answers that agree with the best one, itself included, in (0, 1]; None
+        if there is no answer. What agrees is as the grader `consensus` says.
+        """
+        answers = [row.candidate for row in self.ranking]
+        groups = agreeing_groups(answers, self.answer)
+        sizes = [len(group) for group in groups if self.trace.best and self.trace.best.id in group]
+        return sizes[0] / len(answers) if sizes else None
 
     @property
     def steps(self) -> tuple[CandidateStep, ...]:

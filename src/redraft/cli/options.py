@@ -579,6 +579,14 @@ grading = under(
         help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or "
         "code of yours as FILE.py:NAME or MODULE:NAME (repeatable).",
     ),
+    setting(
+        "--weight",
+        kind=Names('["clarity=2"]'),
+        multiple=True,
+        metavar="NAME=W",
+        help="How much a grader counts in the mean, by its name in reports, such as clarity=2; "
+        "others count 1 (repeatable).",
+    ),
     rubric,
     template,
     execution,

@@ -547,6 +547,20 @@ class Comparison:
         return ranks
 
     @property
+    def net_win_rates(self) -> dict[int, float]:
+        """Of every candidate: its wins less its losses against the others, a tie being neither, as
+        a share of those that it is compared with, from -1 to 1. The rates of all add up to 0.
+
+        They are a reward for each answer of a group. Empty if there is only one candidate.
+        """
+        ranks = self.ranks
+        return {
+            id: sum((rank > own) - (rank < own) for rank in ranks.values()) / (len(ranks) - 1)
+            for id, own in ranks.items()
+            if len(ranks) > 1
+        }
+
+    @property
     def consistent(self) -> bool | None:
         """Whether all votes on the same candidates agree; None if no two votes are on the same
         candidates.

@@ -111,7 +111,7 @@ class Adaptive(NoiseAwarePlan):
     base_plan: SelfRefine = SelfRefine(target(0.9) | done())
     min_expected_gain: float = 0.01  # pyright: ignore[reportIncompatibleMethodOverride]
     cost_unit: CostUnit = "calls"  # pyright: ignore[reportIncompatibleMethodOverride]
-    max_attempts: int = 8
+    max_attempts: int = 3
     allow_new_drafts: bool = True
     priors: Priors = Priors()  # pyright: ignore[reportIncompatibleMethodOverride]
     second_look: bool = False
