@@ -508,15 +508,17 @@ class ClientExchange:
         """Send the answer to a request that reads no stream."""
         async for item in items:
             if isinstance(item, Answer):
-                self._note_content(item.reply.text)
-                body = dumps(
-                    self.protocol.write_reply(request, item.reply, int(time()), item.outcome)
-                )
+                text = item.reply.text
+                self._note_content(text)
+                body = await run_in_thread_if_large(len(text), self._written_answer, request, item)
                 described = outcome_headers(item.outcome)
-                # a copy: `dumps` returns bytes that hold several times their length
-                body = bytes(memoryview(body))
                 headers = [(name.encode(), value.encode()) for name, value in described.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
+
+    def _written_answer(self, request: Request, answer: Answer) -> bytes:
+        reply = self.protocol.write_reply(request, answer.reply, int(time()), answer.outcome)
+        # a copy: `dumps` returns bytes that hold several times their length
+        return bytes(memoryview(dumps(reply)))
 
     async def _stream_answer(self, request: Request, items: Any) -> None:
         """Send the answer to a request that reads a stream, with progress and keep-alives before

@@ -485,10 +485,14 @@ async def _forward_whole(
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, translation, status, reply_headers, content)
-    data = _answer(upstream, content)
+    size = len(content)
+    data = await run_in_thread_if_large(size, _answer, upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
     try:
-        content = upstream.without_key(translation.reply(content, data))
+        written = await run_in_thread_if_large(
+            size if translation.request else 0, translation.reply, content, data
+        )
+        content = upstream.without_key(written)
     except GatewayError as error:
         raise upstream.without_secrets(error) from None
     head = headers_of_reply("application/json", reply_headers)
