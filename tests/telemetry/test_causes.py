@@ -25,6 +25,7 @@ from gateway.running import PROMPT, config_for, http_client, running, wait_until
 from redraft import batch
 from redraft.cli.errors import error_event
 from redraft.errors import CAUSES, MODEL_CAUSES, AuthenticationError
+from redraft.gateway.request_table import find_requests
 from redraft.models import ScriptedModel
 from redraft.runs.endpoints import LimitedEndpoints
 from redraft.session import models
@@ -125,6 +126,8 @@ async def test_one_failure_has_one_cause(
     seconds = memory.metrics["gen_ai.client.operation.duration"]
     assert {point.attributes["error.type"] for point in seconds} == {cause}
     assert [line["cause"] for line in access_lines] == [cause, cause]
+    stored = [find_requests(tmp_path / "requests.db", line["trace_id"], 1) for line in access_lines]
+    assert [facts.cause for (facts,) in stored] == [cause, cause]
     for name in ("refine/fast", "pass/tiny"):
         labels = f'{{cause="{cause}",model="{name}"}} 1.0'
         assert f"redraft_gateway_upstream_errors_total{labels}" in figures
