@@ -520,16 +520,21 @@ async def read_all(
         del failure  # else it and this frame keep each other in memory
 
 
+def reply_json(upstream: Upstream, content: bytes) -> Any:
+    """Return the JSON of a reply. Raises GatewayError for anything else."""
+    try:
+        return loads(content)
+    except ValueError:
+        shown = upstream.mask(shorten(content[:400].decode("utf-8", "replace"), 100))
+        problem = f"sent something else than JSON: {shown!r}"
+        raise unreadable_reply(upstream.model.name, problem) from None
+
+
 def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
     """Return the JSON of an answer. Raises GatewayError for anything else, as for an error with
     status 200.
     """
-    name = upstream.model.name
-    try:
-        data = loads(content)
-    except ValueError:
-        shown = upstream.mask(shorten(content[:400].decode("utf-8", "replace"), 100))
-        raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
+    name, data = upstream.model.name, reply_json(upstream, content)
     if not isinstance(data, dict):
         raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
     if stated := stated_error(data):
