@@ -211,12 +211,10 @@ class Gateway:
         path: str,
         content: Mapping[str, str],
         notice: str = "",
-        *,
-        cause: str = "",
     ) -> None:
         """Count and log a request that ended."""
         self.metrics.request_finished(facts)
-        log_request(facts, method, path, content, notice, cause=cause)
+        log_request(facts, method, path, content, notice)
 
     # ---- routes
 
