@@ -88,11 +88,13 @@ async def test_an_answer_that_breaks_a_condition_scores_0():
 
 
 async def test_a_mistake_of_the_caller_is_an_error():
-    for graders, sample in (("no_such_grader", GOOD), ("exact", GOOD), ("words:9-3", GOOD)):
+    for graders in ("no_such_grader", ["words:9-3"], redraft.must("no_such_grader"), 3):
         with pytest.raises(ConfigError):
-            await arguments_of(graders).grade("q", sample)
-        with pytest.raises(ConfigError):
-            arguments_of(graders).grade_sync("q", sample)
+            arguments_of(graders)
+    with pytest.raises(ConfigError, match="'exact' needs a task with reference"):
+        await arguments_of("exact").grade("q", GOOD)
+    with pytest.raises(ConfigError, match="'exact' needs a task with reference"):
+        arguments_of("exact").grade_sync("q", GOOD)
     for value in (True, "0", float("inf"), float("nan"), [0]):
         with pytest.raises(ConfigError, match="unknown must be the finite number"):
             UnknownScore(value)

@@ -316,7 +316,7 @@ def attempts_at_must(*met):
 )
 def test_a_broken_must_is_repaired_until_patience_ends(met, patient, role):
     """While a must is broken, its price does not end the work: the further rules do."""
-    more = {"exact_stop": max_iterations(99)} if patient else {}
+    more = {"exact_stop": max_iterations(99), "max_attempts": 9} if patient else {}
     plan = Adaptive(SelfRefine(target(1.0), repairs=False), 0.0, priors=HELPS, **more)
     assert plan(trace([MUST, JUDGE], *attempts_at_must(*met)))[0].role == role
 

@@ -73,12 +73,20 @@ BLANK_ANSWER = AnswerGrade(None, problem="there is no answer: it is blank")
 class GradeArguments:
     """The arguments of `redraft.grade` that an adapter was given, for all answers.
 
-    Nothing but a mistake in them is an error (ConfigError) when an answer is graded.
+    Nothing but a mistake in them is an error (ConfigError) when an answer is graded. A grader that
+    does not exist is one at once: some frameworks would make the error of each answer a 0.
     """
 
     graders: Any
     judge: Any
     settings: GradeSettings
+
+    def __post_init__(self) -> None:
+        named = self.graders if isinstance(self.graders, list | tuple) else [self.graders]
+        for each in named:
+            grader = each.grader if isinstance(each, redraft.graders.GraderSpec) else each
+            if grader is not None:
+                redraft.graders.as_grader(grader)
 
     async def grade(
         self, prompt: Any, answer: Any, *, reference: Any = None, context: str | None = None

@@ -338,7 +338,7 @@ class ClientExchange:
             gateway.answers.check(caller.id)
             cost = self.routing.refine_cost(prepared, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=prepared.max_calls)
-            with self._settled(reservation, lambda: prepared.usage, prepared) as work:
+            with self._settlement(reservation, lambda: prepared.usage, prepared) as work:
                 retention = self.routing.retention(target)
                 prepared.log.hold = self._hold
                 prepared.log.store = recorder = self.begin(
@@ -372,7 +372,7 @@ class ClientExchange:
             cost = self._pass_cost(model, body)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
             received = bytearray()
-            with self._settled(reservation, lambda: ledger.total_usage) as work:
+            with self._settlement(reservation, lambda: ledger.total_usage) as work:
                 recorder = self.begin(
                     self.model, retention, is_stored=body.get("store") is not False
                 )
@@ -443,7 +443,7 @@ class ClientExchange:
         )
 
     @contextmanager
-    def _settled(
+    def _settlement(
         self,
         reservation: KeyReservation,
         usage_of: Callable[[], Usage],
