@@ -121,7 +121,7 @@ class StoredExchange(ClientExchange):
             reservation = gateway.keys.reserve(caller, cost=None, calls=1)
             self.begin(self.model, self.routing.retention(model), is_stored=False)
             self.admitted = AdmittedRequest(self.trace_id)
-            with self._settled(reservation, lambda: usage) as work:
+            with self._settlement(reservation, lambda: usage) as work:
                 upstream = self.routing.passing.upstream(model)
                 try:
                     reply = await forward_raw(upstream, request, self.headers)
