@@ -241,6 +241,8 @@ class Recorder:
         time.
         """
         common, reply, first = target.attributes, call.reply, call.seconds_to_first_chunk
+        if reply and first is None:
+            first = reply.first_chunk_seconds
         self.seconds.record(
             perf_counter() - call.started,
             common | ({say.ERROR_TYPE: say.clean(error_name(error))} if error else {}),
