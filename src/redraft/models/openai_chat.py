@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from math import inf
 from time import perf_counter
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -348,15 +349,15 @@ async def _iter_deltas(
     """Yield the texts in a stream of events, and then the whole Reply. Both are masked: a secret
     may span several events. `started`: when the request was sent, as `perf_counter` says it.
     """
-    first_chunk_seconds = None
     parser, assembler, visible, masked = (
         SSEParser(),
         StreamAssembler(),
         VisibleText(),
         MaskedStream(mask),
     )
+    first_chunk_seconds = inf
     async for part in parts:
-        first_chunk_seconds = first_chunk_seconds or perf_counter() - started
+        first_chunk_seconds = min(first_chunk_seconds, perf_counter() - started)
         events = [(name, mask.mask_bytes(data)) for name, data in parser.feed(part)]
         for text in _visible_texts(events, assembler, visible):
             if masked_text := masked.feed(text):
