@@ -317,16 +317,17 @@ def check_settings(declaration: type, values: Any) -> None:
 
 def check_names(function: Function, given: Iterable[str], own: Iterable[str]) -> None:
     """Raise ConfigError for an argument that is no setting of a function; `own` are its others."""
-    known = (*names_of(OptionFields, used_by=function), *own)
+    check_known(given, (*names_of(OptionFields, used_by=function), *own))
+
+
+def check_known(given: Iterable[str], known: Collection[str], own: Iterable[str] = ()) -> None:
+    """Raise ConfigError for an argument that is not known, which says what to do instead; `own` are
+    arguments that the caller takes apart from the given ones.
+    """
     for name in given:
         if name not in known:
-            raise unknown_setting_error(name, known)
-
-
-def unknown_setting_error(name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for an argument that is no setting, which says what to do instead."""
-    unknown = checks.unknown_name_message("argument", name, known)
-    return ConfigError(removed_setting_message(name) or unknown)
+            unknown = checks.unknown_name_message("argument", name, (*known, *own))
+            raise ConfigError(removed_setting_message(name) or unknown)
 
 
 def removed_setting_message(name: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from math import inf
 from time import perf_counter
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -355,9 +354,9 @@ async def _iter_deltas(
         VisibleText(),
         MaskedStream(mask),
     )
-    first_chunk_seconds = inf
+    first_chunk_seconds = None
     async for part in parts:
-        first_chunk_seconds = min(first_chunk_seconds, perf_counter() - started)
+        first_chunk_seconds = first_chunk_seconds or perf_counter() - started
         events = [(name, mask.mask_bytes(data)) for name, data in parser.feed(part)]
         for text in _visible_texts(events, assembler, visible):
             if masked_text := masked.feed(text):

@@ -33,9 +33,9 @@ from ..settings import (
     BATCH_DEFAULTS,
     BatchFields,
     OptionFields,
+    check_known,
     check_settings,
     settings_of,
-    unknown_setting_error,
 )
 from ..storage.journal import Journal
 from ..tables.sources import open_source
@@ -110,10 +110,7 @@ class BatchRun:
     ) -> Self:
         """Return a run with the arguments of `batch`. Raises ConfigError."""
         names = settings_of(OptionFields, BatchFields, BatchCallbacks)
-        for name in arguments:
-            if name not in names:
-                known = *names, "source", "output", *ROLE_ARGUMENTS
-                raise unknown_setting_error(name, known)
+        check_known(arguments, names, ("source", "output", *ROLE_ARGUMENTS))
         callbacks = {name: arguments.pop(name, None) for name in settings_of(BatchCallbacks)}
         check_settings(BatchCallbacks, SimpleNamespace(**callbacks))
         settings = {

@@ -41,8 +41,8 @@ from ..settings import (
     OptionFields,
     PlanSettings,
     Settings,
+    check_known,
     check_settings,
-    unknown_setting_error,
 )
 
 SHIPPED = Priors()
@@ -69,10 +69,7 @@ class Options(OptionFields):
         """Create options from keyword arguments. Raises ConfigError, for an unknown argument with
         the most similar names.
         """
-        known = [*(f.name for f in fields(cls)), *ROLE_ARGUMENTS]
-        for name in settings:
-            if name not in known or name in ROLE_ARGUMENTS:
-                raise unknown_setting_error(name, known)
+        check_known(settings, [f.name for f in fields(cls)], ROLE_ARGUMENTS)
         return cls(answer=answer, **settings)
 
     def __post_init__(self) -> None:

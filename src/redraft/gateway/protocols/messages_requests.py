@@ -293,17 +293,13 @@ def _block_parts(block: Block) -> Iterator[Part]:
             yield _media("image", block.source, None, raw)
         case DocumentBlock():
             yield from _document_parts(block)
-        case SearchResultBlock() | ToolReferenceBlock():
-            yield Text(_text_of(block), raw=raw)
+        case SearchResultBlock():
+            texts = (block.title, block.source, *(each.text for each in block.content))
+            yield Text("\n\n".join(texts), raw=raw)
+        case ToolReferenceBlock():
+            yield Text(f"Found the tool {short_name(block.tool_name)}.", raw=raw)
         case _:
             yield Other(block.type, raw, is_hint=isinstance(block, ToolChangeBlock))
-
-
-def _text_of(found: SearchResultBlock | ToolReferenceBlock) -> str:
-    """Return what a search of the client found."""
-    if isinstance(found, ToolReferenceBlock):
-        return f"Found the tool {short_name(found.tool_name)}."
-    return "\n\n".join((found.title, found.source, *(each.text for each in found.content)))
 
 
 def _document_parts(block: DocumentBlock) -> Iterator[Part]:
@@ -418,7 +414,7 @@ class _RequestWriter:
             "thinking": self._thinking(),
             "output_config": config or None,
             "output_format": None,
-            "tools": self._tools(),
+            "tools": self._given.get("tools") if self._is_same else self._tools(),
             "tool_choice": self._tool_choice(),
             **self._parameters(),
         }
@@ -506,8 +502,6 @@ class _RequestWriter:
     # ---- tools
 
     def _tools(self) -> list[Json] | None:
-        if self._is_same:
-            return self._given.get("tools")
         tools = [
             tool for n, each in enumerate(self._request.tools) if (tool := self._tool(n, each))
         ]
