@@ -41,7 +41,7 @@ from ..loop.prompts import (
 )
 from ..loop.records import Candidate
 from ..loop.steps import Generate, Refine
-from ..loop.task import Message, Task, as_messages, message_text
+from ..loop.task import Message, as_messages, message_text
 from ..loop.trace import Trace
 
 DraftFunction: TypeAlias = Callable[[Trace], str | Iterable[Message]]
@@ -74,8 +74,6 @@ class Prompts:
     refine: RefinePrompt | None = None
 
     def __post_init__(self) -> None:
-        if self.draft is None and self.refine is None:
-            return
         _check("draft_prompt", self.draft, "a template with {prompt}, or a function of a trace", 1)
         _check(
             "refine_prompt",
@@ -115,10 +113,6 @@ class Prompts:
             or callable(self.refine)
             or any(t.names.difference(FIELDS) for t in templates)
         )
-
-    def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a task without a column that a template names."""
-        self.check_columns(task.metadata)
 
     def check_columns(self, names: Collection[str]) -> None:
         """Raise ConfigError for a template with a field that is neither known nor one of these
