@@ -318,11 +318,12 @@ def _generic_validator(origin: object, args: tuple[object, ...]) -> Validator:
             and len(v) == len(items)
             and all(check(item) for check, item in zip(items, v, strict=True))
         )
-    if isinstance(origin, type) and issubclass(origin, Mapping):
+    kind = origin if isinstance(origin, type) else object
+    if issubclass(kind, Mapping):
         each = validator_for(args[1])
         return lambda v: isinstance(v, Mapping) and all(map(each, v.values()))
-    if isinstance(origin, type) and issubclass(origin, Sequence):
-        container, each = tuple if origin is tuple else list, validator_for(args[0])
+    if issubclass(kind, Sequence):
+        container, each = tuple if kind is tuple else list, validator_for(args[0])
         return lambda v: isinstance(v, container) and all(map(each, v))
     return VALIDATORS[Any]
 

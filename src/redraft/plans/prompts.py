@@ -135,21 +135,13 @@ class Prompts:
         the user raises.
         """
         if self.refine is None:
-            return (
-                refinement_messages(trace, parent)
-                if self.draft is None
-                else self._after_own_draft(trace, parent)
-            )
+            return refinement_messages(trace, parent, self.draft_messages(trace))
         content = (
             self.refine_template.fill(trace, parent)
             if self.refine_template
             else self.refine(trace, parent)  # type: ignore[operator]
         )
         return _messages(trace, content)
-
-    def _after_own_draft(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:
-        """Return the default messages that follow the user's draft prompt."""
-        return refinement_messages(trace, parent, self.draft_messages(trace))
 
     def drafts(self, trace: Trace, ids: Iterable[int]) -> list[Generate]:
         """Return the steps that write drafts."""
