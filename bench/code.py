@@ -6,7 +6,9 @@ the recorded ones.
 FOLDER holds tasks.jsonl.gz (task_id, prompt, entry_point, test), solutions.jsonl.gz (task_id,
 solution, verdict) and traces.jsonl.gz (task_id, steps with solution and verdict, final_solution,
 final_verdict). It states how the tests are run, the share of verdicts that agree, each
-disagreement, and the programs per second.
+disagreement, and the programs per second; then, by the official tests of the programs in
+traces.jsonl.gz, how far the reported score is from the share of hidden tests that pass (see
+`hidden_tests`). The exit code is 1 if that is more than 0.05 on average.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ import argparse
 import gzip
 import json
 import os
+import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import hidden_tests
 from redraft.answers.python_program import complete_program
 from redraft.sandbox import Limits, Sandbox
 from redraft.sandbox.code import TestReport, Tests, parse_tests, run_tests
@@ -138,6 +142,15 @@ def verdict_rows(figures):
     ]
 
 
+def passed_tests(recorded, reports):
+    """Return whether each test passes, by task and solution; those without a score are left out."""
+    return {
+        (each.task_id, each.solution): [result.ok for result in report.results]
+        for each, report in zip(recorded, reports, strict=True)
+        if report.score is not None
+    }
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -157,6 +170,9 @@ def main():
     sandbox = Sandbox(given.sandbox)
     reports, seconds = run_all(recorded, problems, sandbox, given.threads)
     differing = list(disagreements(recorded, reports))
+    scores = hidden_tests.compare_scores(
+        read(given.folder, "traces.jsonl.gz"), passed_tests(recorded, reports)
+    )
     figures = {
         "sandbox": sandbox.tier,
         "tasks": len(problems),
@@ -167,12 +183,15 @@ def main():
         "seconds": seconds,
         "programs_per_second": len(recorded) / seconds,
         "disagreements": differing,
+        "scores": scores,
     }
     table(["", "", ""], verdict_rows(figures))
     for each in differing:
         print(f"{each['id']}: recorded {each['recorded']}, here {each['here']} ({each['why']})")
+    met = hidden_tests.report(scores)
     write(given.json, figures)
+    return 0 if met else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

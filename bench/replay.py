@@ -149,9 +149,14 @@ def code(row):
 
 def pass_share(feedback):
     """Return the share of tests that a report counts as passed; None if it names none."""
-    good, _, bad = (feedback or "").partition("Tests failed:")
-    counts = [sum(line.startswith("assert") for line in part.splitlines()) for part in (good, bad)]
+    counts = test_counts(feedback)
     return counts[0] / sum(counts) if sum(counts) else None
+
+
+def test_counts(feedback):
+    """Return how many tests a report names as passed, and how many as failed."""
+    parts = (feedback or "").partition("Tests failed:")[::2]
+    return [sum(line.startswith("assert") for line in part.splitlines()) for part in parts]
 
 
 SIGNS = {"target_sentiment": ("reviews", reviews), "final_verdict": ("code", code)}

@@ -12,7 +12,7 @@ import redraft
 from redraft import BestOfN, Budget, ScriptedModel, Task, refine, refine_sync
 from redraft.base.checks import is_blank
 from redraft.errors import ConfigError
-from redraft.loop.serialize import pack, task_from_json
+from redraft.loop.serialize import pack, unpack
 from redraft.requirements import parse
 from redraft.result import Result
 from redraft.runs import BatchRun
@@ -29,7 +29,7 @@ def by_length(text):
 def test_each_different_answer_is_one_graded_candidate(texts):
     """In their order, with the ids 0, 1, ...; nothing is drafted, and the task survives JSON."""
     task = Task("q", responses=texts)
-    assert task_from_json(json.loads(json.dumps(pack(task)))) == task
+    assert unpack(Task, json.loads(json.dumps(pack(task)))) == task
     model = ScriptedModel(["a draft"])
     trace = refine_sync(task, model, by_length, max_iterations=0).trace
     expected = [text for text in dict.fromkeys(texts) if not is_blank(text)]

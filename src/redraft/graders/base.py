@@ -28,7 +28,7 @@ from functools import cached_property
 from itertools import combinations, groupby
 from numbers import Number
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, cast, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_origin, get_type_hints
 
 from ..base import checks
 from ..base.descriptors import is_shortage
@@ -344,7 +344,7 @@ def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
             for c in criteria
         ]
     try:
-        return cast("Feedback", unpack(Feedback, fields))
+        return unpack(Feedback, fields)
     except StoreError as error:
         raise ValueError(f"grader {name!r} returned a mapping that is {error}") from None
 

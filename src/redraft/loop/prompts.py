@@ -119,10 +119,10 @@ def _delimited_answer(text: str) -> str:
 
 def _refinement_paragraphs(trace: Trace, parent: Candidate) -> list[str]:
     """Return what to change, what must stay as it is, and what did not help, a paragraph each."""
-    problems, is_json = open_actions(trace, parent), has_json_form(trace)
     paragraphs = ["Improve the answer. Change what is listed here and keep what is good:"]
-    paragraphs.append("\n".join(problems) or "- Make it a better answer to the request.")
-    if is_json:
+    problems = "\n".join(open_actions(trace, parent))
+    paragraphs.append(problems or "- Make it a better answer to the request.")
+    if has_json_form(trace):
         paragraphs += _field_paragraphs(trace, parent)
     if demands := [
         grader.demand
@@ -135,7 +135,7 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> list[str]:
                 [f"- still holds: {demand.partition(SCHEMA_HEADING)[0]}" for demand in demands]
             )
         )
-    if tried := _tried_lines(trace, parent, problems, is_json=is_json):
+    if tried := tried_lines(trace, parent):
         paragraphs += [
             "This was already tried and did not help; do not repeat it:",
             "\n".join(tried),
@@ -154,17 +154,11 @@ def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
     """Return what the latest refinements of `parent` tried in vain, a line each; the counts make
     the next prompt differ.
     """
-    return _tried_lines(trace, parent, open_actions(trace, parent), is_json=has_json_form(trace))
-
-
-def _tried_lines(
-    trace: Trace, parent: Candidate, problems: Sequence[str], *, is_json: bool
-) -> list[str]:
     attempts = failed_attempts(trace, parent)
     if not attempts:
         return []
-    known = frozenset(problems)
-    failed = [new_problems(trace, child, known, is_json=is_json) for child in attempts]
+    known = frozenset(open_actions(trace, parent))
+    failed = [new_problems(trace, child, known) for child in attempts]
     times: dict[str, int] = {}
     for line in chain.from_iterable(failed):
         times[line] = times.get(line, 0) + 1
@@ -261,16 +255,13 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     return [c for c in children if merit(c.id) <= threshold]
 
 
-def new_problems(
-    trace: Trace, child: Candidate, known_problems: Collection[str], *, is_json: bool
-) -> list[str]:
+def new_problems(trace: Trace, child: Candidate, known_problems: Collection[str]) -> list[str]:
     """Return the problems of a refinement that its parent did not have."""
     if trace.is_unchanged(child):
         return ["- returning the earlier answer as it was"]
     new = [line for line in open_actions(trace, child) if line not in known_problems]
-    if is_json:
-        new += [
-            f"- changing a field that was right: {change}"
-            for change in unrequested_changes(trace, child)
-        ]
+    new += [
+        f"- changing a field that was right: {change}"
+        for change in unrequested_changes(trace, child)
+    ]
     return new or ["- a revision that changed too little of what is listed above"]

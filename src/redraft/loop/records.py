@@ -347,12 +347,7 @@ class Feedback:
         score = self.score
         if score is not None and not (score.__class__ is float and 0 <= score <= 1):
             object.__setattr__(self, "score", as_score(score))
-        if (
-            self.actions.__class__ is not tuple
-            or self.criteria.__class__ is not tuple
-            or self.votes.__class__ is not tuple
-        ):
-            _set_tuples(self, "actions", "criteria", "votes")
+        _set_tuples(self, "actions", "criteria", "votes")
         if self.metadata != {}:
             object.__setattr__(self, "metadata", _json_copy("feedback", self.metadata))
 
@@ -434,8 +429,6 @@ def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
     """Return a list as a tuple. Raises ValueError for anything else, including text, which would be
     split.
     """
-    if value.__class__ is tuple:
-        return value
     if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
         raise ValueError(f"{name} must be a list, got {checks.format_value(value)}")
     return tuple(value)
@@ -669,12 +662,10 @@ class Outcome:
                 _check_score(score, "an estimated score")
         if self.interval is not None:
             _check_interval(self.interval)
-        if self.estimates != ():
-            _check_estimates(self.estimates)
-        if self.kept != ():
-            _set_tuples(self, "kept")
-            for id in self.kept:
-                _check_id(id)
+        _check_estimates(self.estimates)
+        _set_tuples(self, "kept")
+        for id in self.kept:
+            _check_id(id)
         if self.best is not None:
             _check_id(self.best)
 

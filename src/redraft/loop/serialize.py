@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
@@ -38,10 +38,12 @@ from .records import (
 )
 from .task import Task
 
+T = TypeVar("T", bound=Hashable)
+
 # of the trace format: raise it with every change of what is written (tests/golden shows them)
 SCHEMA = 3
 READABLE = (2, SCHEMA)  # schema 2, of release 0.2, has no `traceparent`
-RECORD_TYPES: dict[str, type] = {
+RECORD_TYPES: dict[str, type[Record]] = {
     "candidate": Candidate,
     "feedback": Feedback,
     "comparison": Comparison,
@@ -124,8 +126,7 @@ def record_from_json(line: str) -> Record:
         )
     if "forecast" in data and cls is Outcome:
         data = _without_forecast(data)
-    record: Record = unpack(cls, data)
-    return record
+    return unpack(cls, data)
 
 
 def _without_forecast(data: dict[str, Any]) -> dict[str, Any]:
@@ -138,12 +139,6 @@ def _without_forecast(data: dict[str, Any]) -> dict[str, Any]:
             return {**data, "note": "; ".join(filter(None, [data.get("note"), expected]))}
         case other:
             raise StoreError(f"not an Outcome: forecast cannot be {other!r:.80}")
-
-
-def task_from_json(data: Mapping[str, Any]) -> Task:
-    """Read the task in a header. Raises StoreError."""
-    task: Task = unpack(Task, data)
-    return task
 
 
 def check_version(data: Mapping[str, Any]) -> None:
@@ -185,7 +180,7 @@ def value_from_json(text: Any) -> Any:
     return data
 
 
-def unpack(cls: type, data: Mapping[str, Any]) -> Any:
+def unpack(cls: type[T], data: Mapping[str, Any]) -> T:
     """Make a dataclass from what `pack` wrote. Raises StoreError for invalid data."""
     try:
         formats, values = _field_formats(cls), {}
@@ -236,11 +231,6 @@ def _decode_slot(value: Any) -> Slot:
     return tuple(_decode_slot(v) if isinstance(v, list) else v for v in value)
 
 
-def _decode_pair(value: Any) -> tuple[Any, Any]:
-    first, second = value
-    return first, second
-
-
 def _require_object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(f"expected an object, got {value!r:.80}")
@@ -262,11 +252,10 @@ DECODERS: dict[str, Any] = {
     "usage": lambda v: unpack(Usage, v),
     "criteria": lambda v: tuple(unpack(CriterionScore, c) for c in v),
     "step_slot": _decode_slot,
-    "ties": lambda v: tuple(tuple(group) for group in v),
+    "ties": lambda v: tuple(map(tuple, v)),
     "votes": lambda v: tuple(map(_decode_vote, v)),
     "stop_reason": lambda v: v and StopReason(v),
-    "interval": lambda v: None if v is None else _decode_pair(v),
-    "estimates": lambda v: tuple(map(_decode_pair, v)),
+    "estimates": lambda v: tuple(map(tuple, v)),
     "tool_calls": lambda v: tuple(unpack(ToolCall, call) for call in v),
     "artifact": lambda v: None if v is None else unpack(Artifact, v),
     "by_iteration": lambda v: tuple(map(tuple, v)),
@@ -329,13 +318,12 @@ def _generic_validator(origin: object, args: tuple[object, ...]) -> Validator:
             and len(v) == len(items)
             and all(check(item) for check, item in zip(items, v, strict=True))
         )
-    if not isinstance(origin, type):
-        return VALIDATORS[Any]
-    if issubclass(origin, Mapping):
+    kind = origin if isinstance(origin, type) else object
+    if issubclass(kind, Mapping):
         each = validator_for(args[1])
         return lambda v: isinstance(v, Mapping) and all(map(each, v.values()))
-    if issubclass(origin, Sequence):
-        container, each = tuple if origin is tuple else list, validator_for(args[0])
+    if issubclass(kind, Sequence):
+        container, each = tuple if kind is tuple else list, validator_for(args[0])
         return lambda v: isinstance(v, container) and all(map(each, v))
     return VALIDATORS[Any]
 

@@ -200,14 +200,10 @@ def repairs_only() -> StopRule:
 
 @fingerprint_name("stop.repairs_only")
 def _repairs_only(trace: Trace) -> StopDecision | None:
-    # no editor, or nothing that it could repair
-    if not any(grader.editable for grader in trace.panel):
-        return StopDecision(
-            StopReason.MAX_ITERATIONS, "there are no automatic repairs; the rest needs a model"
-        )
-    return StopDecision(
-        StopReason.MAX_ITERATIONS, "all automatic repairs are done; the rest needs a model"
-    )
+    # no grader is editable without an editor, or if it could repair nothing
+    has_repairs = any(grader.editable for grader in trace.panel)
+    note = "all automatic repairs are done" if has_repairs else "there are no automatic repairs"
+    return StopDecision(StopReason.MAX_ITERATIONS, f"{note}; the rest needs a model")
 
 
 def max_iterations(n: int) -> StopRule:

@@ -292,10 +292,8 @@ def validate_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
 
 def validate_tool_choice(
     choice: Any, tools: Iterable[Mapping[str, Any]]
-) -> str | Mapping[str, Any] | None:
+) -> str | Mapping[str, Any]:
     """Return a checked tool choice. Raises ValueError for one that does not fit these tools."""
-    if choice is None:
-        return None
     names = [tool["function"]["name"] for tool in tools]
     if not names:
         raise ValueError(

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..errors import StoreError
 from ..usage import NO_USAGE, Usage, sum_usage
@@ -32,12 +32,13 @@ from .serialize import (
     pack,
     record_from_json,
     record_to_json,
-    task_from_json,
     unpack,
 )
+from .steps import Step
 from .task import Task
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Step)
 
 MAX_REASON_CHARS = 300
 END_RECORDS = frozenset({Failure, Outcome})  # those that may no longer count in a new run
@@ -69,16 +70,6 @@ class cached_view(Generic[T]):  # noqa: N801  (a decorator, like property)
     def __get__(self, trace: object, owner: type | None = None) -> T:
         value = trace.__dict__[self.name] = self.compute(trace)
         return value
-
-
-class HasSlot(Protocol):
-    """A record or a step: something with a slot."""
-
-    @property
-    def slot(self) -> Slot: ...
-
-
-S = TypeVar("S", bound=HasSlot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -686,7 +677,7 @@ class Trace:
         if not isinstance(settings, Mapping):
             raise StoreError(f"the settings must be an object, got {settings!r:.80}")
         return cls(
-            task_from_json(data.get("task", {})),
+            unpack(Task, data.get("task", {})),
             tuple(unpack(PanelGrader, grader) for grader in panel),
             settings=settings,
         )

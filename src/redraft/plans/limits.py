@@ -47,13 +47,9 @@ class Left:
     output_tokens: float | None = None
 
     def __post_init__(self) -> None:
-        for value in self.amounts:  # plans make many
+        for name, value in zip(AMOUNTS, self.amounts, strict=True):  # plans make many
             if value is not None and not (type(value) in NUMBERS and 0 <= value < inf):
-                self._check()
-
-    def _check(self) -> None:
-        for each in fields(self):
-            checks.number(f"left: {each.name}", getattr(self, each.name), optional=True)
+                checks.number(f"left: {name}", value)
 
     @property
     def amounts(self) -> tuple[float | None, ...]:

@@ -41,7 +41,7 @@ from ..loop.prompts import (
 )
 from ..loop.records import Candidate
 from ..loop.steps import Generate, Refine
-from ..loop.task import Message, Task, as_messages, message_text
+from ..loop.task import Message, as_messages, message_text
 from ..loop.trace import Trace
 
 DraftFunction: TypeAlias = Callable[[Trace], str | Iterable[Message]]
@@ -74,8 +74,6 @@ class Prompts:
     refine: RefinePrompt | None = None
 
     def __post_init__(self) -> None:
-        if self.draft is None and self.refine is None:
-            return
         _check("draft_prompt", self.draft, "a template with {prompt}, or a function of a trace", 1)
         _check(
             "refine_prompt",
@@ -116,10 +114,6 @@ class Prompts:
             or any(t.names.difference(FIELDS) for t in templates)
         )
 
-    def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a task without a column that a template names."""
-        self.check_columns(task.metadata)
-
     def check_columns(self, names: Collection[str]) -> None:
         """Raise ConfigError for a template with a field that is neither known nor one of these
         columns.
@@ -141,21 +135,13 @@ class Prompts:
         the user raises.
         """
         if self.refine is None:
-            return (
-                refinement_messages(trace, parent)
-                if self.draft is None
-                else self._after_own_draft(trace, parent)
-            )
+            return refinement_messages(trace, parent, self.draft_messages(trace))
         content = (
             self.refine_template.fill(trace, parent)
             if self.refine_template
             else self.refine(trace, parent)  # type: ignore[operator]
         )
         return _messages(trace, content)
-
-    def _after_own_draft(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:
-        """Return the default messages that follow the user's draft prompt."""
-        return refinement_messages(trace, parent, self.draft_messages(trace))
 
     def drafts(self, trace: Trace, ids: Iterable[int]) -> list[Generate]:
         """Return the steps that write drafts."""

@@ -240,7 +240,7 @@ def _checked_panel(start: Start, session: Session, *, model_searched: bool) -> T
     graders.check_task(task)
     prompts = session.options.plan_prompts
     if prompts and (prompts.draft or prompts.refine):
-        prompts.check_task(task)
+        prompts.check_columns(task.metadata)
     return graders
 
 
