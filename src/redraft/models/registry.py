@@ -120,8 +120,15 @@ def _model_from_object(model: Any, options: dict[str, Any]) -> Model:
     raise ConfigError(
         "a model is a name, a Model or a function of messages; a chat model of LangChain, a "
         "model of pydantic-ai, or a client of the openai package with the name of a model, "
-        f"(client, NAME), got {checks.format_value(model)}"
+        f"(client, NAME), got {_shown(model)}"
     )
+
+
+def _shown(model: Any) -> str:
+    """Return what was given for a model; of a mapping the keys alone, since values may be secret."""
+    if isinstance(model, Mapping):
+        return f"a mapping with the keys {', '.join(map(repr, model))}"
+    return checks.format_value(model)
 
 
 def _model_of_client(client: Any, options: Mapping[str, Any]) -> Model:
