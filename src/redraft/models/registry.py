@@ -125,7 +125,7 @@ def _model_from_object(model: Any, options: dict[str, Any]) -> Model:
 
 
 def _shown(model: Any) -> str:
-    """Return what was given for a model; of a mapping the keys alone, since values may be secret."""
+    """Return what was given for a model; of a mapping the keys alone, as it may hold a secret."""
     if isinstance(model, Mapping):
         return f"a mapping with the keys {', '.join(map(repr, model))}"
     return checks.format_value(model)
