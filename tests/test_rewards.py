@@ -1,5 +1,5 @@
 """Graders as rewards: the reward of grades, rankings of groups, unknown rewards, budgets, and the
-forms of TRL and verl, without these libraries; tests/training has them.
+forms of TRL and verl, without these libraries; tests/trainers has them.
 """
 
 import asyncio
