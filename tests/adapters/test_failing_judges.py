@@ -178,8 +178,8 @@ async def openenv_named(judge):
 
 async def over_http(judge, folder, call):
     """Return what a function of a client of a gateway and of a question and an answer returns."""
-    pytest.importorskip("uvicorn", reason="no uvicorn")
-    pytest.importorskip("httpx2", reason="no httpx2")
+    for package in ("uvicorn", "httpx2", "prometheus_client"):
+        pytest.importorskip(package, reason=f"no {package}")
     from gateway.running import config_for, http_client, running
 
     config = config_for(folder, judge, settings=QUICK)
