@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, groupby, islice
 from math import isfinite
 from typing import Any, NamedTuple
@@ -99,19 +98,19 @@ def reward_rows(file: str, settings: OptionValues) -> int:
     if found.form is not None:
         raise click.UsageError("--as-rewards has no --answer and no --schema")
     function = RewardFunction(found.graders, found.judge, groups=True, **found.settings)
-    summary = _Summary()
+    rewards: list[tuple[float | None, float | None]] = []
     try:
         for chunk in _chunks(chain(first, rollouts)):
             graded = function.rewards_sync([RewardSample(each.task) for each in chunk])
             for rollout, reward in zip(chunk, graded, strict=True):
                 click.echo(_line(rollout, reward))
-                summary.add(rollout.recorded, reward.value)
+                rewards.append((rollout.recorded, reward.value))
     finally:
         function.close()
     for row in bad:
         warning(f"{row.location}: {row.message}")
-    notice(str(summary))
-    return FAILED if bad or summary.unknown else OK
+    notice(_summary(rewards))
+    return FAILED if bad or any(reward is None for _, reward in rewards) else OK
 
 
 def _read_rollouts(rows: Iterable[Row], require: Sequence[str]) -> Iterator[_Rollout]:
@@ -161,32 +160,22 @@ def _line(rollout: _Rollout, reward: ResponseReward) -> str:
     return dumps({**known, **graded}).decode()
 
 
-@dataclass
-class _Summary:
-    """How many rewards there are, their mean, and how far the recorded ones agree."""
-
-    known: int = 0
-    unknown: int = 0
-    total: float = 0.0
-    both: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MAX_COMPARED))
-
-    def add(self, recorded: float | None, reward: float | None) -> None:
-        if reward is None:
-            self.unknown += 1
-            return
-        self.known += 1
-        self.total += reward
-        if recorded is not None:
-            self.both.append((recorded, reward))
-
-    def __str__(self) -> str:
-        parts = [f"{self.known + self.unknown:,} rewards"]
-        if self.known:
-            parts.append(f"mean {self.total / self.known:.3f}")
-        if self.unknown:
-            parts.append(f"{self.unknown:,} unknown")
-        if agreement := agreement_of([*self.both]):
-            parts.append(
-                f"they order {agreement.share:.0%} of pairs of answers as the recorded rewards do"
-            )
-        return " · ".join(parts)
+def _summary(rewards: Sequence[tuple[float | None, float | None]]) -> str:
+    """Return how many rewards there are, their mean, and how far the recorded ones agree."""
+    known = [reward for _, reward in rewards if reward is not None]
+    both = [
+        (recorded, reward)
+        for recorded, reward in rewards[-MAX_COMPARED:]
+        if recorded is not None and reward is not None
+    ]
+    agreement = agreement_of(both)
+    parts = [f"{len(rewards):,} rewards"]
+    if known:
+        parts.append(f"mean {sum(known) / len(known):.3f}")
+    if len(known) < len(rewards):
+        parts.append(f"{len(rewards) - len(known):,} unknown")
+    if agreement:
+        parts.append(
+            f"they order {agreement.share:.0%} of pairs of answers as the recorded rewards do"
+        )
+    return " · ".join(parts)

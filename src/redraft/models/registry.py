@@ -117,18 +117,12 @@ def _model_from_object(model: Any, options: dict[str, Any]) -> Model:
         return model
     if callable(model):
         return CallableModel(model, **options)
+    shown = [*model] if isinstance(model, Mapping) else model  # values of a mapping may be secret
     raise ConfigError(
         "a model is a name, a Model or a function of messages; a chat model of LangChain, a "
         "model of pydantic-ai, or a client of the openai package with the name of a model, "
-        f"(client, NAME), got {_shown(model)}"
+        f"(client, NAME), got {checks.format_value(shown)}"
     )
-
-
-def _shown(model: Any) -> str:
-    """Return what was given for a model; of a mapping the keys alone, as it may hold a secret."""
-    if isinstance(model, Mapping):
-        return f"a mapping with the keys {', '.join(map(repr, model))}"
-    return checks.format_value(model)
 
 
 def _model_of_client(client: Any, options: Mapping[str, Any]) -> Model:

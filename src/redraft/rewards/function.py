@@ -195,7 +195,7 @@ class _SessionThread:
                 await self._opening.result().close()
 
 
-def is_finite_number(value: Any) -> TypeGuard[float]:
+def is_finite_number(value: object) -> TypeGuard[float]:
     """Whether a value is a number, also of NumPy, that is not a bool, infinite or NaN."""
     return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 

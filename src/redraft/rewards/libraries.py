@@ -135,7 +135,7 @@ def _trl_sample(
     return RewardSample(_task([*messages, *earlier], response, values, metadata), score)
 
 
-def _label(columns: Mapping[str, Any], name: str | None) -> float | None:
+def _label(columns: Mapping[str, object], name: str | None) -> float | None:
     """Return the score of a person in a row; None if there is none, also as NaN. Raises
     ConfigError.
     """
@@ -181,7 +181,7 @@ def _task(
 
 
 def _as_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value, default=_listed)
+    return value if value is None or isinstance(value, str) else json.dumps(value, default=_json)
 
 
 def _without_numpy(value: Any) -> Any:
@@ -189,9 +189,9 @@ def _without_numpy(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _listed(value: Any) -> Any:
-    listed = _without_numpy(value)
-    return str(value) if listed is value else listed
+def _json(value: object) -> object:
+    plain = _without_numpy(value)
+    return str(value) if plain is value else plain
 
 
 def _log_to_trl(
