@@ -75,11 +75,11 @@ clients: $(VENV)/.ready-test ## run coding agents, SDKs and frameworks through a
 adapters: $(VENV)-adapters/.ready ## run the tests of adapters against the frameworks that they are for, in an environment of their own
 	@$(VENV)-adapters/bin/python -m pytest -W default -p no:cacheprovider tests/adapters
 
-trainers: $(VENV)-trainers/.ready ## load exports in the data pipelines of trainers (TRL, Axolotl, LLaMA-Factory), in an environment of their own
+trainers: $(VENV)-trainers/.ready ## load exports in trainers (TRL, Axolotl, LLaMA-Factory), and use rewards in TRL, verl, verifiers and OpenEnv, in an environment of their own
 	@$(VENV)-trainers/bin/python -m pip install -q --no-deps $(PINNED) # they pin other versions of what they share
 	@$(VENV)-trainers/bin/python -m pytest -W default -p no:cacheprovider tests/trainers
 
-PINNED := axolotl==0.19.0 llamafactory==0.9.5
+PINNED := axolotl==0.19.0 llamafactory==0.9.5 verl==0.9.1
 
 bench: $(VENV)/.ready-test  ## measure startup and overhead on this machine; see bench/README.md
 	@$(BIN)/python bench/startup.py

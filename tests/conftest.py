@@ -28,6 +28,7 @@ from reserved_port import reserved_port
 settings.register_profile("all", max_examples=50, deadline=None)
 settings.register_profile("quick", max_examples=20, deadline=None)
 
+sys.path.append(str(Path(__file__).parents[1] / "bench"))  # benchmarks are tested, too
 TINY = Path(__file__).parent / "wire" / "tiny.py"
 SKIPPED = "redraft/skipped"  # in pytest's cache
 LOCAL = ("127.", "::1", "localhost")

@@ -15,19 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-BENCH = Path(__file__).parent.parent / "bench"
-WORLDS = BENCH / "worlds.toml"
-
-sys.path.append(str(BENCH))
-
-import policies  # noqa: E402
-from redraft.loop.steps import Grade  # noqa: E402
-from redraft.plans.adaptive import Adaptive  # noqa: E402
-from redraft.plans.quality.priors import Priors  # noqa: E402
-from redraft.plans.self_refine import BestOfN, SelfRefine  # noqa: E402
-from simulation import lessons  # noqa: E402
-from simulation.beliefs import adaptive  # noqa: E402
-from simulation.catalogue import (  # noqa: E402
+import policies
+from redraft.loop.steps import Grade
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.quality.priors import Priors
+from redraft.plans.self_refine import BestOfN, SelfRefine
+from simulation import lessons
+from simulation.beliefs import adaptive
+from simulation.catalogue import (
     BEST,
     DEFAULTS,
     EARLIER,
@@ -39,19 +34,21 @@ from simulation.catalogue import (  # noqa: E402
     default_after,
     rivals,
 )
-from simulation.figures import Point, at_calls, at_quality, calls_ratio, lead, single_setting, swept  # noqa: E402
-from simulation.games import play, play_near  # noqa: E402
-from simulation.goals import goal  # noqa: E402
-from simulation.indices import one_step_index  # noqa: E402
-from simulation.lessons import teach  # noqa: E402
-from simulation.players import run_plan, run_with_separate_budgets, run_with_shared_budget  # noqa: E402
-from simulation.ranks import losses, overall_goals, rankings, world_standing  # noqa: E402
-from simulation.report import headline  # noqa: E402
-from simulation.results import TaskResult  # noqa: E402
-from simulation.rivals import dspy, executionkit, openjudge, single  # noqa: E402
-from simulation.stopping import beacon, index, pandora, standing, threshold  # noqa: E402
-from simulation.worlds import BadWorldError, Episode, World, read  # noqa: E402
+from simulation.figures import Point, at_calls, at_quality, calls_ratio, lead, single_setting, swept
+from simulation.games import play, play_near
+from simulation.goals import goal
+from simulation.indices import one_step_index
+from simulation.lessons import teach
+from simulation.players import run_plan, run_with_separate_budgets, run_with_shared_budget
+from simulation.ranks import losses, overall_goals, rankings, world_standing
+from simulation.report import headline
+from simulation.results import TaskResult
+from simulation.rivals import dspy, executionkit, openjudge, single
+from simulation.stopping import beacon, index, pandora, standing, threshold
+from simulation.worlds import BadWorldError, Episode, World, read
 
+BENCH = Path(__file__).parent.parent / "bench"
+WORLDS = BENCH / "worlds.toml"
 SHARES = st.floats(0, 1)
 SMALL = st.floats(0, 0.3)
 

@@ -6,7 +6,6 @@ import random
 import sys
 from contextlib import nullcontext, suppress
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +39,6 @@ from redraft.models.pricing import Price
 from redraft.protocols import Reply, Request
 from redraft.usage import CallLedger, Usage, current_entry
 
-sys.path.append(str(Path(__file__).parent.parent / "bench"))
 bench = importlib.import_module("budgets")
 
 CELLS = [(s, limit) for s, limit in product(bench.SITUATIONS, LIMITS)]

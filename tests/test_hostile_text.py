@@ -7,10 +7,8 @@ import contextlib
 import json
 import math
 import random
-import sys
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +19,6 @@ from redraft.graders.judging.checklist import Checklist
 from redraft.graders.judging.ranking import Ranker
 from redraft.loop.records import Candidate
 from redraft.protocols import Reply
-
-sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
 CHAIN = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)} | {
     "a40": {"type": "object"}

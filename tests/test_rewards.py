@@ -1,8 +1,10 @@
 """Graders as rewards: the reward of grades, rankings of groups, unknown rewards, budgets, and the
-forms of TRL and verl, without these libraries; tests/training has them.
+forms of TRL and verl, without these libraries; tests/trainers has them.
 """
 
 import asyncio
+import datetime
+import inspect
 import json
 import logging
 import multiprocessing
@@ -235,8 +237,7 @@ def test_falling_agreement_is_a_warning(caplog):
         value = chance.random()
         judged = value if n < WINDOW else chance.random()
         tracker.add({"judge": judged}, {"exact": float(value > 0.5), "label": None})
-        if n % 8 == 7:
-            found = tracker.latest()
+    found = tracker.latest()
     assert 0.3 < found["judge", "exact"] < 0.7
     assert [*found] == [("judge", "exact")]
     assert "judge orders answers as exact does" in caplog.text
@@ -247,11 +248,8 @@ def test_falling_agreement_is_a_warning(caplog):
 def test_steady_agreement_is_no_warning(seed, caplog):
     """Noise that stays the same is none, however often it is looked at."""
     chance, tracker = random.Random(seed), AgreementTracker()
-    for n in range(400):
-        value = chance.random()
+    for value in (chance.random() for _ in range(400)):
         tracker.add({"judge": value + chance.gauss(0, 0.3)}, {"exact": float(value > 0.5)})
-        if n % 8 == 7:
-            tracker.latest()
     assert not caplog.records
 
 
@@ -260,6 +258,19 @@ def test_agreement_is_known_of_enough_answers():
     assert agreement_of([(n, 0.5) for n in range(90)]) is None
     assert agreement_of([(n, n) for n in range(30)]).share == 1
     assert agreement_of([(n, -n) for n in range(30)]).share == 0
+
+
+def test_agreement_is_read_while_scores_are_added():
+    """By another thread, such as verl's, which goes through what it got."""
+    tracker = AgreementTracker()
+    for n in range(30):
+        tracker.add({"judge": n}, {"exact": n})
+    found = tracker.latest()
+    read = iter(found)
+    for n in range(30):
+        tracker.add({"judge": n}, {"label": -n})
+    assert [*read] == [*found] == [("judge", "exact")]
+    assert tracker.latest() == {("judge", "exact"): 1, ("judge", "label"): 0}
 
 
 def test_trl_logs_agreement_with_labels_and_unknown_shares():
@@ -328,8 +339,11 @@ def test_columns_fill_the_task():
         ({"columns": {"answer": "a"}}, {}, "columns: 'answer' is none of reference"),
         ({"columns": {"reference": "gold"}}, {}, "the data set has no column 'gold'"),
         ({"label": "stars"}, {}, "label: the data set has no column 'stars'"),
+        ({"label": "stars"}, {"stars": ["good"]}, "label: 'stars' must have numbers and None"),
         ({"max_inflight": 3}, {}, "max_in_flight"),
         ({"graders": "wrods:1-3"}, {}, "words"),
+        ({"blank": float("nan")}, {}, "blank must be a finite number or None, got nan"),
+        ({"blank": "zero"}, {}, "blank must be a finite number or None, got 'zero'"),
     ],
 )
 def test_mistakes_name_the_argument(arguments, given, message):
@@ -345,7 +359,7 @@ def test_verl_gets_a_score_and_whether_it_is_unknown():
     call = {"data_source": "gsm8k", "solution_str": "abc", "ground_truth": "72"}
     call["extra_info"] = {"question": "q", "num_turns": None}
     reward = pickle.loads(pickle.dumps(rewards.verl(tenths)))
-    assert asyncio.iscoroutinefunction(reward.func)
+    assert inspect.iscoroutinefunction(reward)
     assert asyncio.run(reward(**call)) == {"score": 0.3, "unknown": 0.0}
     assert rewards.verl(tenths, sync=True)(**call) == {"score": 0.3, "unknown": 0.0}
 
@@ -356,7 +370,7 @@ def test_an_unknown_reward_of_verl_is_an_error_or_what_was_named(caplog):
         rewards.verl(fails, sync=True)(*call)
     assert rewards.verl(fails, sync=True, unknown=-1)(*call) == {"score": -1.0, "unknown": 1.0}
     assert "an unknown reward becomes -1: fails: GradingError" in caplog.text
-    for wrong in ("zero", None, float("nan")):
+    for wrong in ("zero", None, True, float("nan")):
         with pytest.raises(ConfigError, match='unknown must be "error" or a number'):
             rewards.verl(fails, unknown=wrong)
 
@@ -369,8 +383,44 @@ def test_verl_by_path_and_name():
     expected = {"score": 1.0, "unknown": 0.0}
     assert rewards.compute_score_sync(**call, reward_router_address="host") == expected
     assert asyncio.run(rewards.compute_score(**call)) == expected
-    with pytest.raises(ConfigError, match="reward_kwargs are text, numbers"):
-        rewards.compute_score_sync(**{**call, "graders": tenths})
+    for wrong, message in (
+        ({"graders": tenths}, "reward_kwargs are text, numbers, lists and mappings, got a func"),
+        ({"budget": {"dollars": 3}}, "reward_kwargs: .* argument 'dollars'"),
+        ({"budget": 0}, "reward_kwargs: .* must be a mapping, not int"),
+        ({"sync": True}, "reward_kwargs: .* argument 'sync'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            rewards.compute_score_sync(**{**call, **wrong})
+
+
+def test_no_error_has_a_key():
+    """A judge that someone writes as a mapping, with its key, is a mistake that is named."""
+    call = {"data_source": "d", "solution_str": "a", "ground_truth": None}
+    given = {"graders": "judge", "judge": {"model": "openai:tiny", "api_key": "sk-secret"}}
+    with pytest.raises(ConfigError, match=r"judge: .* got \['api_key', 'model'\]") as raised:
+        rewards.compute_score_sync(**call, extra_info={"prompt": "q"}, **given)
+    assert "sk-secret" not in str(raised.value)
+
+
+def test_verl_reads_columns_of_numpy():
+    """As data sets in Parquet have them, one within another."""
+    numpy = pytest.importorskip("numpy")
+    seen = []
+
+    def look(text, task):
+        seen.append(task)
+        return 1.0
+
+    messages = numpy.array([{"role": "user", "content": "q"}], dtype=object)
+    extra = {"prompt": messages, "requirements": numpy.array(["words:1-", "words:1-9"])}
+    extra |= {"tests": numpy.array(["assert True"]), "stars": numpy.float32("nan")}
+    truth = {"target": numpy.array(["a", "b"]), "at": datetime.date(2026, 1, 2)}
+    reward = rewards.verl(look, sync=True, label_key="stars")
+    assert reward("d", "a", truth, extra) == {"score": 1.0, "unknown": 0.0}
+    (task,) = seen
+    assert task.reference == '{"target": ["a", "b"], "at": "2026-01-02"}'
+    assert [message["content"] for message in task.messages] == ["q"]
+    assert len(task.requirements) == 2
 
 
 def test_verl_without_a_prompt_says_where_to_put_it():

@@ -54,3 +54,7 @@ def test_the_page_has_the_tested_versions():
     for line in (each for each in pinned if "==" in each):
         name, version = line.split("==")
         assert f"| {name.partition('[')[0]} {version} |" in PAGE, line
+    trainers = (ROOT / "tests/trainers/requirements.txt").read_text()
+    for name in ("trl", "verl", "verifiers", "openenv-core"):
+        (version,) = re.findall(rf"\b{name}==(\S+)", trainers + (ROOT / "Makefile").read_text())
+        assert f"| {name} {version} |" in PAGE

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from redraft.cli import rollouts
+
 GRADERS = """
 def tenths(text):
     return len(text) / 10
@@ -75,6 +77,27 @@ def test_a_group_of_a_step_is_ranked_in_one_call(redraft, serve):
     found = [each["reward"] for each in lines(done)]
     assert sorted(found[:2]) == sorted(found[2:]) == [0, 1]
     assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("prompts", ["in a row", "mixed"])
+def test_a_group_is_never_cut(redraft, serve, monkeypatch, prompts):
+    """However many rows are graded together: in a row the rows have no step; those of a step stand
+    in any order, as verl writes them.
+    """
+    monkeypatch.setattr(rollouts, "CHUNK_ROWS", 4)
+    answer = {"reason": "So.", "change": [], "ranking": [1, 2, 3], "ties": [], "done": False}
+    server = serve(lambda messages, n: json.dumps(answer))
+    rows = [{"input": f"Say {n // 3}.", "output": f"a{n}"} for n in range(9)]
+    if prompts == "mixed":
+        rows = [{**rows[n * 4 % 9], "step": 7} for n in range(9)]
+    write(redraft.folder, rows)
+    done = redraft(
+        *("grade", "rollouts.jsonl", "--as-rewards", "--grader", "ranker"),
+        *("--judge", server.model),
+    )
+    assert done.returncode == 0, done.err
+    assert sorted(each["reward"] for each in lines(done)) == [0, 0, 0, 0.5, 0.5, 0.5, 1, 1, 1]
+    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,14 @@ async def test_a_sample_and_many(tmp_path, judge):
     assert "2 + 2" in json.dumps(judge.bodies[0]["messages"])
 
 
+@pytest.mark.parametrize("text", ["", " \n", "\ufeff", "\u200b", "\0"])
+async def test_a_response_without_a_visible_character_is_blank(tmp_path, judge, text):
+    async with rewarding(tmp_path, judge) as (client, _):
+        reply = await client.post(REWARDS_PATH, json=sample(text))
+    assert reply.json() == {"score": 0.0, "parts": {}, "reason": ""}
+    assert not judge.bodies
+
+
 async def test_requirements_gate(tmp_path, judge):
     """A profile's conditions are those of rewards: 0 where one is not met."""
     async with rewarding(tmp_path, judge, required_graders=("words:3-",)) as (client, _):

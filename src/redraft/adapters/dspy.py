@@ -7,18 +7,11 @@ so does its GEPA. An unknown score therefore needs a number that the user named.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import dspy  # pyright: ignore[reportMissingImports]
 
-from .grades import (
-    AnswerGrade,
-    GradeArguments,
-    GradeSettings,
-    UnknownScore,
-    answer_text,
-    field_of,
-)
+from .grades import GradeArguments, GradeSettings, UnknownScore, answer_text, field_of
 
 __all__ = ["feedback_metric", "metric"]
 
@@ -44,10 +37,10 @@ def metric(
     Raises:
         ConfigError: `unknown` is not a finite number.
     """
-    scores, arguments = UnknownScore(unknown), GradeArguments(graders, judge, settings)
+    with_feedback = feedback_metric(graders, judge, unknown=unknown, answer=answer, **settings)
 
     def score(gold: Any, pred: Any, trace: Any = None) -> float:
-        return scores.number(_grade(gold, pred, answer, arguments))
+        return cast("float", with_feedback(gold, pred).score)
 
     return score
 
@@ -70,18 +63,14 @@ def feedback_metric(
     def score_with_feedback(
         gold: Any, pred: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None
     ) -> Any:
-        grade = _grade(gold, pred, answer, arguments)
+        inputs, outputs = gold.inputs().toDict(), pred.toDict()
+        name = answer or next(reversed(outputs), None)
+        lines = [f"{key}: {answer_text(value)}" for key, value in inputs.items()]
+        prompt = "\n".join(lines) if len(lines) > 1 else field_of(inputs, None, "inputs")
+        text = field_of(outputs, name, "answer")
+        grade = arguments.grade_sync(prompt, text, reference=gold.get(name))
         return dspy.Prediction(
             score=scores.number(grade), feedback=grade.feedback, interval=grade.interval
         )
 
     return score_with_feedback
-
-
-def _grade(gold: Any, pred: Any, answer: str | None, arguments: GradeArguments) -> AnswerGrade:
-    inputs, outputs = gold.inputs().toDict(), pred.toDict()
-    name = answer or next(reversed(outputs), None)
-    lines = [f"{key}: {answer_text(value)}" for key, value in inputs.items()]
-    prompt = "\n".join(lines) if len(lines) > 1 else field_of(inputs, None, "inputs")
-    text = field_of(outputs, name, "answer")
-    return arguments.grade_sync(prompt, text, reference=gold.get(name))

@@ -36,7 +36,7 @@ from .request import (
     report_unused_prices,
 )
 
-CHUNK_ROWS = 1_000  # that are graded together, of one step
+CHUNK_ROWS = 1_000  # that are graded together, of a file without steps
 MAX_COMPARED = 1_000  # of the last, each of which is compared with each
 RECORDED = ("reward", "score")  # columns with what the training run used
 STEP = "step"
@@ -98,20 +98,19 @@ def reward_rows(file: str, settings: OptionValues) -> int:
     if found.form is not None:
         raise click.UsageError("--as-rewards has no --answer and no --schema")
     function = RewardFunction(found.graders, found.judge, groups=True, **found.settings)
-    rewards: list[tuple[float | None, ResponseReward]] = []
+    rewards: list[tuple[float | None, float | None]] = []
     try:
         for chunk in _chunks(chain(first, rollouts)):
             graded = function.rewards_sync([RewardSample(each.task) for each in chunk])
             for rollout, reward in zip(chunk, graded, strict=True):
                 click.echo(_line(rollout, reward))
-                rewards.append((rollout.recorded, reward))
+                rewards.append((rollout.recorded, reward.value))
     finally:
         function.close()
     for row in bad:
         warning(f"{row.location}: {row.message}")
     notice(_summary(rewards))
-    unknown = any(reward.value is None for _, reward in rewards)
-    return FAILED if bad or unknown else OK
+    return FAILED if bad or any(reward is None for _, reward in rewards) else OK
 
 
 def _read_rollouts(rows: Iterable[Row], require: Sequence[str]) -> Iterator[_Rollout]:
@@ -140,9 +139,17 @@ def _recorded_reward(values: Mapping[str, Any]) -> float | None:
 
 
 def _chunks(rollouts: Iterable[_Rollout]) -> Iterator[list[_Rollout]]:
-    """Yield the rollouts of each step, at most `CHUNK_ROWS` at once."""
-    for _, of_step in groupby(rollouts, lambda rollout: rollout.values.get(STEP)):
-        while chunk := list(islice(of_step, CHUNK_ROWS)):
+    """Yield the rollouts of each step, in which those of a prompt may stand anywhere. Of rows
+    without a step, at least `CHUNK_ROWS` at once, to the last in a row with the same prompt.
+    """
+    for step, of_step in groupby(rollouts, lambda rollout: rollout.values.get(STEP)):
+        chunk: list[_Rollout] = []
+        for _, of_prompt in groupby(of_step, lambda rollout: rollout.task.messages):
+            chunk += of_prompt
+            if step is None and len(chunk) >= CHUNK_ROWS:
+                yield chunk
+                chunk = []
+        if chunk:
             yield chunk
 
 
@@ -153,13 +160,13 @@ def _line(rollout: _Rollout, reward: ResponseReward) -> str:
     return dumps({**known, **graded}).decode()
 
 
-def _summary(rewards: Sequence[tuple[float | None, ResponseReward]]) -> str:
+def _summary(rewards: Sequence[tuple[float | None, float | None]]) -> str:
     """Return how many rewards there are, their mean, and how far the recorded ones agree."""
-    known = [reward.value for _, reward in rewards if reward.value is not None]
+    known = [reward for _, reward in rewards if reward is not None]
     both = [
-        (recorded, reward.value)
+        (recorded, reward)
         for recorded, reward in rewards[-MAX_COMPARED:]
-        if recorded is not None and reward.value is not None
+        if recorded is not None and reward is not None
     ]
     agreement = agreement_of(both)
     parts = [f"{len(rewards):,} rewards"]

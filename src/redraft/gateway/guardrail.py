@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -52,6 +52,7 @@ JUDGE_ERRORS = frozenset(
 "upstream_".
 """
 gateway_log = log.getChild("gateway")
+Form = TypeVar("Form", bound=BaseModel)
 
 
 class GuardrailSettings(BaseModel):
@@ -119,7 +120,7 @@ class GuardrailExchange(ClientExchange):
     async def answer(self, body: Mapping[str, Any]) -> None:
         """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
         assert self.caller
-        request = read_request(body)
+        request = read_body(GuardrailRequest, body)
         target = find_profile(self.routing, self.caller, request.settings.profile)
         self.model = REFINE + target.profile.name
         conversations, call_id = self.gateway.conversations, request.litellm_call_id
@@ -248,13 +249,13 @@ def _sum_of(values: Sequence[Any]) -> Any:
     return None if None in values else sum(values)
 
 
-def read_request(body: Mapping[str, Any]) -> GuardrailRequest:
-    """Read a request of LiteLLM. Raises GatewayError 400 that names the field at fault."""
+def read_body(form: type[Form], body: Mapping[str, Any], prefix: str = "") -> Form:
+    """Read a request. Raises GatewayError 400 that names the field at fault, without the prefix."""
     try:
-        return GuardrailRequest.model_validate(body)
+        return form.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
+        path = ".".join(map(str, first["loc"])).removeprefix(prefix)
         raise invalid_request(path, f"{path}: {first['msg']}") from None
 
 
@@ -281,7 +282,7 @@ def conversation_of(messages: Sequence[Any]) -> tuple[Message, ...]:
     texts: list[Message] = []
     for message in messages:
         if isinstance(message, Mapping) and message.get("role") in ROLES:
-            text = _text_of(message.get("content"))
+            text = text_of(message.get("content"))
             if text.strip():
                 texts.append({"role": message["role"], "content": text})
     while texts and texts[-1]["role"] != "user":
@@ -289,9 +290,10 @@ def conversation_of(messages: Sequence[Any]) -> tuple[Message, ...]:
     return tuple(texts)
 
 
-def _text_of(content: Any) -> str:
+def text_of(content: Any, separator: str = "\n\n") -> str:
+    """Return the text of a message's content: itself, or the texts of its parts, joined."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else ()
     found = (part.get("text") for part in parts if isinstance(part, Mapping))
-    return "\n\n".join(text for text in found if isinstance(text, str))
+    return separator.join(text for text in found if isinstance(text, str))

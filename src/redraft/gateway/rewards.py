@@ -16,8 +16,9 @@ from math import isfinite
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from ..base.checks import is_blank
 from ..base.jsontext import dumps
 from ..base.threads import run_in_thread_if_large
 from ..errors import ConfigError
@@ -35,6 +36,8 @@ from .guardrail import (
     find_profile,
     gateway_log,
     grade_only,
+    read_body,
+    text_of,
 )
 from .prepared_requests import PreparedRequest
 from .refining import ProfileRefiner
@@ -95,7 +98,7 @@ class RewardExchange(GuardrailExchange):
         sample = _sample_of_response(body) if is_verify else body
         model = None if is_verify else body.get("model")
         given = body if is_batch else {"model": model, "samples": [sample]}
-        request = read_reward_request(given, "" if is_batch else "samples.0.")
+        request = read_body(RewardRequest, given, "" if is_batch else "samples.0.")
         assert self.caller
         target = find_profile(self.routing, self.caller, request.model)
         self.model = REFINE + target.profile.name
@@ -142,7 +145,7 @@ class RewardExchange(GuardrailExchange):
 
     async def reward(self, target: ProfileRefiner, sample: RewardRequestSample) -> ResponseReward:
         """Return the reward of a sample. Raises GatewayError if it may not be graded."""
-        if not sample.solution_str.strip():
+        if is_blank(sample.solution_str):
             return ResponseReward(0.0)
         prepared = await run_in_thread_if_large(len(self.raw), self._prepare_sample, target, sample)
         reason = ""
@@ -197,16 +200,6 @@ class RewardExchange(GuardrailExchange):
         return replace(prepared, refinement=refinement)
 
 
-def read_reward_request(body: Mapping[str, Any], prefix: str = "") -> RewardRequest:
-    """Read a request. Raises GatewayError 400 that names the field at fault, without the prefix."""
-    try:
-        return RewardRequest.model_validate(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"])).removeprefix(prefix)
-        raise invalid_request(path, f"{path}: {first['msg']}") from None
-
-
 def reply_of(reward: ResponseReward) -> dict[str, Any]:
     """Return a reward as a client reads it."""
     reply = RewardReply(score=reward.value, parts=dict(reward.parts), reason=reward.reason)
@@ -240,25 +233,12 @@ def _sample_of_response(body: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(output, list):
         raise invalid_request("response", "response.output must be a list of items")
     texts = [
-        _text_of_parts(item.get("content"))
+        text_of(item.get("content"), "")
         for item in output
         if isinstance(item, Mapping) and item.get("type", "message") == "message"
-    ]
-    messages = [
-        {"role": item.get("role"), "content": _text_of_parts(item.get("content"))}
-        for item in (asked_for if isinstance(asked_for, list) else ())
-        if isinstance(item, Mapping)
     ]
     return {
         "solution_str": texts[-1] if texts else "",
         "ground_truth": next((body[key] for key in REFERENCE_KEYS if key in body), None),
-        "extra_info": {"prompt": asked_for if isinstance(asked_for, str) else messages},
+        "extra_info": {"prompt": asked_for},
     }
-
-
-def _text_of_parts(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else ()
-    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
-    return "".join(text for text in texts if isinstance(text, str))

@@ -117,10 +117,11 @@ def _model_from_object(model: Any, options: dict[str, Any]) -> Model:
         return model
     if callable(model):
         return CallableModel(model, **options)
+    shown = [*model] if isinstance(model, Mapping) else model  # values of a mapping may be secret
     raise ConfigError(
         "a model is a name, a Model or a function of messages; a chat model of LangChain, a "
         "model of pydantic-ai, or a client of the openai package with the name of a model, "
-        f"(client, NAME), got {checks.format_value(model)}"
+        f"(client, NAME), got {checks.format_value(shown)}"
     )
 
 

@@ -20,8 +20,9 @@ from typing import TypeAlias
 log = logging.getLogger("redraft.rewards")
 WINDOW = 100  # answers at the beginning, and the latest, that are compared
 MIN_ANSWERS = 30  # fewer say nothing
+NEW_ANSWERS = 10  # after which agreement is computed again
 MIN_FALL = 0.1  # of the share; less is no reason to look
-STANDARD_ERRORS = 3.0  # by which the share must have fallen: it is looked at after every step
+STANDARD_ERRORS = 3.0  # by which the share must have fallen: it is looked at many times
 Scores: TypeAlias = tuple[float, float]
 
 
@@ -55,6 +56,7 @@ class _Series:
 
     first: list[Scores] = field(default_factory=list)
     latest: deque[Scores] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    answers: int = 0
 
     def start_again(self) -> None:
         """Compare with the latest answers from now on, to warn of a further fall only."""
@@ -62,6 +64,7 @@ class _Series:
         self.latest.clear()
 
     def add(self, scores: Scores) -> None:
+        self.answers += 1
         (self.first if len(self.first) < WINDOW else self.latest).append(scores)
 
 
@@ -69,34 +72,39 @@ class AgreementTracker:
     """Follows the agreement of judges with computing graders and with labels.
 
     A fall is logged as a warning of the logger "redraft.rewards", and counted in OpenTelemetry if
-    the program has configured that (`redraft.rewards.agreement`, `redraft.rewards.falls`).
+    the program has configured that (`redraft.rewards.agreement`, `redraft.rewards.falls`). One
+    thread adds scores; any may ask for `latest`.
     """
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], _Series] = {}
+        self._latest: dict[tuple[str, str], float] = {}  # replaced, never changed
 
     def add(self, judges: Mapping[str, float | None], others: Mapping[str, float | None]) -> None:
-        """Add the scores of one answer: of the judges, and of what they are compared with."""
+        """Add the scores of one answer: of the judges, and of what they are compared with. Every
+        tenth answer, agreement is computed again; a fall is a warning.
+        """
         for judge, score in judges.items():
             for other, value in others.items():
                 if score is not None and value is not None:
-                    self._series.setdefault((judge, other), _Series()).add((score, value))
+                    self._add_scores((judge, other), (score, value))
 
     def latest(self) -> dict[tuple[str, str], float]:
-        """Return the agreement of each pair of graders on the latest answers, where it is known;
-        warn of those that fell. Called after each step.
-        """
-        found: dict[tuple[str, str], float] = {}
-        for pair, series in self._series.items():
-            before, now = agreement_of(series.first), agreement_of(list(series.latest))
-            current = now or before
-            if current:
-                found[pair] = current.share
-                _record_agreement(pair, current.share)
-            if before and now and _has_fallen(before, now):
-                _warn(pair, before, now)
-                series.start_again()
-        return found
+        """Return the agreement of each pair of graders on the latest answers, where it is known."""
+        return self._latest
+
+    def _add_scores(self, pair: tuple[str, str], scores: Scores) -> None:
+        series = self._series.setdefault(pair, _Series())
+        series.add(scores)
+        if series.answers % NEW_ANSWERS:
+            return
+        before, now = agreement_of(series.first), agreement_of([*series.latest])
+        if current := now or before:
+            self._latest = {**self._latest, pair: current.share}
+            _record_agreement(pair, current.share)
+        if before and now and _has_fallen(before, now):
+            _warn(pair, before, now)
+            series.start_again()
 
 
 def _has_fallen(before: Agreement, now: Agreement) -> bool:

@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from math import isfinite
+from numbers import Real
 from threading import Thread
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeGuard, TypeVar, Unpack
 
-from ..errors import BudgetExhaustedError, error_name
+from ..errors import BudgetExhaustedError, ConfigError, error_name
 from ..grading import GradeSettings, GradingSession
 from ..loop.records import Comparison, StopReason
 from ..loop.task import Task
@@ -51,7 +53,9 @@ class ResponseReward:
 
 @dataclass(frozen=True, slots=True)
 class RewardSample:
-    """A response to be rewarded. `label`: the score of a person, from 0 to 1; None: none."""
+    """A response to be rewarded. `label`: the score of a person, of which a higher one is better;
+    None: none.
+    """
 
     task: Task
     label: float | None = None
@@ -74,7 +78,8 @@ class RewardFunction:
             in a process together, `deadline` for each call.
 
     Raises:
-        ConfigError: A setting does not exist. What else is wrong is reported by the first call.
+        ConfigError: A setting does not exist, or `blank` is no finite number. What else is wrong
+            is reported by the first call.
     """
 
     def __init__(
@@ -87,6 +92,8 @@ class RewardFunction:
         **settings: Unpack[GradeSettings],
     ) -> None:
         check_names("grade", settings, ("graders", "judge", "blank", "groups"))
+        if blank is not None and not is_finite_number(blank):
+            raise ConfigError(f"blank must be a finite number or None, got {blank!r:.80}")
         self.agreement = AgreementTracker()
         self._blank, self._groups = blank, groups
         self._session = (graders, judge, settings)
@@ -107,7 +114,9 @@ class RewardFunction:
         return self._submit(samples).result()
 
     def close(self) -> None:
-        """Close the models of this process that were connected."""
+        """Close the models of this process that were connected. A later call opens a session anew,
+        with the whole budget.
+        """
         if worker := self._workers.pop(os.getpid(), None):
             worker.close()
 
@@ -184,6 +193,11 @@ class _SessionThread:
             await asyncio.wait([self._opening])
             if not self._opening.exception():
                 await self._opening.result().close()
+
+
+def is_finite_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number, also of NumPy, that is not a bool, infinite or NaN."""
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
 
 
 # ---- rewards of graded responses

@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from math import isfinite
+from functools import cache
+from math import isnan
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, cast
 
 from ..errors import ConfigError, GradingError
@@ -16,7 +17,7 @@ from ..grading import GradeSettings
 from ..loop.task import Task
 from ..middleware import Budget
 from .agreement import count, log
-from .function import ResponseReward, RewardFunction, RewardSample
+from .function import ResponseReward, RewardFunction, RewardSample, is_finite_number
 
 if TYPE_CHECKING:
     from openenv.core.rubrics import Rubric  # pyright: ignore[reportMissingImports]
@@ -59,8 +60,8 @@ def trl(
         name: What TRL calls the reward in its logs.
         columns: The columns of the data set by what they are: "reference", "context", "tests" or
             "requirements". Default: the columns of these names. Others are the task's metadata.
-        label: The column with scores of people, from 0 to 1, None where there is none. The judge's
-            agreement with them is followed; no grader sees them.
+        label: The column with scores of people, of which a higher one is better; None where there
+            is none. The judge's agreement with them is followed; no grader sees them.
         sync: Whether to return a function without async, for versions of TRL that take no other.
         blank: The reward of a blank completion, as in `RewardFunction`.
         **settings: As in `RewardFunction`.
@@ -106,7 +107,11 @@ def _checked_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
 
 def _rows(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     """Return the values of each row, by column."""
-    lists = {k: v for k, v in columns.items() if isinstance(v, Sequence) and len(v) == n}
+    lists = {
+        name: values
+        for name, values in columns.items()
+        if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == n
+    }
     return [{name: values[i] for name, values in lists.items()} for i in range(n)]
 
 
@@ -125,8 +130,21 @@ def _trl_sample(
     earlier, response = _split_completion(completion)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
     values = {role: row.pop(name, None) for role, name in columns.items()}
-    score = row.pop(label, None) if label else None
-    return RewardSample(_task([*messages, *earlier], response, values, row), score)
+    score = _label(row, label)
+    metadata = {name: value for name, value in row.items() if name != label}
+    return RewardSample(_task([*messages, *earlier], response, values, metadata), score)
+
+
+def _label(columns: Mapping[str, object], name: str | None) -> float | None:
+    """Return the score of a person in a row; None if there is none, also as NaN. Raises
+    ConfigError.
+    """
+    value = columns.get(name) if name else None
+    if value is None or (isinstance(value, Real) and isnan(value)):
+        return None
+    if not is_finite_number(value):
+        raise ConfigError(f"label: {name!r} must have numbers and None, got {value!r:.80}")
+    return float(value)
 
 
 def _split_completion(completion: Any) -> tuple[list[Any], str]:
@@ -149,20 +167,31 @@ def _text(content: Any) -> str:
 def _task(
     messages: Any, response: str, values: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> Task:
-    """Return the task of a response; a reference that is no text is JSON."""
+    """Return the task of a response; a reference that is no text is JSON. Raises ConfigError."""
+    requirements = _without_numpy(values.get("requirements"))
     return Task(
         messages,
         response,
         reference=_as_text(values.get("reference")),
         context=_as_text(values.get("context")),
-        tests=values.get("tests"),
-        requirements=values.get("requirements") or (),
+        tests=_without_numpy(values.get("tests")),
+        requirements=() if requirements is None else requirements,
         metadata=metadata,
     )
 
 
 def _as_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value, default=str)
+    return value if value is None or isinstance(value, str) else json.dumps(value, default=_json)
+
+
+def _without_numpy(value: Any) -> Any:
+    """Return Python's lists and numbers for those of NumPy, which data sets in Parquet hold."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _json(value: object) -> object:
+    plain = _without_numpy(value)
+    return str(value) if plain is value else plain
 
 
 def _log_to_trl(
@@ -206,7 +235,7 @@ def verl(
             number takes its place, is logged as a warning and counted.
         prompt_key: The key of `extra_info` with the prompt, a text or chat messages. Default:
             prompt, question, raw_prompt or messages.
-        label_key: The key of `extra_info` with scores of people, from 0 to 1, as in `trl`.
+        label_key: The key of `extra_info` with scores of people, as in `trl`.
         sync: Whether to return a function without async, as `reward_manager.name=remote` needs.
         blank: The reward of a blank response, as in `RewardFunction`.
         **settings: As in `RewardFunction`.
@@ -216,7 +245,7 @@ def verl(
     """
     function = RewardFunction(graders, judge, blank=blank, **settings)
     reward = VerlReward(function, _checked_unknown(unknown), prompt_key, label_key)
-    return partial(_compute_sync if sync else _compute, reward)
+    return reward.score_sync if sync else reward.score
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,26 +259,40 @@ class VerlReward:
     prompt_key: str | None
     label_key: str | None
 
-    def sample(
-        self, response: str, ground_truth: Any, extra_info: Mapping[str, Any]
+    async def score(self, *call: Any, **by_name: Any) -> dict[str, float]:
+        """Return what verl is told of a response. The arguments are those of `compute_score`.
+        Raises ConfigError, GradingError and BudgetExhaustedError.
+        """
+        return self._result(await self.function.rewards([self._sample(*call, **by_name)]))
+
+    def score_sync(self, *call: Any, **by_name: Any) -> dict[str, float]:
+        """Do the same without await."""
+        return self._result(self.function.rewards_sync([self._sample(*call, **by_name)]))
+
+    def _sample(
+        self,
+        data_source: str,
+        solution_str: str,
+        ground_truth: Any,
+        extra_info: Mapping[str, Any] | None = None,
+        **_: Any,
     ) -> RewardSample:
         """Return what verl asks about. Raises ConfigError."""
+        columns = extra_info or {}
         keys = [self.prompt_key] if self.prompt_key else PROMPT_KEYS
-        prompt = next((extra_info[key] for key in keys if extra_info.get(key) is not None), None)
+        prompt = next((columns[key] for key in keys if columns.get(key) is not None), None)
         if prompt is None:
             raise ConfigError(
                 f"extra_info has no {' or '.join(map(repr, keys))}, and verl gives a reward no "
                 "other prompt: put it into the column extra_info of the data set, or name its key "
-                f"as prompt_key; its keys are {', '.join(map(repr, list(extra_info)[:20])) or '-'}"
+                f"as prompt_key; its keys are {', '.join(map(repr, list(columns)[:20])) or '-'}"
             )
-        label = extra_info.get(self.label_key) if self.label_key else None
-        prompt = prompt if isinstance(prompt, str) else list(prompt)
-        values = {"reference": ground_truth, **{k: extra_info.get(k) for k in ROLES[1:]}}
-        return RewardSample(_task(prompt, response, values, {}), label)
+        values = {"reference": ground_truth, **{role: columns.get(role) for role in ROLES[1:]}}
+        task = _task(_without_numpy(prompt), solution_str, values, {})
+        return RewardSample(task, _label(columns, self.label_key))
 
-    def result(self, reward: ResponseReward) -> dict[str, float]:
-        """Return what verl is told of a reward. Raises GradingError."""
-        self.function.agreement.latest()
+    def _result(self, rewards: Sequence[ResponseReward]) -> dict[str, float]:
+        (reward,) = rewards
         score = number_of(reward, self.unknown)
         return {"score": score, "unknown": float(reward.value is None)}
 
@@ -285,14 +328,17 @@ def compute_score_sync(
 def _verl_of(given: Mapping[str, Any], *, sync: bool) -> Callable[..., Any]:
     """Return the function for these arguments, the same one each time."""
     arguments = {name: value for name, value in given.items() if name not in OF_VERL}
-    return _verl_of_json(json.dumps(arguments, sort_keys=True, default=_plain), sync)
+    return _verl_of_json(json.dumps(arguments, sort_keys=True, default=_plain), sync=sync)
 
 
 @cache
-def _verl_of_json(arguments: str, sync: bool) -> Callable[..., Any]:  # noqa: FBT001  (a cache key)
+def _verl_of_json(arguments: str, *, sync: bool) -> Callable[..., Any]:
     given = json.loads(arguments)
     budget = given.pop("budget", None)
-    return verl(**given, budget=Budget(**budget) if budget else None, sync=sync)
+    try:
+        return verl(**given, budget=None if budget is None else Budget(**budget), sync=sync)
+    except TypeError as error:  # a name that does not exist, or a budget that is no mapping
+        raise ConfigError(f"reward_kwargs: {error}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -301,35 +347,13 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Sequence):
         return list(value)
-    raise ConfigError(f"reward_kwargs are text, numbers, lists and mappings, got {value!r:.80}")
-
-
-async def _compute(
-    reward: VerlReward,
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: Mapping[str, Any] | None = None,
-    **_: Any,
-) -> dict[str, float]:
-    sample = reward.sample(solution_str, ground_truth, extra_info or {})
-    return reward.result((await reward.function.rewards([sample]))[0])
-
-
-def _compute_sync(
-    reward: VerlReward,
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: Mapping[str, Any] | None = None,
-    **_: Any,
-) -> dict[str, float]:
-    sample = reward.sample(solution_str, ground_truth, extra_info or {})
-    return reward.result(reward.function.rewards_sync([sample])[0])
+    raise ConfigError(
+        f"reward_kwargs are text, numbers, lists and mappings, got a {type(value).__name__}"
+    )
 
 
 def _checked_unknown(unknown: Any) -> Unknown:
-    if unknown == "error" or (isinstance(unknown, int | float) and isfinite(unknown)):
+    if is_finite_number(unknown) or (isinstance(unknown, str) and unknown == "error"):
         return cast("Unknown", unknown)
     raise ConfigError(f'unknown must be "error" or a number, got {unknown!r:.80}')
 
@@ -391,8 +415,7 @@ def verifiers_judge(
             reference = getattr(task, reference_field, None)
             values = {"reference": reference}
             sample = RewardSample(_task(task.prompt_text, trace.last_reply, values, {}))
-            reward = (await function.rewards([sample]))[0]
-            function.agreement.latest()
+            (reward,) = await function.rewards([sample])
             return number_of(reward, "error")
 
     return RedraftJudge(JudgeConfig(name=name, weight=weight))
@@ -432,8 +455,7 @@ def openenv(
         async def forward(self, action: Any, observation: Any) -> float:
             text = response(action, observation)
             sample = RewardSample(Task(prompt(action, observation), text))
-            reward = (await function.rewards([sample]))[0]
-            function.agreement.latest()
+            (reward,) = await function.rewards([sample])
             return number_of(reward, unknown)
 
     return RedraftRubric()

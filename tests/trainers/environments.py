@@ -1,4 +1,4 @@
-"""A judge of verifiers and a rubric of OpenEnv, by Redraft. Run by test_libraries.py with a Python
+"""A judge of verifiers and a rubric of OpenEnv, by Redraft. Run by test_rewards.py with a Python
 that has both. Writes JSON.
 """
 

@@ -1,4 +1,4 @@
-"""verl's own loader and reward manager with a `compute_score` of Redraft. Run by test_libraries.py
+"""verl's own loader and reward manager with a `compute_score` of Redraft. Run by test_rewards.py
 with the Python of verl. Writes JSON.
 """
 
