@@ -7,7 +7,7 @@ export PYTHON
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 SLOW ?= none
 
-.PHONY: clients demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover mutants bench release clean
+.PHONY: adapters clients demo test test-all test-skipped test-shuffled lowest check lint types mypy pyright docs site cover mutants bench release clean trainers
 
 demo: $(VENV)/.ready        ## refine real input with no key and no network
 	@$(BIN)/redraft demo
@@ -72,6 +72,15 @@ clients: $(VENV)/.ready-test ## run coding agents, SDKs and frameworks through a
 	@mkdir -p build/clients
 	@$(BIN)/python clients/run.py --only "$(ONLY)" --output build/clients/matrix.md
 
+adapters: $(VENV)-adapters/.ready ## run the tests of adapters against the frameworks that they are for, in an environment of their own
+	@$(VENV)-adapters/bin/python -m pytest -W default -p no:cacheprovider tests/adapters
+
+trainers: $(VENV)-trainers/.ready ## load exports in the data pipelines of trainers (TRL, Axolotl, LLaMA-Factory), in an environment of their own
+	@$(VENV)-trainers/bin/python -m pip install -q --no-deps $(PINNED) # they pin other versions of what they share
+	@$(VENV)-trainers/bin/python -m pytest -W default -p no:cacheprovider tests/trainers
+
+PINNED := axolotl==0.19.0 llamafactory==0.9.5
+
 bench: $(VENV)/.ready-test  ## measure startup and overhead on this machine; see bench/README.md
 	@$(BIN)/python bench/startup.py
 	@$(BIN)/python bench/overhead.py
@@ -107,5 +116,9 @@ $(VENV)-lowest/.ready: pyproject.toml scripts/setup.sh scripts/lowest.py
 		sh scripts/setup.sh $(VENV)-lowest '.[test]'
 	@touch $@
 
+$(VENV)-%/.ready: tests/%/requirements.txt pyproject.toml scripts/setup.sh
+	@sh scripts/setup.sh $(VENV)-$* . $<
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-lowest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

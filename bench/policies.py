@@ -23,6 +23,7 @@ from simulation.catalogue import all_names
 from simulation.figures import Figure
 from simulation.games import play_all
 from simulation.goals import goals
+from simulation.ranks import Across, overall_goals
 from simulation.report import figures_of, show, write_docs
 from simulation.tables import COLUMNS, as_they_come, at_each, cells
 from simulation.worlds import BadWorldError, read
@@ -49,12 +50,13 @@ def show_all(points, given, priors):
     figures.
     """
     found = {world: figures_of(policies) for world, policies in points.items()}
-    reached = list(goals(points, given.worlds, priors))
-    show(found, reached)
+    reached = [*goals(points, given.worlds, priors), *overall_goals(points)]
+    across = Across.from_points(points)
+    show(found, across, reached)
     if given.docs:
         Path(given.docs).mkdir(parents=True, exist_ok=True)
-        write_docs(given.docs, points, found, given.tasks)
-    return {"worlds": found, "goals": reached}
+        write_docs(given.docs, points, found, across, given.tasks)
+    return {"worlds": found, **across.to_dict(), "goals": reached}
 
 
 def show_part(points, calls):

@@ -117,6 +117,7 @@ def qwen_code(modules: Path, place: Place) -> Command:
         "OPENAI_API_KEY": KEY,
         "OPENAI_BASE_URL": f"{place.root}/v1",
         "OPENAI_MODEL": place.model,
+        "PATH": f"{modules / '.bin'}:{os.environ['PATH']}",  # with the node that it needs
     }
     return Command([modules / ".bin" / "qwen", "-y", "-p", PROMPT], environment)
 
@@ -146,6 +147,7 @@ AGENTS = (
     Agent("opencode", "opencode", opencode),
     Agent("opencode, Anthropic's protocol", "opencode", opencode_anthropic),
     Agent("Qwen Code", "qwen-code", qwen_code),
+    Agent("Qwen Code", "qwen-code-newest", qwen_code),
 )
 
 

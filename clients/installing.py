@@ -9,19 +9,20 @@ from pathlib import Path
 HERE = Path(__file__).parent
 BUILD = HERE.parent / "build" / "clients"
 REQUIREMENTS = HERE / "requirements"
-NPM = {
+NPM: dict[str, tuple[str, ...]] = {  # the package, its version, and what it needs besides
     "claude-code": ("@anthropic-ai/claude-code", "2.1.197"),
     "claude-code-newest": ("@anthropic-ai/claude-code", "2.1.332"),
     "codex": ("@openai/codex", "0.171.0"),
     "opencode": ("opencode-ai", "1.18.33"),
     "qwen-code": ("@qwen-code/qwen-code", "0.15.10"),
+    "qwen-code-newest": ("@qwen-code/qwen-code", "0.24.4", "node@22"),
     "promptfoo": ("promptfoo", "0.121.20"),
 }
 
 
 def install_from_npm(name: str) -> Path:
     """Install a package unless it is there; return its folder node_modules."""
-    package, version = NPM[name]
+    package, version, *others = NPM[name]
     folder = BUILD / "npm" / name
     done = folder / f".ready-{version}"
     if not done.exists():
@@ -30,7 +31,8 @@ def install_from_npm(name: str) -> Path:
         # --force: the newest Claude Code names a Node that its native program does not need
         options = ["--no-audit", "--no-fund", "--force", "--loglevel", "error"]
         subprocess.run(
-            ["npm", "install", *options, "--prefix", folder, f"{package}@{version}"], check=True
+            ["npm", "install", *options, "--prefix", folder, f"{package}@{version}", *others],
+            check=True,
         )
         done.touch()
     return folder / "node_modules"

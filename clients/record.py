@@ -34,7 +34,7 @@ class Recording(NamedTuple):
     kept: tuple[int, ...]
 
 
-CLAUDE, CLAUDE_NEWEST, CODEX, _, _, OPENCODE, OPENCODE_ANTHROPIC, QWEN = AGENTS
+CLAUDE, CLAUDE_NEWEST, CODEX, _, _, OPENCODE, OPENCODE_ANTHROPIC, QWEN, QWEN_NEWEST = AGENTS
 RECORDINGS = (
     Recording("claude_code", CLAUDE, "refine/careful", (0, 2, 4)),
     Recording("claude_code_sonnet", CLAUDE, "claude-sonnet-4-5", (0, 4)),
@@ -47,6 +47,7 @@ RECORDINGS = (
     Recording("opencode_claude", OPENCODE, "pass/claude", (1, 5)),
     Recording("opencode_anthropic", OPENCODE_ANTHROPIC, "refine/careful", (0, 1, 5)),
     Recording("qwen_code", QWEN, "refine/careful", (0, 4)),
+    Recording("qwen_code_newest", QWEN_NEWEST, "refine/careful", (0, 4)),
 )
 
 

@@ -142,6 +142,7 @@ IMAGE_SOURCE = {"type": "base64", "media_type": "image/png", "data": PNG}
 PDF_SOURCE = {"type": "base64", "media_type": "application/pdf", "data": PDF}
 TEXT_SOURCE = {"type": "text", "media_type": "text/plain", "data": "x"}
 SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}}
+TOOL_ADDITION = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "f"}}
 PARTS: Mapping[ProtocolName, Mapping[str, list[dict[str, Any]]]] = {
     "chat": {
         "`text`": [{"type": "text", "text": "x"}],
@@ -188,6 +189,8 @@ PARTS: Mapping[ProtocolName, Mapping[str, list[dict[str, Any]]]] = {
             {"type": "thinking", "thinking": "x", "signature": "s"}
         ],
         "`server_tool_use` and results of the provider's tools (assistant)": [SEARCH],
+        "`tool_reference`": [{"type": "tool_reference", "tool_name": "f"}],
+        "`tool_addition`, `tool_removal`": [TOOL_ADDITION],
         "`container_upload` and any other type": [{"type": "container_upload", "file_id": "f1"}],
     },
 }

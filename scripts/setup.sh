@@ -1,8 +1,8 @@
 #!/bin/sh
-# Make a virtual environment and install Redraft into it: setup.sh VENV WHAT
+# Make a virtual environment and install Redraft into it: setup.sh VENV WHAT [REQUIREMENTS]
 # uses uv when it is there, else venv and pip; says what is missing otherwise.
 set -eu
-venv=$1 what=$2
+venv=$1 what=$2 requirements=${3:-}
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
@@ -14,7 +14,7 @@ find_python() {
 
 if command -v uv >/dev/null 2>&1; then
     [ -x "$venv/bin/python" ] || uv venv --quiet --python "${PYTHON:->=3.11}" "$venv"
-    uv pip install --quiet --python "$venv/bin/python" -e "$what"
+    uv pip install --quiet --python "$venv/bin/python" -e "$what" ${requirements:+-r "$requirements"}
     exit
 fi
 
@@ -34,4 +34,4 @@ if ! { [ -x "$venv/bin/python" ] && new_enough "$venv/bin/python" && "$venv/bin/
     "$python" -m venv "$venv"
 fi
 echo "Installing Redraft into $venv ..." >&2
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$what"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$what" ${requirements:+-r "$requirements"}

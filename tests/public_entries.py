@@ -320,16 +320,18 @@ ENTRIES = [
 
 def fill_caches():
     """Fill the caches of plans, so that each new entry drops another."""
-    from redraft.plans.quality.filtering import TextScores, cached_filter
-    from redraft.plans.quality.likelihood import Site
-    from redraft.plans.quality.lineage import Node, TreeShape
+    from redraft.plans.quality.filtering import tree_with_intervals
+    from redraft.plans.quality.likelihood import score_interval
+    from redraft.plans.quality.lineage import Node, Observations, TreeShape
     from redraft.plans.quality.priors import Priors
     from redraft.plans.quality.tree import cached_tree
 
     for n in range(1100):
         text = Node("draft", None, 1 + n / 1e6)
-        tree = cached_tree(TreeShape((text,), 1.0), Priors())
-        cached_filter(tree, (TextScores(text, Site(1 + n / 1e6, 1.0), ()),))
+        cached_tree(TreeShape((text,), 1.0), Priors())
+        interval = {0: (score_interval(n / 1100, 0.25),)}
+        shape = TreeShape((text,), 1.0)
+        tree_with_intervals(Observations(shape, (0.5,), {0: 0}, intervals=interval), Priors())
 
 
 def main():

@@ -6,9 +6,10 @@ import json
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import correlation, fmean, pstdev
 
 import pytest
 from hypothesis import given, settings
@@ -26,13 +27,25 @@ from redraft.plans.quality.priors import Priors  # noqa: E402
 from redraft.plans.self_refine import BestOfN, SelfRefine  # noqa: E402
 from simulation import lessons  # noqa: E402
 from simulation.beliefs import adaptive  # noqa: E402
-from simulation.catalogue import DEFAULTS, charged, rivals  # noqa: E402
+from simulation.catalogue import (  # noqa: E402
+    BEST,
+    DEFAULTS,
+    EARLIER,
+    JUDGE,
+    KIT,
+    LESSONS,
+    REFINE,
+    charged,
+    default_after,
+    rivals,
+)
 from simulation.figures import Point, at_calls, at_quality, calls_ratio, lead, single_setting, swept  # noqa: E402
 from simulation.games import play, play_near  # noqa: E402
 from simulation.goals import goal  # noqa: E402
 from simulation.indices import one_step_index  # noqa: E402
 from simulation.lessons import teach  # noqa: E402
 from simulation.players import run_plan, run_with_separate_budgets, run_with_shared_budget  # noqa: E402
+from simulation.ranks import losses, overall_goals, rankings, world_standing  # noqa: E402
 from simulation.report import headline  # noqa: E402
 from simulation.results import TaskResult  # noqa: E402
 from simulation.rivals import dspy, executionkit, openjudge, single  # noqa: E402
@@ -100,7 +113,7 @@ def bench(*args):
         [sys.executable, BENCH / "policies.py", *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -150,6 +163,20 @@ def test_the_effect_of_a_step_depends_on_the_step_alone(world, task):
     other.refine(1, 0)
     assert one.texts[0] == other.texts[0]
     assert one.texts[1] == other.texts[1]
+
+
+def test_two_worlds_share_no_luck():
+    """Worlds that differ in their names alone have unrelated drafts, refinements and grades."""
+    ones, others = [], []
+    for name, found in (("one", ones), ("another", others)):
+        world = replace(plain_world(draft_sd=0.1, judge_sd=0.1, quantum=0.001), name=name)
+        for task in range(400):
+            episode = Episode(world, 0, task)
+            episode.draft(0)
+            episode.refine(1, 0)
+            found.append((episode.texts[0].quality, episode.texts[1].quality, episode.grade(0)))
+    for one, other in zip(zip(*ones, strict=True), zip(*others, strict=True), strict=True):
+        assert abs(correlation(one, other)) < 0.2  # four standard errors
 
 
 @settings(max_examples=20, deadline=None)
@@ -331,17 +358,19 @@ def test_a_file_without_worlds_is_refused(tmp_path, text):
 
 
 def test_the_shipped_worlds_can_be_read():
-    """There are sixteen; in two the judge computes, in two refining hurts, and in seven the judge's
-    scores are off by their nature.
+    """There are twenty-two; in two the judge computes, in two refining hurts, and in five the
+    judge's scores are off by their nature.
     """
     shipped = read(WORLDS)
-    assert len(shipped) == 16
+    assert len(shipped) == 22
     assert [world.name for world in shipped if world.free] == ["verifier", "tests"]
     assert [world.name for world in shipped if world.hurts] == ["hostile", "poison"]
     assert [world.name for world in shipped if not world.unbiased] == [
         "lenient",
         "binary",
         "saturating",
+        "few-verdicts",
+        "gullible",
     ]
 
 
@@ -668,6 +697,67 @@ def test_a_rival_that_is_better_at_our_calls_is_named():
     line = headline(policies)
     assert (line["rank"], line["of"]) == (2, 6)
     assert set(line["lost_to"]) == set(line["ahead"]) == {"OpenJudge LLMRefinement"}
+
+
+def defaults_with(**qualities):
+    """The defaults of a world: each with its quality at six calls, .5 if none is given; what was
+    learned is like `refine`.
+    """
+    qualities = {NAMES[name]: quality for name, quality in qualities.items()}
+    ours = qualities.get(REFINE, 0.5)
+    qualities = {default_after(name): ours for name in LESSONS} | qualities
+    return {
+        name: [Point(DEFAULTS.get(name, 0), points_of((6, qualities.get(name, 0.5)))[0].plays)]
+        for name in (*DEFAULTS, *map(default_after, LESSONS))
+    }
+
+
+NAMES = {"refine": REFINE, "earlier": EARLIER, "openjudge": JUDGE, "kit": KIT, "best": BEST}
+
+
+@pytest.mark.parametrize(
+    ("qualities", "rank", "below"),
+    [
+        (dict(refine=0.7), 1, 0.0),
+        (dict(refine=0.5), 1, 0.0),  # nobody is better
+        (dict(refine=0.6, kit=0.7), 2, 0.1),
+        (dict(refine=0.4, kit=0.7), 6, 0.3),
+    ],
+)
+def test_a_default_is_ranked_by_those_that_are_better(qualities, rank, below):
+    """The distance to the first is paired by task; tasks that differ alike add no error to it."""
+    place = world_standing(defaults_with(**qualities), REFINE)
+    assert (place.rank, len(place.ahead)) == (rank, rank - 1)
+    assert place.below == (pytest.approx(below), pytest.approx(0.0))
+    assert place.is_first is (rank == 1)
+
+
+def test_defaults_are_compared_over_worlds_by_differences_in_each():
+    """Over worlds whose levels differ much, a constant lead has no error, and a lead of .1 and .3
+    one of .1.
+    """
+    points = {
+        "easy": defaults_with(refine=0.9, best=0.8, kit=0.7),
+        "hard": defaults_with(refine=0.5, best=0.4, kit=0.2),
+    }
+    found = rankings(points)
+    assert next(iter(found)) in {REFINE, *map(default_after, LESSONS)}
+    assert found[BEST].above == (pytest.approx(-0.1), pytest.approx(0.0))
+    assert found[KIT].above == (pytest.approx(-0.25), pytest.approx(0.05))
+    assert (found[REFINE].first, found[REFINE].lowest) == (2, 1)
+    assert losses(points) == {}
+
+
+def test_the_goals_for_all_worlds_can_fail():
+    """They are met by a default that is first and .02 above the earlier one, and missed by one that
+    is fourth and as good as the earlier one.
+    """
+    good = {"one": defaults_with(refine=0.7, earlier=0.68)}
+    bad = {"one": defaults_with(refine=0.4, earlier=0.4)}
+    assert all(goal["met"] for goal in overall_goals(good))
+    missed = [goal["goal"] for goal in overall_goals(bad) if not goal["met"]]
+    assert len(missed) == 9 and not any("calls above" in what for what in missed)
+    assert list(losses(bad)) == ["one"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ PLANS = {
     "a deadline": {"deadline": 600.0},
     "a price": {"min_expected_gain": 1.0},
     "a price for tokens that nobody knows": {"cost_unit": "tokens"},
-    "a final check": {"tie_break": True},
     "one refinement": {"max_iterations": 1},
     "little patience": {"patience": 1},
     "a rule of one's own": {

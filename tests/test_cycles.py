@@ -83,9 +83,7 @@ KINDS = {
     "refine with requirements": lambda at: refine(
         "Say it well.", at.good, graders=["words:3-9", "judge"]
     ),
-    "refine with drafts": lambda at: refine(
-        "Say it well.", at.good, drafts=2, width=2, max_iterations=1
-    ),
+    "refine with drafts": lambda at: refine("Say it well.", at.good, drafts=2, max_iterations=1),
     "refine in a form": lambda at: refine(
         "Say it well.", at.good, answer=SCHEMA, retries=0, max_iterations=1
     ),

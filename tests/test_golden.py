@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -131,7 +131,11 @@ def test_a_golden_journal_is_read_back_equal(tmp_path, file):
             ("row 1", 0, "done"),
             ("row \u00e9", 1, "open"),
         ]
-        assert rows[0][1].records == expected.records
+        *records, end = expected.records
+        if file != "journal.sql":  # of versions that could forecast what no judge graded
+            expected_score = "no judge graded the answer; it was expected to score 0.70"
+            end = replace(end, note=f"{end.note}; {expected_score}")
+        assert rows[0][1].records == (*records, end)
         result = rows[0][0].facts
         assert result == (golden.example_result() if file == "journal.sql" else EARLIER_RESULT)
         assert rows[1][0].facts is None

@@ -469,3 +469,17 @@ def test_a_grade_as_data_has_the_names_and_values_of_a_result():
     same = ("schema", "score", "broken", "calls", "tokens", "cost", "error", "error_kind")
     assert {name: grade[name] for name in same} == {name: result[name] for name in same}
     assert (grade["broken"], grade["schema"]) == (["no_commas"], 2)
+
+
+async def test_the_interval_is_that_of_a_judge_s_score():
+    """It holds the score, and more scores make it narrower; a score that only computes has none."""
+    widths = []
+    for repeats in (1, 3, 9):
+        judge = ScriptedModel([VERDICT] * repeats)
+        report = await grade(SAMPLES[0], with_weight(Judge(), 1, repeats=repeats), judge)
+        low, high = report.score_interval
+        assert 0 <= low < report.score < high <= 1
+        widths.append(high - low)
+    assert widths == sorted(widths, reverse=True) and len({*widths}) == 3
+    assert (await grade(SAMPLES[0], "words:1-9")).score_interval is None
+    assert (await grade(SAMPLES[0], ["words:1-9", fails])).score_interval is None

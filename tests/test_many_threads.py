@@ -13,11 +13,11 @@ import pytest
 
 import redraft
 from redraft.base.bounded_cache import BoundedCache
-from redraft.plans.quality.filtering import FILTER_CACHE, TextScores, cached_filter
-from redraft.plans.quality.likelihood import Site
-from redraft.plans.quality.lineage import Node, TreeShape
+from redraft.plans.quality.filtering import FILTER_CACHE, tree_with_intervals
+from redraft.plans.quality.likelihood import score_interval
+from redraft.plans.quality.lineage import Node, Observations, TreeShape
 from redraft.plans.quality.priors import Priors
-from redraft.plans.quality.tree import TREE_CACHE, GaussianTree, cached_tree
+from redraft.plans.quality.tree import TREE_CACHE, cached_tree
 
 THREADS = 16
 
@@ -104,16 +104,17 @@ def test_the_cache_of_filters_is_shared_by_threads():
     """The same for scores that are intervals."""
     FILTER_CACHE.clear()
 
-    text, priors = Node("draft", None, None), Priors()
-    tree = GaussianTree(TreeShape((text,), 1.0), priors)
+    shape = TreeShape((Node("generate", None, 1.0),), 1.0)
 
-    def weights(number):
-        scores = [(TextScores(text, Site(1.0 + number * 400 + n, 1.0), ()),) for n in range(400)]
-        return [cached_filter(tree, each).alpha for each in scores]
+    def scores_for(number):
+        shares = [(number * 200 + n) / (THREADS * 200) for n in range(200)]
+        bounds = [{0: (score_interval(share, 0.25),)} for share in shares]
+        tasks = [Observations(shape, (0.5,), {0: 0}, intervals=each) for each in bounds]
+        return [tree_with_intervals(task, Priors())[1] for task in tasks]
 
-    found = at_once(weights)
+    found = at_once(scores_for)
     FILTER_CACHE.clear()
-    assert found == [weights(number) for number in range(THREADS)]
+    assert found == [scores_for(number) for number in range(THREADS)]
 
 
 def test_a_scripted_model_counts_the_calls_of_all_threads():

@@ -83,8 +83,8 @@ BUDGETS = st.one_of(
 PLANS = st.sampled_from(["default", "plain", "noise-aware", "best of 3"])
 
 
-def settings_of(plan, panel, width, unseen):
-    """Return the settings of a plan; `width` and `unseen_last` where it has them."""
+def settings_of(plan, panel):
+    """Return the settings of a plan."""
     more = {"max_iterations": 3, "patience": 9, "max_in_flight": 4}
     if plan == "best of 3":
         return {"plan": best_of(3), "max_in_flight": 4}
@@ -92,8 +92,7 @@ def settings_of(plan, panel, width, unseen):
         return more | {"noise_aware": False}
     has_judge = {"judge", "two", "must judge", "jury"} & {*panel}
     if plan == "noise-aware" or has_judge:
-        more |= {"noise_aware": True, "width": width, "priors": PRIORS, "min_expected_gain": 0.0}
-        more |= {"unseen_last": unseen and "must judge" not in panel}
+        more |= {"noise_aware": True, "priors": PRIORS, "min_expected_gain": 0.0}
     return more
 
 
@@ -103,7 +102,7 @@ def trace_of(outcome):
     return result.trace if result is not None else None
 
 
-def check(outcome, *, unseen):
+def check(outcome):
     """Assert that nothing paid for is left ungraded, and that no run failed that has a score."""
     trace = trace_of(outcome)
     if trace is None:
@@ -122,7 +121,7 @@ def check(outcome, *, unseen):
     left = [c.id for c in paid if any(missing_grade(trace, c, grader) for grader in judges)]
     if stop == "deadline":  # how long a call takes is not known
         return
-    assert left == [] or (unseen and left == [paid[-1].id]), (left, trace.outcome)
+    assert left == [], (left, trace.outcome)
 
 
 def missing_grade(trace: Trace, candidate, grader):
@@ -144,21 +143,15 @@ def missing_grade(trace: Trace, candidate, grader):
     PANELS,
     BUDGETS,
     PLANS,
-    st.sampled_from([None, 1, 3]),
-    st.booleans(),
     st.sampled_from([0.0, 0.3, 0.6]),
     st.sampled_from([None, None, 0.05]),
     st.booleans(),
     st.integers(0, 10**6),
 )
-def test_nothing_paid_for_is_wasted(
-    panel, budget, plan, width, unseen, silent, deadline, many, seed
-):
-    """A text that was paid for has all grades that its judges give, but for a last one that is to
-    stay unseen.
-    """
+def test_nothing_paid_for_is_wasted(panel, budget, plan, silent, deadline, many, seed):
+    """A text that was paid for has all grades that its judges give."""
     model = Chance(seed, silent, 0.005 if deadline else 0.0)
-    more = settings_of(plan, panel, width, unseen) | {
+    more = settings_of(plan, panel) | {
         "budget": budget,
         "deadline": deadline,
         "retries": 0,
@@ -175,4 +168,4 @@ def test_nothing_paid_for_is_wasted(
     except (GradingError, BudgetExhaustedError) as error:
         outcomes = [error]
     for outcome in outcomes:
-        check(outcome, unseen=more.get("unseen_last", False))
+        check(outcome)

@@ -351,7 +351,7 @@ async def test_repairs_do_not_raise_the_number_of_calls():
         ({"max_in_flight": 0}, "max_in_flight"),
         ({"noise_aware": []}, "noise_aware must be True, False or None, got []"),
         ({"noise_aware": 1}, "noise_aware must be"),
-        ({"tie_break": "no"}, "tie_break must be True or False, got 'no'"),
+        ({"tie_break": "no"}, "tie_break is no longer a setting: leave it out"),
         ({"budget": 3}, "Budget(calls=10)"),
         (
             {"cost_unit": "usd", "model": "http://127.0.0.1:9/v1#x"},

@@ -80,6 +80,7 @@ LAZY_PACKAGES = [
     "models",
     "plans",
     "requirements",
+    "rewards",
     "runs",
     "sandbox",
     "storage",

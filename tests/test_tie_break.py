@@ -1,5 +1,5 @@
-"""The final check compares the two best answers once at the end, where grades leave open which is
-better.
+"""A grader that compares compares the two best answers once at the end, where grades leave open
+which is better.
 """
 
 import json
@@ -8,18 +8,15 @@ import re
 import pytest
 
 from redraft import (
-    BestOfN,
     Budget,
     Judge,
     ScriptedModel,
     Task,
     Trace,
-    batch,
     must,
     refine,
-    with_weight,
 )
-from redraft.errors import BudgetExhaustedError, ConfigError
+from redraft.errors import BudgetExhaustedError
 from redraft.graders import Pairwise
 from redraft.loop.records import Candidate, Comparison, Feedback
 from redraft.loop.steps import Compare, Stop
@@ -31,7 +28,8 @@ from redraft.runs import BatchRun
 
 RUBRIC = {"truth": "It is true."}
 SHOWN = re.compile(r"<(first|second)-([0-9a-f]{8})>\n(.*?)\n</\1-\2>", re.DOTALL)
-SETTINGS = {"drafts": 2, "max_iterations": 0, "tie_break": True}
+SETTINGS = {"drafts": 2, "max_iterations": 0}
+GRADERS = [Judge(RUBRIC), Pairwise(rubric=RUBRIC)]
 
 
 class JudgeModel:
@@ -77,7 +75,7 @@ def prefer(text):
 async def refine_with_check(judge, *, texts=("one", "two"), graders=None, task="q", **more):
     """The result of two drafts, graded and compared."""
     model = ScriptedModel(list(texts))
-    return await refine(task, model, graders or Judge(RUBRIC), judge=judge, **{**SETTINGS, **more})
+    return await refine(task, model, graders or GRADERS, judge=judge, **{**SETTINGS, **more})
 
 
 async def test_the_judge_decides_between_two_close_answers():
@@ -119,7 +117,7 @@ async def test_clear_grades_need_no_comparison():
 async def test_musts_come_before_preference():
     """Only answers that keep as many musts are compared."""
     judge = JudgeModel({"one": 5, "two": 4}, prefer("one"))
-    result = await refine_with_check(judge, graders=[must("contains:two"), Judge(RUBRIC)])
+    result = await refine_with_check(judge, graders=[must("contains:two"), *GRADERS])
     assert (result.value, judge.asked) == ("two", [])
 
 
@@ -139,9 +137,7 @@ async def test_a_preferred_answer_must_meet_the_target_that_ended_the_work():
     """The estimate of the returned answer reaches the target."""
     plan = Adaptive(SelfRefine(target(0.65) | done() | max_iterations(0), drafts=2))
     judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
-    result = await refine_with_check(
-        judge, graders=[Judge(RUBRIC), Pairwise()], plan=plan, tie_break=False
-    )
+    result = await refine_with_check(judge, plan=plan)
     assert (result.value, result.stop) == ("two", "target")
     assert result.score >= 0.65
 
@@ -149,13 +145,13 @@ async def test_a_preferred_answer_must_meet_the_target_that_ended_the_work():
 async def test_a_resumed_trace_gets_its_comparison_once():
     """Finished work without one gets it on request; a second one is never made."""
     judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
-    before = await refine_with_check(judge, tie_break=False)
+    before = await refine_with_check(judge, graders=Judge(RUBRIC))
     assert (before.value, judge.asked) == ("two", [])
     idle = ScriptedModel([])
-    after = await refine(before.trace, idle, Judge(RUBRIC), judge=judge, **SETTINGS)
+    after = await refine(before.trace, idle, GRADERS, judge=judge, **SETTINGS)
     assert (after.value, len(judge.asked)) == ("one", 2)
     again = await refine(
-        Trace.from_json(after.trace.to_json()), idle, Judge(RUBRIC), judge=judge, **SETTINGS
+        Trace.from_json(after.trace.to_json()), idle, GRADERS, judge=judge, **SETTINGS
     )
     assert (again.value, len(judge.asked), idle.calls) == ("one", 2, 0)
     assert (again.score, again.score_interval) == (after.score, after.score_interval)
@@ -169,7 +165,7 @@ async def test_work_interrupted_anywhere_ends_with_the_same_answer():
         cut = Trace(whole.task, whole.panel, whole.records[:n])
         held = {c.text for c in cut.candidates}
         left = [text for text in ("one", "two") if text not in held]
-        again = await refine(cut, ScriptedModel(left), Judge(RUBRIC), judge=judge, **SETTINGS)
+        again = await refine(cut, ScriptedModel(left), GRADERS, judge=judge, **SETTINGS)
         assert again.trace.outcome == whole.outcome, n
         assert again.usage.calls == 6, n
 
@@ -181,7 +177,7 @@ async def test_a_budget_too_small_for_the_check_keeps_the_best_so_far():
     assert (result.value, result.stop, judge.asked) == ("two", "budget", [])
     with pytest.raises(BudgetExhaustedError):
         await refine_with_check(judge, budget=Budget(calls=4), strict_budget=True)
-    more = await refine(result.trace, ScriptedModel([]), Judge(RUBRIC), judge=judge, **SETTINGS)
+    more = await refine(result.trace, ScriptedModel([]), GRADERS, judge=judge, **SETTINGS)
     assert (more.value, more.stop) == ("one", "max_iterations")
 
 
@@ -189,76 +185,17 @@ async def test_the_check_is_no_attempt():
     """It makes two calls at the end, once, however long the work was."""
     texts = [f"answer {n}" for n in range(5)]
     judge = JudgeModel(dict.fromkeys(texts, 3))
-    result = await refine_with_check(
-        judge, texts=texts, max_iterations=3, patience=9, min_expected_gain=0
-    )
+    result = await refine_with_check(judge, texts=texts, max_iterations=3, min_expected_gain=0)
     assert result.stop == "max_iterations"
     assert len(judge.asked) == 2
     assert result.usage.calls == 2 * (2 + 3) + 2
 
 
-async def test_a_judge_with_its_own_model_compares_with_that():
-    """The grading model compares, not the writing one."""
-    own = JudgeModel({"one": 3, "two": 4}, prefer("one"))
-    result = await refine_with_check(None, graders=Judge(RUBRIC, model=own))
-    assert (result.value, len(own.asked)) == ("one", 2)
-
-
-async def test_a_comparing_grader_serves_as_the_check():
-    """It is not added twice."""
-    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
-    result = await refine_with_check(judge, graders=[Judge(RUBRIC), Pairwise()])
-    assert [seat.name for seat in result.trace.panel] == ["judge", "pairwise"]
-    assert (result.value, len(judge.asked)) == ("one", 2)
-
-
-async def test_a_judge_with_a_template_compares_by_the_task():
-    """A template is made for one answer."""
-    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
-    graders = Judge(RUBRIC, template="Grade {query} {response}")
-    assert (await refine_with_check(judge, graders=graders)).value == "one"
-    assert all(
-        "more helpful to the person who asked" in text and "Grade " not in text
-        for _, _, text in judge.asked
-    )
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"noise_aware": False}, "noise_aware=False"),
-        ({"plan": BestOfN(2)}, "BestOfN"),
-        ({"graders": "no_commas"}, "ask no model"),
-        ({"graders": [Pairwise()]}, "ask no model for a score"),
-    ],
-)
-async def test_the_check_is_refused_with_observed_scores(settings, why):
-    """It would never be made there."""
-    with pytest.raises(ConfigError, match=f"tie_break.*{why}"):
-        await refine_with_check(None, **settings)
-
-
-async def test_the_check_is_refused_without_a_writer(tmp_path):
-    """Without a second answer one task or a batch has nothing to compare."""
-    with pytest.raises(ConfigError, match="tie_break.*no model to write"):
-        await refine(Task("q", "one"), False, Judge(RUBRIC), judge=JudgeModel({}), tie_break=True)
-    for mode in ("grade", "best"):
-        with pytest.raises(ConfigError, match=f"{mode}.*tie_break"):
-            await batch(
-                [{"prompt": "q"}],
-                tmp_path / "out.jsonl",
-                ScriptedModel([]),
-                Judge(RUBRIC),
-                mode=mode,
-                tie_break=True,
-            )
-
-
 async def test_a_dry_run_counts_the_check(tmp_path):
     """It is at most two calls more for each row, at least none."""
     calls = []
-    for tie_break in (False, True):
-        run = BatchRun.from_arguments([{"prompt": "q"}] * 3, tmp_path / "o.jsonl", ScriptedModel([]), Judge(RUBRIC), tie_break=tie_break,
+    for graders in (Judge(RUBRIC), GRADERS):
+        run = BatchRun.from_arguments([{"prompt": "q"}] * 3, tmp_path / "o.jsonl", ScriptedModel([]), graders,
                      on_duplicate="rename", max_iterations=1)  # fmt: skip
         calls.append((await run.prepare()).calls)
     assert calls == [(6, 12), (6, 18)]
@@ -271,10 +208,10 @@ def steps_after(*scores, told=(), attempts=0):
     """The steps of a plan that may write no more, after drafts with these scores and comparisons
     (rankings, ties).
     """
-    panel = (PanelGrader("judge"), PanelGrader("tie_break", compares=True))
+    panel = (PanelGrader("judge"), PanelGrader("pairwise", compares=True))
     records = [Candidate(i, f"text {i}", role="generate") for i in range(len(scores))]
     records += [Feedback(score, candidate=i, grader="judge") for i, score in enumerate(scores)]
-    records += [Comparison(ranking, grader="tie_break", ties=ties) for ranking, ties in told]
+    records += [Comparison(ranking, grader="pairwise", ties=ties) for ranking, ties in told]
     plan = Adaptive(
         SelfRefine(target(1.0) | max_iterations(0), drafts=len(scores)), max_attempts=attempts
     )
@@ -316,10 +253,3 @@ def test_the_first_candidate_can_win(told, best):
     believed = dict(step.estimates)
     assert step.score == believed[best]
     assert believed[0] < believed[1]
-
-
-async def test_weights_and_repeats_do_not_multiply_the_check():
-    """However often a judge grades, it compares once."""
-    judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
-    result = await refine_with_check(judge, graders=with_weight(Judge(RUBRIC), 2, repeats=2))
-    assert (result.value, len(judge.asked)) == ("one", 2)

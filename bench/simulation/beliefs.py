@@ -21,7 +21,13 @@ RULES = SelfRefine(target(TARGET) | done() | max_iterations(ATTEMPTS))
 
 def adaptive(price, priors):
     """Return the plan at a price, with more attempts than its default."""
-    return Adaptive(RULES, min_expected_gain=price, max_attempts=ATTEMPTS, priors=priors)
+    return Adaptive(
+        RULES,
+        min_expected_gain=price,
+        max_attempts=ATTEMPTS,
+        priors=priors,
+        exact_stop=max_iterations(ATTEMPTS),
+    )
 
 
 def true_priors(world, seed, tasks=2000):

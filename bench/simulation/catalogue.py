@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from redraft.plans.quality.priors import Priors
@@ -36,8 +35,8 @@ FOREIGN, RELEARNED = (
     "Adaptive, priors of another world",
     "Adaptive, learned in 256 rows after those",
 )
-UNSEEN = "last answer unseen"
-WIDE = "refine, three at once in four rounds"
+# the default of releases up to 0.2, which later ones are compared with
+EARLIER, EARLIER_PRICE = "refine, three refinements and patience 2", 0.01
 APIECE, APIECE_PRICED, TOGETHER = (
     "budget of each task",
     "budget of each task at the default price",
@@ -45,8 +44,8 @@ APIECE, APIECE_PRICED, TOGETHER = (
 )
 # Settings as shipped. BEST is this package's own, and three attempts are what DSPy's documentation
 # uses in its examples.
-DEFAULTS = {SINGLE: 0, DSPY: 3, JUDGE: 3, KIT: (5, 3), BEST: 4, PLAIN: 0, OURS: 0, REFINE: 0}
-OTHERS = (DSPY, JUDGE, KIT)  # loops of other packages
+RIVALS = {SINGLE: 0, DSPY: 3, JUDGE: 3, KIT: (5, 3), BEST: 4}
+DEFAULTS = {**RIVALS, PLAIN: 0, OURS: 0, REFINE: 0, EARLIER: 0}
 BARE = "a bare score as good as advice"
 
 
@@ -78,17 +77,28 @@ def rivals():
 
 
 def defaults(world):
-    """Return the plans of this package with default settings: the one that `refine` takes, and both
-    that it can take.
+    """Return the plans of this package with default settings: the one that `refine` takes, the one
+    that it took in releases up to 0.2, and both that it can take.
     """
     return {
         REFINE: {0: partial(run_plan, default_plan(world))},
-        WIDE: {0: partial(run_plan, default_plan(world, width=3, max_iterations=1))},
+        EARLIER: {0: partial(run_plan, earlier_plan(world))},
         PLAIN: {
             0: partial(run_plan, Options(noise_aware=False).make_plan(writes=True, noisy=True))
         },
         OURS: {0: partial(run_plan, Options(noise_aware=True).make_plan(writes=True, noisy=True))},
     }
+
+
+def earlier_plan(world):
+    """Return the default plan of releases up to 0.2."""
+    return default_plan(
+        world,
+        noise_aware=not world.free,
+        max_iterations=3,
+        patience=2,
+        min_expected_gain=EARLIER_PRICE,
+    )
 
 
 def default_after(name):
@@ -109,24 +119,11 @@ def at_prices(name, priors, prices=PRICES):
     return {name: {price: partial(run_plan, adaptive(price, priors)) for price in prices}}
 
 
-def with_unseen_last(name, priors, prices=PRICES):
-    """Return Redraft's plan that may leave its last answer ungraded, at every price."""
-    players = {
-        price: partial(run_plan, replace(adaptive(price, priors), unseen_last=True))
-        for price in prices
-    }
-    return {f"{name}, {UNSEEN}": players}
-
-
 def in_budgets(name, priors, apiece=BUDGETS, shared=SHARED):
     """Return Redraft's plan with these priors in budgets of so many calls a task."""
     free, priced = adaptive(0.0, priors), adaptive(DEFAULT_PRICE, priors)
-    unseen = replace(free, unseen_last=True)
     return {
         f"{name}, {APIECE}": {n: partial(run_with_separate_budgets, free, n) for n in apiece},
-        f"{name}, {APIECE}, {UNSEEN}": {
-            n: partial(run_with_separate_budgets, unseen, n) for n in apiece
-        },
         f"{name}, {APIECE_PRICED}": {
             n: partial(run_with_separate_budgets, priced, n) for n in apiece
         },
@@ -160,15 +157,11 @@ def charged(policies, tuition):
 
 def all_names():
     """Return the names of all policies."""
-    variants = [
-        n
-        for name in BELIEFS
-        for n in (name, *in_budgets(name, Priors()), *with_unseen_last(name, Priors()))
-    ]
+    variants = [n for name in BELIEFS for n in (name, *in_budgets(name, Priors()))]
     return [
         *rivals(),
         REFINE,
-        WIDE,
+        EARLIER,
         PLAIN,
         OURS,
         *variants,

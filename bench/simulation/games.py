@@ -21,7 +21,6 @@ from .catalogue import (
     RELEARNED,
     SHIPPED,
     TRUE,
-    UNSEEN,
     after_lesson,
     as_noisy,
     at_prices,
@@ -30,7 +29,6 @@ from .catalogue import (
     defaults,
     in_budgets,
     rivals,
-    with_unseen_last,
 )
 from .figures import Point
 from .lessons import Lesson, teach
@@ -86,7 +84,7 @@ class Games:
         for name, settings in policies.items():
             if not self.chosen(name):
                 continue
-            if calls and name.removesuffix(f", {UNSEEN}") in BELIEFS:
+            if calls and name in BELIEFS:
                 for n in calls:
                     self.submit((world.name, name, None), play_near, world, settings, n)
             else:
@@ -183,7 +181,6 @@ def variants(name):
     return [
         name,
         *in_budgets(name, Priors()),
-        *with_unseen_last(name, Priors()),
         default_after(name),
     ]
 
@@ -203,7 +200,6 @@ def policies_of(world, beliefs, chosen, calls=()):
             else {"apiece": calls or JUDGED, "shared": calls or JUDGED[:1]}
         )
         policies = {**at_prices(name, lesson.priors), **in_budgets(name, lesson.priors, **budgets)}
-        policies |= with_unseen_last(name, lesson.priors)
         yield charged({**policies, **after_lesson(name, world, lesson.priors)}, lesson.tuition)
     for name in () if calls else (FOREIGN, RELEARNED):
         if chosen(name) and (lesson := beliefs.lesson(name, world)):

@@ -25,6 +25,7 @@ LEAD = {SHIPPED: dict(writing=0.04, noisy=0.04, hostile=0.015, verifier=0.015)}
 LEAD[LEARNED] = dict(writing=0.05, noisy=0.06, hostile=0.03, verifier=0.03)
 LOST, REGRET, EXTRA = 0.005, 0.01, 0.05
 UNLEARNED_HONEST, HONEST, FALSE, RECALL, FALSE_CLAIMS = 0.05, 0.03, 0.5, 0.6, 0.25
+COVERED = 0.92  # share of intervals that have the true quality
 GOOD_DRAFTS = 0.85  # mean quality of drafts from which on the target is often truly reached
 
 
@@ -95,6 +96,21 @@ def honesty_goals(world, policies):
         for name, most in ((OURS, UNLEARNED_HONEST), (default_after(LEARNED), HONEST)):
             bias = single_setting(default_point(policies, name)).summary()["reported_minus_latent"]
             yield goal(f"{name}: |reported - true|", world, size(bias), most=most)
+    if world.binary_at:
+        ours = single_setting(default_point(policies, REFINE)).summary()["reported_minus_latent"]
+        yield goal(
+            f"{default_after(LEARNED)}: |reported - true|, no more than before learning",
+            world,
+            size(learned["reported_minus_latent"]),
+            most=max(HONEST, abs(ours.value)),
+        )
+    if (world.unbiased or world.binary_at) and not world.free:
+        yield goal(
+            f"{default_after(LEARNED)}: intervals that have the true quality",
+            world,
+            learned["coverage"],
+            least=COVERED,
+        )
     if world.draft_mean >= GOOD_DRAFTS:
         yield goal(
             f"{default_after(LEARNED)}: recall of the target",
@@ -150,10 +166,17 @@ def mean_calls(mix):
 
 
 def goal(what, world, figure, least=None, most=None):
+    """Return a goal with its result in a world, or in all worlds together (None)."""
     value = figure.value
     met = value is not None and (value >= least - 1e-9 if most is None else value <= most + 1e-9)
     must = f">= {least:+.3f}" if most is None else f"<= {most:.3f}"
-    return {"goal": what, "world": world.name, "must_be": must, "found": figure, "met": met}
+    return {
+        "goal": what,
+        "world": world.name if world else "all",
+        "must_be": must,
+        "found": figure,
+        "met": met,
+    }
 
 
 def size(figure):

@@ -152,7 +152,7 @@ class Performer:
     def affords(self, step):
         left = self.most - self.episode.calls - len(self.ungraded)
         if isinstance(step, Generate | Refine):
-            return left >= (1 if isinstance(step, Refine) and step.unseen else 2)
+            return left >= 2
         return left >= 1 or (isinstance(step, Grade) and step.candidate.id in self.ungraded)
 
     def text(self, step):

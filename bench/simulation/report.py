@@ -25,22 +25,22 @@ from .catalogue import (
     KIT,
     LEARNED,
     LEARNED_64,
-    OTHERS,
     OURS,
     PANDORA,
     PLAIN,
     REFINE,
     RELEARNED,
+    RIVALS,
     SHARED,
     SHIPPED,
     SINGLE,
     TOGETHER,
-    TRUE,
     default_after,
 )
 from .drawing import LINES, Curve, Spot, frontier_svg
 from .figures import Figure, at_calls, calls_ratio, lead, mean, single_setting, swept
 from .goals import default_point
+from .ranks import world_standing
 from .tables import COLUMNS, at_each, cells
 
 KNOBBED = (KIT, JUDGE, DSPY, BEST, BEACON, PANDORA)
@@ -49,6 +49,15 @@ ADVISED = (KIT, DSPY)
 AFTER = (default_after(LEARNED_64), default_after(LEARNED))
 PICTURED = 6  # worlds in the picture
 SHORTLY = {KIT: "executionkit", JUDGE: "OpenJudge", PLAIN: "SelfRefine", OURS: "Adaptive"}
+RANKS = [
+    "",
+    "calls",
+    "quality",
+    "above refine, default",
+    "mean rank",
+    "first or within an error",
+    "lowest rank",
+]
 MORE = ["above executionkit", "calls to its quality", "above best of N"]
 
 
@@ -127,26 +136,16 @@ def advice(policies, name):
 
 
 def headline(policies):
-    """Return the rank of our default among the defaults, with those that are better; and the rivals
-    that beat it at its calls by more than two standard errors, each at the best setting of its own
-    knob.
+    """Return our default's rank among the defaults, with those that are better; and the rivals that
+    beat it at its calls by more than two standard errors, each at the best setting of its own knob.
     """
-    ours = single_setting(default_point(policies, REFINE))
-    calls, quality = (ours.summary()[field].value for field in ("calls", "quality"))
-    rivals = {
-        name: single_setting(default_point(policies, name)).summary()
-        for name in (SINGLE, *OTHERS, BEST)
-    }
-    ahead = {name: row for name, row in rivals.items() if row["quality"].value > quality}
+    ours, place = single_setting(default_point(policies, REFINE)), world_standing(policies, REFINE)
     leads = {name: lead(swept(policies[name]), ours) for name in KNOBBED}
     return {
-        "calls": calls,
-        "quality": quality,
-        "rank": 1 + len(ahead),
-        "of": 1 + len(rivals),
-        "ahead": {
-            name: {"quality": row["quality"], "calls": row["calls"]} for name, row in ahead.items()
-        },
+        **{field: ours.summary()[field].value for field in ("calls", "quality")},
+        "rank": place.rank,
+        "of": 1 + len(RIVALS),
+        "ahead": place.ahead,
         "lost_to": {
             name: figure for name, figure in leads.items() if figure.value > 2 * figure.error
         },
@@ -154,12 +153,17 @@ def headline(policies):
     }
 
 
-def show(found, reached):
+def show(found, across, reached):
     """Print all tables."""
     for world, figures in found.items():
         show_world(world, figures)
     show_across(found)
     show_headline(found)
+    print("\nall worlds together: the mean of their figures, with the standard error over worlds\n")
+    table(RANKS, [[name, *ranked(line)] for name, line in across.rankings.items()])
+    print(f"\nwhere our default loses, by more than a standard error: {len(across.losses)}\n")
+    for world, place in across.losses.items():
+        print(f"{world}: {loss(place)}")
     print()
     rows = [
         [g["goal"], g["world"], g["must_be"], str(g["found"]), "met" if g["met"] else "missed"]
@@ -234,30 +238,46 @@ def show_headline(found):
         "\nour default among the defaults, and at its calls beside rivals at the best setting of "
         "their own knob\n"
     )
-    rows = [[world, *standing(figures["headline"])] for world, figures in found.items()]
-    table(["", "calls", "quality", "rank", "better defaults (calls)", "we lose here to"], rows)
+    rows = [[world, *beside_rivals(figures["headline"])] for world, figures in found.items()]
+    table(["", "calls", "quality", "rank", "better defaults", "we lose here to"], rows)
 
 
-def standing(line):
-    ahead = ", ".join(
-        f"{SHORTLY.get(name, name)} {brief(row)}" for name, row in line["ahead"].items()
-    )
-    lost = ", ".join(
-        f"{SHORTLY.get(name, name)} ({figure.signed})" for name, figure in line["lost_to"].items()
-    )
+def beside_rivals(line):
     return [
         f"{line['calls']:.1f}",
         f"{line['quality']:.3f}",
         f"{line['rank']} of {line['of']}",
-        ahead or "-",
-        lost or "-",
+        signed(line["ahead"]) or "-",
+        signed(line["lost_to"]) or "-",
     ]
+
+
+def signed(leads):
+    return ", ".join(
+        f"{SHORTLY.get(name, name)} ({figure.signed})" for name, figure in leads.items()
+    )
+
+
+def ranked(line):
+    """Return the cells of a default in all worlds."""
+    return [
+        f"{line.calls.value:.1f}",
+        str(line.quality),
+        line.above.signed,
+        f"{line.rank.value:.1f} ± {line.rank.error:.1f}",
+        str(line.first),
+        str(line.lowest),
+    ]
+
+
+def loss(place):
+    return f"rank {place.rank}, behind {signed(place.ahead)}"
 
 
 # ---- documentation
 
 
-def markdown(found, tasks):
+def markdown(found, across, tasks):
     """Yield the lines of the tables of the documentation, a row for each world."""
     yield (
         "True quality of the answer, and calls in parentheses, of each tool with its default "
@@ -280,22 +300,13 @@ def markdown(found, tasks):
     yield from lines(["defaults", *defaults.values()], rows)
     yield ""
     yield (
-        "At seven calls a task on average, with every rival at the best setting of its own knob "
-        "for at most so many calls:"
+        "At the calls of that default of `refine`: how much better each rival is (minus: worse) at "
+        "the best setting of its own knob"
     )
+    yield "for at most so many calls, chosen with the true quality in hand:"
     yield ""
-    equal = {f"{n}, at its best": SHORTLY.get(n, n) for n in KNOBBED}
-    equal |= {
-        SHIPPED: "Redraft, shipped priors",
-        LEARNED_64: "learned in 64 rows",
-        LEARNED: "in 256 rows",
-        TRUE: "true priors",
-    }
-    rows = (
-        [world, *(brief(figures["at_calls"][7].get(name)) for name in equal)]
-        for world, figures in found.items()
-    )
-    yield from lines(["at 7 calls", *equal.values()], rows)
+    header = ["at our calls", "calls", "our quality", *(SHORTLY.get(n, n) for n in KNOBBED)]
+    yield from lines(header, ([world, *at_ours(f["headline"])] for world, f in found.items()))
     yield ""
     yield (
         "What the defaults report: the reported score minus the true one; the share of targets "
@@ -322,22 +333,28 @@ def markdown(found, tasks):
     )
     yield ""
     yield (
-        "Where Redraft stands among the six defaults, and where a rival at the best setting of "
-        "its own knob beats the default of"
+        f"All {len(found)} worlds together: means with standard errors over worlds, the difference "
+        "to `refine` paired by world, the mean rank"
     )
-    yield "Redraft at its calls by more than two standard errors:"
+    yield (
+        "among six defaults (what was learned takes the place of `refine`, its tuition charged), "
+        "in how many worlds a default is first"
+    )
+    yield "or within a standard error of the first, and its lowest rank:"
     yield ""
-    header = [
-        "",
-        "our calls",
-        "our quality",
-        "rank among defaults",
-        "better defaults (calls)",
-        "we lose to",
-    ]
-    yield from lines(
-        header, ([world, *standing(figures["headline"])] for world, figures in found.items())
+    yield from lines(RANKS, ([name, *ranked(line)] for name, line in across.rankings.items()))
+    yield ""
+    yield (
+        f"In {len(across.losses)} of {len(found)} worlds the default of `refine` is more than a "
+        "standard error below the first (how much better, paired by task):"
     )
+    yield ""
+    yield from (f"- *{world}*: {loss(place)}" for world, place in across.losses.items())
+
+
+def at_ours(line):
+    leads = (line["leads"][name].signed for name in KNOBBED)
+    return [f"{line['calls']:.1f}", f"{line['quality']:.3f}", *leads]
 
 
 def lines(header, rows):
@@ -391,12 +408,14 @@ def draw(points):
     return frontier_svg(worlds)
 
 
-def write_docs(folder, points, found, tasks):
+def write_docs(folder, points, found, across, tasks):
     """Write the picture, and the tables between their marks in adaptive.md."""
     page = Path(folder, "adaptive.md")
     Path(folder, "frontier.svg").write_text(draw(points))
     text = page.read_text() if page.exists() else "<!-- policies -->\n<!-- /policies -->\n"
-    between = "<!-- policies -->\n" + "\n".join(markdown(found, tasks)) + "\n<!-- /policies -->"
+    between = (
+        "<!-- policies -->\n" + "\n".join(markdown(found, across, tasks)) + "\n<!-- /policies -->"
+    )
     page.write_text(
         re.sub(
             "<!-- policies -->.*?<!-- /policies -->",

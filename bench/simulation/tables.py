@@ -10,7 +10,6 @@ from .catalogue import (
     FOREIGN,
     RELEARNED,
     TOGETHER,
-    UNSEEN,
 )
 from .figures import at_calls, single_setting, swept
 
@@ -38,9 +37,9 @@ def at_each(policies, calls):
     shown at its nearest setting. Policies without settings are left out.
     """
     for name, points in policies.items():
-        if name.removesuffix(f", {UNSEEN}").endswith((APIECE, APIECE_PRICED, TOGETHER)):
+        if name.endswith((APIECE, APIECE_PRICED, TOGETHER)):
             yield from ((name, single_setting(point)) for point in points if point.setting == calls)
-        elif name.removesuffix(f", {UNSEEN}") in (*BELIEFS, FOREIGN, RELEARNED):
+        elif name in (*BELIEFS, FOREIGN, RELEARNED):
             yield name, at_calls(points, calls)
         elif len(points) > 1:
             yield f"{name}, at its best", at_calls(swept(points), calls)

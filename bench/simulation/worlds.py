@@ -3,9 +3,10 @@ grades.
 
 They deliberately differ from the measurement model of `redraft.plans.quality`: qualities have a
 ceiling, refinements help or harm by chance, and scores come in steps, so that the benchmark shows
-what the plans lose where their model is wrong. All random numbers are a function of the seed, the
-task and the step: two policies get the same first draft for the same task, so that their
-differences are due to the policies.
+what the plans lose where their model is wrong. All random numbers are a function of the world's
+name, the seed, the task and the step: two policies get the same first draft for the same task, so
+that their differences are due to the policies; two worlds share no luck, so that a mean over worlds
+is as exact as its standard error says.
 """
 
 from __future__ import annotations
@@ -194,14 +195,14 @@ class Text(NamedTuple):
 
 
 class Episode:
-    """One task of a world. All random numbers follow from `key`.
+    """One task of a world. All random numbers follow from the world's name and `key`.
 
     `calls` counts model calls, `rounds` those that had to wait for one another: calls within
     `at_once` take one round together.
     """
 
     def __init__(self, world, *key):
-        self.world, self.key = world, key
+        self.world, self.key = world, (world.name, *key)
         rng = self.rng("task")
         self.ceiling = min(1.0, max(0.0, rng.gauss(world.ceiling, world.ceiling_sd)))
         level = rng.gauss(world.draft_mean, world.task_sd)

@@ -1,4 +1,5 @@
-"""Grades of given responses: `grade`, `grade_sync` and `grade_many` change nothing.
+"""Grades of given responses: `grade`, `grade_sync`, `grade_many` and `GradingSession` change
+nothing.
 
 Grading is a refinement without a model that writes: one response, the panel of graders, and a plan
 that ends when all of them have graded. So sessions, budgets, retries, caches and traces are those
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
-from typing import Any, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 from .base import checks
 from .base.sync import async_to_sync
@@ -18,7 +19,7 @@ from .errors import ConfigError, RedraftError
 from .graders.base import gather_or_cancel
 from .loop.records import Feedback
 from .loop.task import Task
-from .loop.trace import Trace
+from .loop.trace import PanelGrader, Trace
 from .result import Result, conclusion_error
 from .session.grade_report import GradeReport, GraderFeedback
 from .session.models import Models
@@ -42,6 +43,7 @@ __all__ = [
     "GradeReport",
     "GradeSettings",
     "GraderFeedback",
+    "GradingSession",
     "Sample",
     "grade",
     "grade_many",
@@ -191,18 +193,74 @@ async def grade_tasks(
     Raises ConfigError before any call.
     """
     async with await _open_session(tasks, graders, judge, answer, settings) as session:
-        deadline_at = session.options.deadline_at
-        graded = list(map(session.grades, tasks))
-        refinements = [
-            _make_refinement(task, session, deadline_at, name)
-            if grades or not any(graded)
-            else task
-            for task, name, grades in zip(tasks, names, graded, strict=True)
-        ]
         semaphore = asyncio.Semaphore(session.options.max_in_flight)
-        return await gather_or_cancel(
-            _report_of(refinement, semaphore) for refinement in refinements
-        )
+        return await _reports_of(tasks, names, session, semaphore)
+
+
+class GradingSession:
+    """Grades responses until it is closed, such as during a training run.
+
+    All its calls share one budget, one cache, one limit on calls in flight, and what is learned of
+    the endpoints; `deadline` counts from each call. It is an asynchronous context manager, and
+    belongs to the event loop in which it was opened.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._semaphore = asyncio.Semaphore(session.options.max_in_flight)
+        self.panel: tuple[PanelGrader, ...] = session.common_panel().panel
+
+    @classmethod
+    async def open(
+        cls,
+        graders: Any = None,
+        judge: Any = None,
+        *,
+        answer: Any = None,
+        **settings: Unpack[GradeSettings],
+    ) -> Self:
+        """Open a session. The arguments are those of `grade`. Raises ConfigError."""
+        return cls(await _open_session((), graders, judge, answer, settings))
+
+    async def grade_many(self, samples: Iterable[Sample]) -> list[GradeReport]:
+        """Return a report for each sample, as `grade_many` does. Raises ConfigError."""
+        tasks = [_task_of(sample, f"samples[{n}]") for n, sample in enumerate(samples)]
+        names = [f"samples[{n}]" for n in range(len(tasks))]
+        return await _reports_of(tasks, names, self._session, self._semaphore)
+
+    async def grade_group(self, task: Task) -> Trace:
+        """Grade the `responses` of a task, and rank them if a grader ranks.
+
+        The candidates of the trace are the responses, without blank and equal ones. Raises
+        ConfigError, and what `RefinementRun` raises.
+        """
+        deadline_at = self._session.options.deadline_at
+        group = make_refinement(task, self._session, deadline_at, owns_session=False)
+        async with self._semaphore:
+            return await RefinementRun(group).finish()
+
+    async def close(self) -> None:
+        """Close the models that were connected for this session."""
+        await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def _reports_of(
+    tasks: Sequence[Task], names: Sequence[str], session: Session, semaphore: asyncio.Semaphore
+) -> list[GradeReport]:
+    """Return a report for each task. Raises ConfigError before any call."""
+    deadline_at = session.options.deadline_at
+    graded = list(map(session.grades, tasks))
+    refinements = [
+        _make_refinement(task, session, deadline_at, name) if grades or not any(graded) else task
+        for task, name, grades in zip(tasks, names, graded, strict=True)
+    ]
+    return await gather_or_cancel(_report_of(refinement, semaphore) for refinement in refinements)
 
 
 async def _open_session(

@@ -23,6 +23,7 @@ from .errors import (
     RedraftError,
     error_name,
 )
+from .graders.computed.consensus import agreeing_groups
 from .graders.traits import GraderTraits
 from .loop.fields import FieldChange, unrequested_changes
 from .loop.ranking import RankedAnswer, ranked_text, ranking, top_answers
@@ -52,16 +53,6 @@ else:
     from typing import TypeVar
 
     T_co = TypeVar("T_co", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """The expected quality of an answer that no judge graded, with its 95% interval; both by the
-    plan's priors.
-    """
-
-    mean: float
-    interval: tuple[float, float]
 
 
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
@@ -187,16 +178,6 @@ class Result(Generic[T_co]):
         return score_basis(self.trace)
 
     @property
-    def forecast(self) -> Forecast | None:
-        """The expected quality of the best answer if no judge graded it, as with `unseen_last`;
-        else None.
-        """
-        if self.trace.outcome is None or self.trace.outcome.forecast is None:
-            return None
-        mean, low, high = (round(value, 2) for value in self.trace.outcome.forecast)
-        return Forecast(mean, (low, high))
-
-    @property
     def diagnosis(self) -> Diagnosis | None:
         """The diagnosis of the run; None if it was cut short or nothing stands out.
 
@@ -229,6 +210,16 @@ class Result(Generic[T_co]):
         """
         k = max(1, len(self.trace.outcome.kept) if self.trace.outcome else 0)
         return top_answers(self.trace, k)
+
+    @cached_property
+    def agreement(self) -> float | None:
+        """The share of all answers that agree with the best one, itself included, in (0, 1]; None
+        if there is no answer. What agrees is as the grader `consensus` says.
+        """
+        answers = [row.candidate for row in self.ranking]
+        groups = agreeing_groups(answers, self.answer)
+        sizes = [len(group) for group in groups if self.trace.best and self.trace.best.id in group]
+        return sizes[0] / len(answers) if sizes else None
 
     @property
     def steps(self) -> tuple[CandidateStep, ...]:
@@ -360,12 +351,11 @@ class Result(Generic[T_co]):
         First come all facts as `facts.as_data()` has them, and under the same names as a row of a
         batch: `calls`, `tokens` and `cost` are those of the answers. `usage` is what was paid.
         """
-        diagnosis, forecast = self.diagnosis, self.forecast
+        diagnosis = self.diagnosis
         data = {
             **self.facts.as_data(),
             **error_data(self.error),
             "diagnosis_note": diagnosis.message if diagnosis else "",
-            **({"forecast_interval": forecast.interval} if forecast else {}),
             "artifact": asdict(self.artifact) if self.artifact else None,
             "reason": self.reason,
             **{name: getattr(self, name) for name in FACTS},
@@ -486,14 +476,11 @@ def format_score(score: float | None) -> str:
 
 
 def format_score_with_interval(result: Result[Any]) -> str:
-    """Format a score with its interval, or the forecast of an answer that no judge graded."""
-    forecast = result.forecast
-    interval = forecast.interval if forecast else result.score_interval
-    if interval is None:
+    """Format a score with its interval."""
+    if result.score_interval is None:
         return format_score(result.score)
-    expected = f", forecast {forecast.mean:.2f}" if forecast else ""
-    low, high = interval
-    return f"{format_score(result.score)}{expected} [{low:.2f}, {high:.2f}] {result.score_basis}"
+    low, high = result.score_interval
+    return f"{format_score(result.score)} [{low:.2f}, {high:.2f}] {result.score_basis}"
 
 
 def headline(result: Result[Any]) -> str:
@@ -548,14 +535,10 @@ def _scores_in_words(result: Result[Any]) -> str:
 
 
 def _what_stands_behind(result: Result[Any]) -> Iterator[str]:
-    """Yield the forecast or the graders' score, and the interval, as far as there are these."""
-    trace, interval = result.trace, result.score_interval
-    if expected := result.forecast:
-        yield f"expected {expected.mean:.2f}"
-        interval = expected.interval
-    elif interval:
+    """Yield the graders' score and the interval, if there is an interval."""
+    trace = result.trace
+    if interval := result.score_interval:
         yield f"{_graders_in_words(trace)} said {format_score(result.judge_score)}"
-    if interval:
         by_labels = trace.outcome and trace.outcome.labels is not None
         basis = f" {result.score_basis}" if by_labels else ""
         yield f"95% between {interval[0]:.2f} and {interval[1]:.2f}{basis}"

@@ -320,7 +320,21 @@ def check_names(function: Function, given: Iterable[str], own: Iterable[str]) ->
     known = (*names_of(OptionFields, used_by=function), *own)
     for name in given:
         if name not in known:
-            raise ConfigError(checks.unknown_name_message("argument", name, known))
+            message = checks.unknown_name_message("argument", name, known)
+            raise ConfigError(removed_setting_message(name) or message)
+
+
+def removed_setting_message(name: str) -> str:
+    """Return why a name is no longer a setting, and what to do; "" for any other name."""
+    reason = REMOVED_SETTINGS.get(name.replace("-", "_"))
+    return f"{name} is no longer a setting: leave it out; {reason}" if reason else ""
+
+
+REMOVED_SETTINGS = {  # of Redraft 0.2
+    "tie_break": "give a grader that compares, such as 'pairwise', to let the judge break ties",
+    "width": "with a deadline, several texts are written at once; `drafts` sets the first ones",
+    "unseen_last": "every answer is graded",
+}
 
 
 EVERYWHERE: tuple[Function, ...] = get_args(Function)
@@ -342,18 +356,21 @@ class PlanSettings:
         group="stopping",
         common=True,
     )
-    max_iterations: int = setting(
-        3,
+    max_iterations: int | None = setting(
+        None,
         WholeNumber(0),
-        "Maximum number of refinements.",
+        "Maximum number of refinements. Default: the plan's own.",
+        detail="See [how much work a plan does](adaptive.md#how-much-work-a-plan-does).",
         metavar="N",
         group="stopping",
         common=True,
     )
-    patience: int = setting(
-        2,
+    patience: int | None = setting(
+        None,
         WholeNumber(1),
-        "Stop after this many refinements in a row without an improvement.",
+        "Stop after this many refinements in a row without an improvement. Default: the plan's "
+        "own.",
+        detail="See [how much work a plan does](adaptive.md#how-much-work-a-plan-does).",
         metavar="N",
         group="stopping",
         **PLAN_FILE,
@@ -374,11 +391,11 @@ class PlanSettings:
         group="stopping",
         common=True,
     )
-    min_expected_gain: float = setting(
-        0.01,
+    min_expected_gain: float | None = setting(
+        None,
         Number(),
         "Stop when no step is expected to raise the score by this much per unit of cost "
-        "(noise-aware only).",
+        "(noise-aware only). Default: the plan's own.",
         detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
         group="noise-aware",
@@ -422,39 +439,6 @@ class PlanSettings:
         detail="`False` takes scores as exact. See [the default plan](adaptive.md).",
         group="stopping",
         **PLAN_FILE,
-    )
-    tie_break: bool = setting(
-        False,
-        Flag(),
-        "If the scores do not separate the two best answers, let the judge compare them. Default: "
-        "no.",
-        detail="The judge compares in both orders: two more calls. Needs the noise-aware plan.",
-        group="noise-aware",
-        **PYTHON_ONLY,
-    )
-    width: int | None = setting(
-        None,
-        WholeNumber(1, 64),
-        "Number of texts, first drafts or refinements, that are written at the same time "
-        "(noise-aware only).",
-        detail="Default: one, or in `refine` as many as the deadline needs. With it, "
-        "`max_iterations` and `patience` count rounds. See [Spend a "
-        "budget](how-to/budgets.md#take-fewer-rounds).",
-        metavar="N",
-        group="noise-aware",
-        **PYTHON_ONLY,
-    )
-    unseen_last: bool = setting(
-        False,
-        Flag(),
-        "Let the last answer be one that no judge grades, if learned priors say that it is "
-        "better. Default: no.",
-        detail=(
-            "`result.score` is then None, and `result.forecast` has the expected quality. Needs "
-            "the noise-aware plan."
-        ),
-        group="noise-aware",
-        **PYTHON_ONLY,
     )
     draft_prompt: DraftPrompt | Path | None = setting(
         None,
@@ -1021,18 +1005,15 @@ class Settings(SharedSettings, total=False):
     """The keyword arguments of `refine`, `refine_sync`, `stream` and `refine_many`."""
 
     target_score: float
-    max_iterations: int
-    patience: int
+    max_iterations: int | None
+    patience: int | None
     min_delta: float
     drafts: int
-    min_expected_gain: float
+    min_expected_gain: float | None
     confidence: float
     cost_unit: CostUnit
     priors: Priors | str | Path | None
     noise_aware: bool | None
-    tie_break: bool
-    width: int | None
-    unseen_last: bool
     draft_prompt: DraftPrompt | Path | None
     refine_prompt: RefinePrompt | Path | None
     plan: Plan | None

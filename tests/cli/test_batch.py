@@ -10,6 +10,8 @@ import urllib.request
 
 import pytest
 
+from redraft.plans.adaptive import Adaptive
+
 from .chat_server import is_judging, verdict
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u202eback"
@@ -160,7 +162,8 @@ def test_dry_run_shows_calls_and_cost_and_does_nothing(batch):
     assert done.returncode == 0, done.err
     assert "6 rows" in done.err and 'prompt from "prompt"' in done.err
     assert done.out.count("sample") == 3 and "markup" in done.out
-    assert re.search(r"calls\s+likely \d+ \(between 12 and 48\)", done.out)
+    most = 6 * 2 * (1 + Adaptive.max_attempts)
+    assert re.search(rf"calls\s+likely \d+ \(between 12 and {most}\)", done.out)
     assert re.search(r"cost\s+likely 0\.\d+ \(between 0\.\d+ and 0\.\d+\) USD", done.out)
     assert (
         "no column is known to be the response (response, completion, answer, output are)"

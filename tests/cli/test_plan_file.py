@@ -22,9 +22,7 @@ VALUES = {
     "noise-aware": True,
 }
 DEFAULTS = {
-    "patience": 2,
     "min-delta": 0.01,
-    "min-expected-gain": 0.01,
     "confidence": 0.6,
     "cost-unit": "calls",
 }
@@ -84,9 +82,9 @@ MISTAKES = {
     "patiense = 3": ["'patiense'", "did you mean 'patience'"],
     "drafts = 3": ["'drafts'", "unknown key"],
     'model = "openai:gpt-4o"': ["'model'", "unknown key"],
-    "width = 3": ["width is set in Python only"],
-    "tie_break = true": ["tie-break is set in Python only"],
-    "unseen-last = true": ["unseen-last is set in Python only"],
+    "width = 3": ["width is no longer a setting"],
+    "tie_break = true": ["tie-break is no longer a setting"],
+    "unseen-last = true": ["unseen-last is no longer a setting"],
     "[plan]\npatience = 3": ["'plan'", "unknown key"],
     "patience =": ["Invalid value"],
     "noise-aware = false\nconfidence = 0.9": ["noise-aware", "confidence", "leave out one"],
@@ -119,25 +117,6 @@ def test_a_mistake_in_a_settings_file_is_told_in_words_of_toml(redraft):
         (redraft.folder / "redraft.toml").write_text(text)
         done = redraft(*RUN, input="One.")
         assert (done.returncode, said in done.err) == (2, True), done.err
-
-
-@pytest.mark.parametrize(
-    ("setting", "advice"),
-    [
-        ("width", "set `noise-aware = true` in a plan file (--plan FILE)"),
-        ("unseen-last", "unseen_last, which was set in Python, needs the noise-aware plan"),
-    ],
-)
-def test_advice_about_a_setting_of_python_in_a_trace(redraft, setting, advice):
-    """A trace that Python began may have it; the advice is one that the command line can follow."""
-    trace = Trace(Task("Count"), settings={setting: 2 if setting == "width" else True})
-    (redraft.folder / "w.jsonl").write_text(json.dumps(trace.header()) + "\n")
-    grader = ("--grader", "words:1-5", "--model", "http://127.0.0.1:1/v1#m")
-    done = redraft("run", "--resume", "w.jsonl", *grader)
-    assert done.returncode == 2 and advice in done.err, done.err
-    assert "noise_aware" not in done.err
-    done = redraft("run", "--resume", "w.jsonl", *grader, *redraft.plan(noise_aware=False))
-    assert "combined with `noise-aware = false` in a plan file (--plan FILE)" in done.err, done.err
 
 
 def test_a_missing_plan_file_is_named(redraft):

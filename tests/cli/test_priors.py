@@ -321,24 +321,18 @@ def test_no_invalid_priors_file_hides_the_others(folder_with_trace):
     assert "\x1b" not in folder_with_trace("priors", "show", "nobody").err
 
 
-def test_a_trace_resumes_with_settings_that_are_in_no_plan_file(redraft, serve):
-    """Two drafts are written at once; the last call of the budget buys an answer that no judge
-    sees, with a forecast, since the trace says so.
-    """
+def test_a_trace_with_removed_settings_resumes(redraft, serve):
+    """What an earlier version could do is named, and left out."""
     server = serve(writer_and_judge(["one", "two", "three"], [2]))
-    (redraft.folder / "mine.json").write_text(
-        json.dumps(Priors(gain=0.3, gain_sd=0.02, noise_sd=0.3).to_dict())
-    )
-    plan = (*redraft.plan(confidence=0.95, priors="mine.json"), "--budget-calls", "5")
-    settings = {"width": 2, "unseen-last": True}
+    settings = {"width": 2, "unseen-last": True, "tie-break": False, "max-iterations": 1}
     (redraft.folder / "w.jsonl").write_text(
         json.dumps(Trace(Task("Count"), settings=settings).header()) + "\n"
     )
-    done = redraft("run", "--resume", "w.jsonl", "--model", server.model, *plan, "--json")
-    assert done.returncode in {0, 3}, done.err
+    done = redraft("run", "--resume", "w.jsonl", "--model", server.model, "--json")
     result = json.loads(done.out.splitlines()[-1])
-    assert (result["score"], result["stop"], result["usage"]["calls"]) == (None, "budget", 5)
-    assert 0.5 < result["forecast"] < 1
+    assert (result["iterations"], result["usage"]["calls"]) == (1, 4), done.err
+    for name in ("width", "unseen-last", "tie-break"):
+        assert f"w.jsonl: {name} is no longer a setting" in done.err
 
 
 def test_a_dry_run_counts_second_looks(redraft):

@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from redraft import Task, Trace
 from redraft.storage import read_trace
 
 from .chat_server import is_judging, verdict, writer_and_judge
@@ -243,12 +242,10 @@ def test_json_prints_every_step_and_the_result(redraft, serve):
 
 @pytest.mark.parametrize(
     ("tie", "said"),
-    [(False, "tie_break puts [01] first"), (True, "tie_break cannot tell which of 0 and 1 is")],
+    [(False, "pairwise puts [01] first"), (True, "pairwise cannot tell which of 0 and 1 is")],
 )
 def test_the_final_check_reports_its_verdict(redraft, serve, tie, said):
-    """It says which of the two is first, or that the comparison was undecided. A trace can ask for
-    it, no option does.
-    """
+    """It says which of the two is first, or that the comparison was undecided."""
 
     answers = iter(["A cat sat.", "A dog sat."])
 
@@ -262,12 +259,10 @@ def test_the_final_check_reports_its_verdict(redraft, serve, tie, said):
         )
 
     server = serve(score_by_text)
-    settings = {"drafts": 2, "max-iterations": 0, "tie-break": True}
-    (redraft.folder / "t.jsonl").write_text(
-        json.dumps(Trace(Task("Say it"), settings=settings).header()) + "\n"
-    )
-    done = redraft("run", "--resume", "t.jsonl", "--model", server.model)
-    assert done.returncode == 0 and "tie_break ranks 2 answers" in done.err
+    grading = ("--grader", "judge", "--grader", "pairwise")
+    work = ("--drafts", "2", "--max-iterations", "0")
+    done = redraft("run", "Say it", "--model", server.model, *grading, *work)
+    assert done.returncode == 0 and "pairwise ranks 2 answers" in done.err, done.err
     assert re.search(said, done.err), done.err
 
 

@@ -392,7 +392,7 @@ def test_every_setting_and_every_kind_of_model_is_classified():
     from redraft.graders.execution import EXECUTION_FIELDS
 
     execution = {name.replace("_", "-") for name in EXECUTION_FIELDS}
-    harmless = {"require-validated", "column", "price", "durability", "on-duplicate"}
+    harmless = {"require-validated", "column", "price", "durability", "on-duplicate", "weight"}
     named = {"openai:", "ollama:", "lmstudio:", "llamacpp:", "vllm:", *(f"{v}:" for v in VENDORS)}
     for name in ("run", "best", "grade", "batch", "validate", "rubric"):
         for p in program.get_command(None, name).params:

@@ -495,7 +495,7 @@ def test_a_missing_judge_is_an_error(tmp_path):
         ),
         (
             {"graders": length_share, "max_iterations": -1},
-            "max_iterations must be a whole number >= 0, got -1",
+            "max_iterations must be a whole number >= 0 or None, got -1",
         ),
     ],
 )

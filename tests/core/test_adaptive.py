@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,14 @@ from redraft.errors import ConfigError
 from redraft.loop.engine import advance
 from redraft.loop.records import Candidate, Comparison, Failure, Feedback, StopReason
 from redraft.loop.steps import Compare, Generate, Grade, Refine, Repair, Stop
-from redraft.loop.stopping import done, max_iterations, patience, target
+from redraft.loop.stopping import (
+    DEFAULT_ITERATIONS,
+    DEFAULT_PATIENCE,
+    done,
+    max_iterations,
+    patience,
+    target,
+)
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
 from redraft.plans.adaptive import Adaptive, p_meets_musts
@@ -125,8 +133,8 @@ UNEVEN = [
         ([JUDGE], HELPS, [draft(0), feedback(0, 0.5), child(1, 0)], ["judge 1 look 0"]),
         ([JUDGE], HURTS, [draft(0), feedback(0, 0.3), draft(1), feedback(1, 0.4)], ["draft 2"]),
         ([JUDGE], HURTS, [draft(0), feedback(0, 0.3), draft(1), feedback(1, 1.0)], ["stop 1 gain"]),
-        ([JUDGE], DOUBTS, [*TWO, draft(2), feedback(2, 0.0)], ["judge 0 look 1"]),
-        ([JUDGE], DOUBTS, [*TWO, feedback(0, 0.6, repeat=1)], ["judge 1 look 1"]),
+        ([JUDGE], DOUBTS, [*TWO, draft(2), feedback(2, 0.0)], ["stop 0 gain"]),
+        ([JUDGE], DOUBTS, [*TWO, feedback(0, 0.6, repeat=1)], ["draft 2"]),
         (
             [JUDGE],
             DOUBTS,
@@ -169,9 +177,8 @@ UNEVEN = [
             [draft(0), feedback(0, 0.5), child(1, 0), failed_grade(1, "judge", 0)],
             ["refine 0 as 2"],
         ),
-        ([JUDGE, OTHER], DOUBTS, [*UNEVEN, feedback(0, 0.5, repeat=1)], ["other 0 look 1"]),
-        ([JUDGE, OTHER], DOUBTS, [*UNEVEN, feedback(0, 0.5, "other", 1)], ["judge 0 look 1"]),
-        ([JUDGE, OTHER], DOUBTS, [*UNEVEN, failed_grade(0, "other", 1)], ["judge 0 look 1"]),
+        ([JUDGE, OTHER], DOUBTS, [*UNEVEN, feedback(0, 0.5, repeat=1)], ["draft 2"]),
+        ([JUDGE, OTHER], DOUBTS, [*UNEVEN, failed_grade(0, "other", 1)], ["draft 2"]),
         ([CHECK], HELPS, [draft(0), feedback(0, 1.0, "check")], ["stop 0 target"]),
         ([RANKER], HELPS, [draft(0)], ["ranker [0]"]),
         ([FORM, JUDGE], HELPS, [draft(0), feedback(0, 0.0, "no_a")], ["repair 0 as 1"]),
@@ -298,20 +305,19 @@ def attempts_at_must(*met):
 
 
 @pytest.mark.parametrize(
-    ("met", "role"),
+    ("met", "patient", "role"),
     [
-        ((), "refine"),
-        ((False,), "refine"),
-        ((False,) * 5, "refine"),
-        ((False,) * 7, "generate"),
-        ((True,), "refine"),
+        ((), False, "refine"),
+        ((False,), False, "refine"),
+        ((False,) * 2, False, "stop"),
+        ((False,) * 7, True, "refine"),
+        ((True,), False, "refine"),
     ],
 )
-def test_broken_must_is_repaired_in_the_more_probable_way(met, role):
-    """While a must is broken, refinements come before drafts until they have failed often."""
-    plan = Adaptive(
-        SelfRefine(max_iterations(99), repairs=False), 0.0, max_attempts=20, priors=HELPS
-    )
+def test_a_broken_must_is_repaired_until_patience_ends(met, patient, role):
+    """While a must is broken, its price does not end the work: the further rules do."""
+    more = {"exact_stop": max_iterations(99), "max_attempts": 9} if patient else {}
+    plan = Adaptive(SelfRefine(target(1.0), repairs=False), 0.0, priors=HELPS, **more)
     assert plan(trace([MUST, JUDGE], *attempts_at_must(*met)))[0].role == role
 
 
@@ -325,13 +331,6 @@ def test_probability_that_a_refinement_keeps_the_musts(kept, p):
         records += [child(i, 0), feedback(i, float(held), "form"), feedback(i, 0.5)]
     assert p_meets_musts(trace([MUST, JUDGE], *records), "refine") == pytest.approx(p)
     assert p_meets_musts(trace([JUDGE], *records), "refine") == 1
-
-
-def test_failed_repeat_is_not_tried_again():
-    """A round of repeated grades ends when every grader has answered or failed."""
-    records = [*UNEVEN, failed_grade(0, "other", 1), feedback(0, 0.6, repeat=1)]
-    step, *_ = Adaptive(BARE, 0.0, max_attempts=9, priors=DOUBTS)(trace([JUDGE, OTHER], *records))
-    assert step.slot not in {("feedback", 0, "other", 1), ("feedback", 0, "other", 2)}
 
 
 def test_copy_is_not_graded():
@@ -840,3 +839,13 @@ def test_reported_score_is_the_posterior_mean():
     ended = carry_out(begin(run), run, world_of(run))
     posterior = Posterior(observe(ended), DOUBTS)
     assert ended.score == posterior.means[ended.best.id] == max(posterior.means.values())
+
+
+def test_the_docs_name_the_rules_of_the_plans():
+    """The table of docs/adaptive.md, and the example of a price there."""
+    page = (Path(__file__).parents[2] / "docs" / "adaptive.md").read_text()
+    price = f"{Adaptive.min_expected_gain:g}"
+    assert f"| `max_iterations` | {DEFAULT_ITERATIONS} | {Adaptive.max_attempts}: " in page
+    assert f"| `patience` | {DEFAULT_PATIENCE} | none: " in page
+    assert f"| `min_expected_gain` | | {price} |" in page
+    assert f"{price}, the default of\n`min_expected_gain`" in page

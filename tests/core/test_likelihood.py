@@ -15,20 +15,17 @@ from scipy.special import ndtr, ndtri
 from redraft.loop.records import Candidate, Feedback
 from redraft.loop.task import Task
 from redraft.loop.trace import PanelGrader, Trace
-from redraft.plans.quality.filtering import scored_texts, symmetry_classes
 from redraft.plans.quality.likelihood import (
     ScoreInterval,
     Site,
     common_step,
-    expected_improvement_by_levels,
     interval_moments,
     score_bounds,
     score_interval,
     update_sites,
-    upper_bounds,
 )
 from redraft.plans.quality.lineage import observe
-from redraft.plans.quality.posterior import Posterior, expected_improvement
+from redraft.plans.quality.posterior import Posterior
 from redraft.plans.quality.priors import Priors
 from redraft.plans.quality.tree import FIRST_TEXT_INDEX, cached_tree
 
@@ -116,7 +113,6 @@ def test_scores_cover_the_line(step):
         one[1] == pytest.approx(next_one[0])
         for one, next_one in zip(bounds, bounds[1:], strict=False)
     )
-    assert upper_bounds(step) == tuple(high for _, high in bounds)
 
 
 def integrated(mean, variance, intervals, noise):
@@ -162,20 +158,6 @@ def test_one_interval_is_exact():
     due_mean, due_sd = integrated(0.6, 0.04, [(0.5, inf)], 0.0225)
     assert (0.6 * 25 + site.weighted_value) / precision == pytest.approx(due_mean, abs=1e-5)
     assert precision**-0.5 == pytest.approx(due_sd, abs=1e-5)
-
-
-@given(st.floats(-0.5, 0.5), st.floats(0.01, 0.3), st.floats(0, 1), st.floats(0.1, 0.5))
-def test_value_of_a_coarse_score(lead, slope, mean, sd):
-    """It lies between no information and the impression itself, and many levels come near the
-    impression.
-    """
-    coarse, fine = (
-        expected_improvement_by_levels(lead, slope, mean, sd, step) for step in (1.0, 0.01)
-    )
-    assert max(lead, 0.0) - 1e-9 <= coarse <= expected_improvement(lead, slope) + 1e-9
-    inside = NORMAL.cdf((1 - mean) / sd) - NORMAL.cdf(-mean / sd)
-    if inside > 0.999:
-        assert fine == pytest.approx(expected_improvement(lead, slope), abs=1e-3)
 
 
 def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
@@ -238,7 +220,7 @@ def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
         (JUDGE, [0.4, 0.6, 0.7, 0.9, 1.0, 1.0]),
     ],
 )
-def test_two_sweeps_are_nearly_exact(panel, scale, seed):
+def test_the_sweeps_are_nearly_exact(panel, scale, seed):
     """In random trees of texts, means are within a tenth of the posterior standard deviation of the
     exact ones.
     """
@@ -271,25 +253,6 @@ def test_equal_texts_have_equal_means(families):
     by_family = {}
     for i, family in enumerate(families):
         assert found.means[i] == by_family.setdefault(family, found.means[i])
-
-
-@pytest.mark.parametrize(
-    ("scores", "parents", "classes"),
-    [
-        ([1.0, 1.0, 0.0], {}, "aab"),
-        ([1.0, 1.0, 1.0], {2: 0}, "abc"),
-        ([1.0, 1.0, 0.0, 0.0], {2: 0, 3: 1}, "aabb"),
-        ([1.0, 1.0, 1.0, 0.0], {2: 0, 3: 1}, "abcd"),
-        ([1.0, 1.0, 0.0, 1.0, 1.0, 0.0], {2: 0, 3: 0, 4: 1, 5: 1}, "aabccb"),
-        ([1.0, 1.0, 1.0, 1.0, 0.0], {1: 0, 3: 2, 4: 3}, "abcde"),
-    ],
-)
-def test_which_texts_could_change_places(scores, parents, classes):
-    """Those with the same score from the same parent, if the texts made of them are the same."""
-    seen = observations_of(YES_NO, *([score] for score in scores), parents=parents)
-    found = symmetry_classes(scored_texts(seen, cached_tree(seen.unscored_shape, Priors())))
-    names = {}
-    assert "".join(names.setdefault(one, "abcdef"[len(names)]) for one in found) == classes
 
 
 def test_scores_of_refinements_count_for_their_drafts():
@@ -375,8 +338,6 @@ def test_any_scores_give_finite_values(scores, panel, data):
     gains = [
         found.value_of_candidate("refine", best, best),
         found.value_of_candidate("generate", None, best),
-        found.value_of_repeat(0, best),
-        found.value_of_first_score(0, best),
     ]
     assert all(isfinite(gain) and gain >= 0 for gain in gains)
     assert all(0 <= found.p_at_least(i, 0.8) <= 1 for i in found.means)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from redraft.loop.records import Candidate, Feedback
 from redraft.loop.task import Task
@@ -107,18 +106,14 @@ class Dense:
             - updated @ (grade @ self.sources @ row)
         )
 
-    def gain(self, grades, i, rival, *, repeat):
-        """Return the value of one more grade: the expected best of two after it, over the better
-        one (or the rival) before it.
-        """
+    def gain(self, grades, i, rival):
+        """Return the value of a first grade: the expected lead over the rival after it."""
         mean, sd = self.predict(grades, i, self.share)
         ahead = []
         for score in (mean, mean + sd):
             after, _ = self.condition([*grades, (i, self.share, score)])
             ahead.append(after[i] - after[rival])
         difference, slope = ahead[0], abs(ahead[1] - ahead[0])
-        if repeat:
-            difference = -abs(difference)
         if slope < 1e-9:
             return max(difference, 0.0)
         return slope * NormalDist().pdf(difference / slope) + difference * NormalDist().cdf(
@@ -193,22 +188,10 @@ def test_value_of_a_candidate(known, prior, data):
     dense = Dense(
         [*known.shape.nodes, Node(role, parent, None)], known.shape.repeat_noise_weight, prior
     )
-    due = dense.gain(grades_of(known), len(texts), rival, repeat=False)
+    due = dense.gain(grades_of(known), len(texts), rival)
     assert Posterior(known, prior).value_of_candidate(role, parent, rival) == pytest.approx(
         due, abs=1e-8
     )
-
-
-@given(families(), priors, st.data())
-def test_value_of_a_repeat(known, prior, data):
-    """A repeated grade of one of two texts is worth the expected gain from choosing after it."""
-    texts = range(len(known.shape.nodes))
-    assume(len(texts) > 1)
-    one, other = data.draw(st.permutations(texts))[:2]
-    due = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).gain(
-        grades_of(known), one, other, repeat=True
-    )
-    assert Posterior(known, prior).value_of_repeat(one, other) == pytest.approx(due, abs=1e-8)
 
 
 @given(families(), priors, st.data(), st.floats(0.1, 3))
@@ -226,34 +209,6 @@ def test_difference_uses_the_covariance(known, prior, data, deviations):
     assert Posterior(known, prior).is_separated(one, other, deviations) == (
         difference > deviations * sd
     )
-
-
-@pytest.mark.parametrize("step", [1.0, 0.5])
-@pytest.mark.parametrize("scores", [(0.9, 0.95), (0.15, 0.1), (0.9, 0.2)])
-def test_value_of_a_repeat_with_few_levels(scores, step):
-    """Each level counts with the probability that the texts' scores so far give it."""
-    known = Observations(
-        TreeShape((Node("generate", None, 1.0), Node("generate", None, 1.0)), 1.0),
-        scores,
-        {0: 0, 1: 1},
-        coarse_step=step,
-    )
-    dense, grades = Dense(known.shape.nodes, 1.0, SHIPPED), grades_of(known)
-    means, _ = dense.condition(grades)
-    mean, sd = dense.predict(grades, 0, 1.0)
-    after, _ = dense.condition([*grades, (0, 1.0, mean + sd)])
-    lead = means[0] - means[1]
-    slope = after[0] - after[1] - lead
-    levels = np.arange(0, 1 + step / 2, step)
-    lows, highs = (
-        np.append(-np.inf, levels[1:] - step / 2),
-        np.append(levels[:-1] + step / 2, np.inf),
-    )
-    lows, highs = (lows - mean) / sd, (highs - mean) / sd
-    shares = stats.norm.cdf(highs) - stats.norm.cdf(lows)
-    leads = lead + slope * stats.truncnorm.stats(lows, highs, moments="m")
-    due = (shares * np.maximum(0.0, leads)).sum() - max(lead, 0.0)
-    assert Posterior(known, SHIPPED).value_of_repeat(0, 1) == pytest.approx(due, abs=1e-6)
 
 
 def test_values_agree_with_simulation():
@@ -483,11 +438,6 @@ def test_sixty_texts_have_the_conditional_distribution():
             assert [posterior.sds[i] ** 2 for i in range(60)] == pytest.approx(
                 np.diag(cov).tolist(), abs=1e-8
             )
-            if share:
-                due = dense.gain(grades_of(known), 3, 5, repeat=True)
-                assert posterior.value_of_repeat(3, 5) == pytest.approx(due, abs=1e-6)
-            else:
-                assert posterior.value_of_repeat(3, 5) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -524,7 +474,5 @@ def test_extreme_priors_give_finite_values(prior, scores):
     gains = [
         posterior.value_of_candidate("refine", 3, 0),
         posterior.value_of_candidate("generate", None, 0),
-        posterior.value_of_repeat(0, 1),
-        posterior.value_of_repeat(4, 0),
     ]
     assert all(isfinite(gain) and gain >= 0 for gain in gains)

@@ -35,10 +35,8 @@ from redraft.plans.quality.likelihood import (
     ScoreInterval,
     Site,
     density,
-    expected_improvement_by_levels,
     interval_moments,
     normal_cdf,
-    score_bounds,
     update_sites,
 )
 from redraft.plans.quality.lineage import Node, Observations, TreeShape, mixed_repeats, observe
@@ -101,36 +99,13 @@ def test_a_truncated_normal_distribution(low):
             assert abs(shift - (low if low > 0 else high)) < 0.1 and 0.9 < shrinkage <= 1
 
 
-@pytest.mark.parametrize("step", [1.0, 0.5, 0.25])
-def test_the_value_of_a_score_with_few_levels(step):
-    """The sum over the levels of what the better of two is worth after each, by SciPy's truncated
-    normal distribution.
-    """
-    levels = [k * step for k in range(round(1 / step) + 1)]
-    for centre, sd in product((0.1, 0.6), (0.1, 0.4)):
-        lows, highs = (
-            (np.array(ends) - centre) / sd
-            for ends in zip(*(score_bounds(level, step) for level in levels), strict=True)
-        )
-        shares, shifts = (
-            stats.norm.cdf(highs) - stats.norm.cdf(lows),
-            stats.truncnorm.stats(lows, highs, moments="m"),
-        )
-        for mean, slope in product((-0.1, 0.0, 0.15), (-0.1, 0.02, 0.2)):
-            due = np.maximum(0.0, shares * (mean + slope * shifts)).sum()
-            assert expected_improvement_by_levels(mean, slope, centre, sd, step) == pytest.approx(
-                due, abs=1e-9
-            )
-
-
 @pytest.mark.parametrize("bounds", [(-inf, 0.5), (0.25, 0.75), (0.5, inf)])
-@pytest.mark.parametrize("weight", [1.0, 0.5])
-def test_the_site_of_one_interval(bounds, weight):
+def test_the_site_of_one_interval(bounds):
     """With it, mean and variance are those of the integral over the impression; applied again, it
     stays.
     """
     for mean, sd, noise in ((0.6, 0.2, 0.02), (0.1, 0.3, 0.1), (1.5, 0.1, 0.01)):
-        noise_sd = sqrt(noise * weight)
+        noise_sd = sqrt(noise)
 
         x = np.linspace(mean - 14 * sd, mean + 14 * sd, 40_001)
         inside = stats.norm.cdf((bounds[1] - x) / noise_sd) - stats.norm.cdf(
@@ -138,7 +113,7 @@ def test_the_site_of_one_interval(bounds, weight):
         )
         shares = inside * stats.norm.pdf(x, mean, sd)
         first, second = (np.sum(x**power * shares) / np.sum(shares) for power in (1, 2))
-        interval = ScoreInterval(*bounds, weight)
+        interval = ScoreInterval(*bounds)
         (site,) = update_sites([interval], [Site()], mean, sd**2, noise)
         precision = sd**-2 + site.precision
         value = (mean * sd**-2 + site.weighted_value) / precision
@@ -154,15 +129,15 @@ def test_the_site_of_one_interval(bounds, weight):
 @settings(max_examples=40)
 @given(families(), priors, st.data())
 def test_forecasts_of_texts_that_do_not_exist_yet(known, prior, data):
-    """Mean, spread, chance, bias and the spread of the gain are those of dense matrices."""
+    """Mean, chance and bias are those of dense matrices."""
     texts = range(len(known.shape.nodes))
     posterior, share = Posterior(known, prior), known.shape.repeat_noise_weight
     parent = data.draw(st.sampled_from([None, *texts]))
     role = "generate" if parent is None else data.draw(st.sampled_from(["refine", "repair"]))
     dense = Dense([*known.shape.nodes, Node(role, parent, None)], share, prior)
     means, cov = dense.condition(grades_of(known))
-    found = posterior.expected_text(role, parent)
-    assert (found.mean, found.sd**2) == pytest.approx((means[-1], cov[-1, -1]), abs=1e-6)
+    text = posterior.tree.predict_candidate(role, parent)
+    assert posterior.mean_of(text) == pytest.approx(means[-1], abs=1e-6)
     for i in texts:
         assert posterior.unlimited_mean(i) == pytest.approx(means[i], abs=2e-6)
         assert posterior.prior_bias(i) == pytest.approx(dense.style_mean[i])
@@ -170,13 +145,6 @@ def test_forecasts_of_texts_that_do_not_exist_yet(known, prior, data):
         if sd > 2e-4:
             due = stats.norm.sf(0.6, means[i], sd)
             assert posterior.p_at_least(i, 0.6) == pytest.approx(due, abs=1e-4)
-    # the gain of the task is a cause of its own: the second one
-    seen = [i for i, _, _ in grades_of(known)]
-    grade = dense.quality[seen] + dense.style[seen]
-    noise = np.diag([n * prior.noise_sd**2 + 1e-12 for _, n, _ in grades_of(known)])
-    with_gain = grade @ dense.sources[:, 1]
-    explained = with_gain @ np.linalg.solve(grade @ dense.sources @ grade.T + noise, with_gain)
-    assert posterior.task_gain_sd**2 == pytest.approx(prior.gain_sd**2 - explained, abs=1e-8)
 
 
 @settings(max_examples=40)
@@ -196,24 +164,6 @@ def test_a_text_that_is_imagined(known, prior, data):
     order = [*texts, 77]
     assert [imagined.unlimited_mean(i) for i in order] == pytest.approx(means.tolist(), abs=3e-6)
     assert [imagined.sds[i] ** 2 for i in order] == pytest.approx(np.diag(cov).tolist(), abs=1e-7)
-
-
-@settings(max_examples=40)
-@given(families(), priors, st.data())
-def test_the_value_of_a_first_score(known, prior, data):
-    """A text that cannot be returned without a score: the expected lead over the best, where it has
-    one.
-    """
-    texts = range(len(known.shape.nodes))
-    unscored = [i for i in texts if known.shape.nodes[i].noise_weight is None]
-    if not unscored:
-        return
-    one = data.draw(st.sampled_from(unscored))
-    best = data.draw(st.sampled_from([i for i in texts if i != one]))
-    due = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).gain(
-        grades_of(known), one, best, repeat=False
-    )
-    assert Posterior(known, prior).value_of_first_score(one, best) == pytest.approx(due, abs=1e-7)
 
 
 def test_a_known_quality_reaches_a_target_or_does_not():
@@ -711,7 +661,7 @@ def test_the_panel_of_simulated_tasks(panel, graders):
 
 # against SciPy, numpy or dense matrices: here, in test_posterior.py and test_calibration_figures.py
 CHECKED = {
-    posterior: {"ExpectedQuality", "expected_improvement", "Posterior"},
+    posterior: {"expected_improvement", "Posterior"},
     labelled_figures_module: {"LabelledFigures", "labelled_figures", "shrunk_move"},
     Posterior: {
         "means",
@@ -722,12 +672,8 @@ CHECKED = {
         "p_at_least",
         "is_separated",
         "mean_of",
-        "expected_text",
-        "task_gain_sd",
         "with_expected_text",
         "value_of_candidate",
-        "value_of_repeat",
-        "value_of_first_score",
     },
     LabelPosterior: {"prediction", "probability", "means", "equivalent"},
 }

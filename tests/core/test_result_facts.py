@@ -38,7 +38,9 @@ def test_what_earlier_releases_wrote_is_read_exactly(earlier):
     """
     data = earlier["result"]
     facts = ResultFacts.from_data({**data, "status": earlier["status"]})
-    assert list(facts.columns.items()) == list(data["columns"].items())
+    forecast = data["columns"].pop("forecast", None)  # once a fact, and now the last column
+    more = [] if forecast is None else [("forecast", forecast)]
+    assert list(facts.columns.items()) == [*data["columns"].items(), *more]
     assert facts.status == earlier["status"]
     assert read_again(facts) == facts
     assert [list(each) for each in facts.by_iteration] == data["score_by_iteration"]
@@ -147,3 +149,11 @@ def test_another_version_is_refused_with_both_numbers():
     data = replace(FACTS).to_data() | {"redraft_result": 3}
     with pytest.raises(StoreError, match="schema 3; this release reads schemas 1 and 2: use the"):
         ResultFacts.from_data(data)
+
+
+def test_the_forecast_of_an_earlier_version_is_a_column():
+    """It is no fact any more, and shown as it was."""
+    data = ResultFacts("done", "budget", more_columns={"brief_score": 0.5}).to_data()
+    facts = ResultFacts.from_data({**data, "forecast": 0.7})
+    assert facts.more_columns == {"forecast": 0.7, "brief_score": 0.5}
+    assert facts.columns["forecast"] == 0.7 and read_again(facts) == facts

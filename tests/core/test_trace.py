@@ -23,7 +23,7 @@ from redraft.loop.records import (
     Outcome,
     StopReason,
 )
-from redraft.loop.serialize import SCHEMA
+from redraft.loop.serialize import SCHEMA, record_from_json
 from redraft.loop.stopping import max_iterations, patience
 from redraft.loop.task import Task
 from redraft.loop.trace import Panel, PanelGrader, Trace
@@ -317,3 +317,15 @@ def test_trace_is_freed_without_the_garbage_collector():
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "forecast", ["no", 0.7, [0.7, 0.5], [1e400, 0, 1], [None, 0, 1], [-1, 0, 1]]
+)
+def test_a_wrong_forecast_of_an_earlier_version_is_refused(forecast):
+    """It was a mean in [0, 1] and the ends of its interval; such a one is in the note."""
+    line = json.dumps({"kind": "outcome", "best": 0, "reason": "budget", "forecast": forecast})
+    with pytest.raises(StoreError, match="forecast"):
+        record_from_json(line)
+    earlier = record_from_json(line.replace(json.dumps(forecast), "[0.725, 0.5, 1]"))
+    assert earlier.note == "no judge graded the answer; it was expected to score 0.72"

@@ -18,6 +18,7 @@ from redraft.gateway.openapi import REQUESTS, SCHEMA_NAMES, openapi_document
 from redraft.gateway.outcome import outcome_of
 from redraft.gateway.protocols.fields import PARAMETERS, Hint, Parameter, RefusedField
 from redraft.gateway.protocols.registry import CLIENTS
+from redraft.gateway.rewards import REWARDS_PATH, VERIFY_PATH
 from redraft.gateway.stored_endpoints import STORED_PATHS, find_stored_path
 from redraft.loop.records import Candidate
 from redraft.loop.task import Task
@@ -196,7 +197,7 @@ def test_every_route_is_described():
         path: {method.upper() for method in methods if method != "parameters"}
         for path, methods in DOCUMENT["paths"].items()
     }
-    asked = {*MODEL_PATHS, *ENDPOINTS, COUNT_PATH, GUARDRAIL_PATH}
+    asked = {*MODEL_PATHS, *ENDPOINTS, COUNT_PATH, GUARDRAIL_PATH, REWARDS_PATH, VERIFY_PATH}
     assert all(described[path] == {"POST"} for path in asked)
     stored = {
         path: find_stored_path(path.replace("{id}", "x")) for path in described.keys() - asked

@@ -18,7 +18,9 @@ from redraft.gateway.refined_answers import own_candidate
 from redraft.gateway.refining import ProfileRefiner, answer_request, is_side_request
 from redraft.gateway.request_options import check_requirements, request_graders, request_settings
 from redraft.loop.records import ToolCall
+from redraft.loop.stopping import DEFAULT_ITERATIONS
 from redraft.models import ScriptedModel
+from redraft.plans.adaptive import Adaptive
 from redraft.protocols import Reply
 from redraft.usage import NO_USAGE, Usage
 
@@ -250,7 +252,8 @@ def test_options_stay_within_the_maximum(target, iterations, maximum, settings):
         assert chosen["target_score"] == min(target, maximum.get("target_score", 1.0))
     if iterations is not None:
         assert chosen["max_iterations"] == min(
-            iterations, maximum.get("max_iterations", settings.get("max_iterations", 3))
+            iterations,
+            maximum.get("max_iterations", settings.get("max_iterations", Adaptive.max_attempts)),
         )
     assert chosen["deadline"] == min(60.0, settings.get("deadline", 60.0))
 
@@ -488,8 +491,9 @@ MOST_CALLS = [
     ({"judge": None, "settings": {"max_iterations": 2}}, 3, 0),
     ({"graders": ["judge"], "settings": {"max_iterations": 2}}, 3, 1),
     ({"graders": ["judge"], "settings": {"max_iterations": 0, "drafts": 3}}, 3, 1),
-    ({"graders": ["judge"], "settings": {"max_iterations": 2, "drafts": 2, "width": 3}}, 9, 1),
-    ({"graders": ["judge"], "settings": {"max_iterations": 1, "drafts": 4, "width": 2}}, 6, 1),
+    ({"graders": ["judge"], "settings": {"max_iterations": 2, "drafts": 2}}, 4, 1),
+    ({"graders": ["judge"]}, 1 + Adaptive.max_attempts, 1),
+    ({"graders": ["words:1-5"], "judge": False}, 1 + DEFAULT_ITERATIONS, 0),
     # a checklist is written, too
     ({"graders": ["judge", "checklist", "words:1-5"], "settings": {"max_iterations": 1}}, 2, 3),
     ({"graders": ["jury"], "settings": {"max_iterations": 0}}, 1, 3),

@@ -19,7 +19,13 @@ from redraft.gateway.access_log import access_log
 from redraft.gateway.config import Retention
 from redraft.gateway.keys import KeyRing
 from redraft.gateway.request_store import RequestEnd, RequestStore, find_stored_requests
-from redraft.gateway.request_table import MAX_REQUEST_ID, SCHEMA, clean_request_id, find_requests
+from redraft.gateway.request_table import (
+    MAX_REQUEST_ID,
+    MIGRATIONS,
+    SCHEMA,
+    clean_request_id,
+    find_requests,
+)
 from telemetry.conftest import memory  # noqa: F401  (a fixture)
 
 from .running import PROMPT, config_for, http_client, running, wait_until_recorded
@@ -202,18 +208,23 @@ def test_many_requests_of_one_client_id(tmp_path):
         assert not any("SCAN" in step for *_, step in plan)
 
 
-def test_a_table_of_an_earlier_release(tmp_path):
+@pytest.mark.parametrize("schema", range(1, SCHEMA))
+def test_a_table_of_an_earlier_release(tmp_path, schema):
     """It is read as it is, and continued by the next gateway, with what it has."""
     path = Path(shutil.copy(GOLDEN, tmp_path))
     path.chmod(0o600)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("".join(MIGRATIONS[: schema - 1]))
+        connection.execute(f"PRAGMA user_version = {schema}")
     before = find_requests(path, "request-0", 1)
     assert (before[0].status, before[0].otel_trace_id) == (200, None)
     assert find_requests(path, "same", 1) == []
     store = RequestStore(tmp_path)
     store.begin(
         "new", Anyone, "pass/m", "chat", Retention(), client_request_id="same", otel_trace_id=TRACE
-    ).finish(RequestEnd(200))
+    ).finish(RequestEnd(502, "upstream_error", "ModelError"))
     store.close()
+    assert find_requests(path, "new", 1)[0].cause == "ModelError"
     assert [find_requests(path, id, 1)[0].trace_id for id in ("same", TRACE)] == ["new"] * 2
     assert find_requests(path, "request-0", 1) == before
     with closing(sqlite3.connect(path)) as connection:

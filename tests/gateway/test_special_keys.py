@@ -10,12 +10,14 @@ from redraft.gateway.app import COUNT_PATH, MODEL_PATHS
 from redraft.gateway.endpoints import ENDPOINTS
 from redraft.gateway.guardrail import GUARDRAIL_PATH
 from redraft.gateway.keys import METRICS_ONLY, KeyRing
+from redraft.gateway.rewards import REWARDS_PATH, VERIFY_PATH
 
 from .running import PROMPT, config_for, http_client, running
 
 AFAR = {"x-forwarded-for": "10.0.0.9"}  # (what comes through a proxy is not from this machine)
 REFUSED = [
     *(("POST", path) for path in (*MODEL_PATHS, *ENDPOINTS, COUNT_PATH, GUARDRAIL_PATH)),
+    *(("POST", path) for path in (REWARDS_PATH, VERIFY_PATH)),
     *(("GET", path) for path in ("/v1/models", "/v1/models/pass/tiny", "/openapi.json")),
     *(("GET", path) for path in ("/v1/files", "/v1/batches", "/v1/responses/resp_1")),
 ]

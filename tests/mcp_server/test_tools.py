@@ -572,3 +572,43 @@ def test_a_wrong_name_is_found_at_the_start():
     """
     with pytest.raises(ConfigError, match="nonsense"):
         Workbench(["nonsense:model"])
+
+
+SKILL = re.compile(r"A call to `(\w+)`:\n\n```json\n(.*?)\n```", re.DOTALL)
+
+
+def skill_text():
+    from redraft.cli.commands.mcp import SKILL as PATH
+
+    return PATH.read_text()
+
+
+def test_the_skill_shows_a_call_of_each_tool():
+    """Each is a call that the tool accepts."""
+    calls = dict(SKILL.findall(skill_text()))
+    assert set(calls) == set(TOOLS)
+    for name, text in calls.items():
+        read_arguments(TOOLS[name].input, json.loads(text))
+
+
+def test_the_skill_has_the_header_of_skills():
+    """A name, and a description that says when to use it, of a length that agents read."""
+    yaml = pytest.importorskip("yaml", reason="no pyyaml")
+    _, header, body = skill_text().split("---\n", 2)
+    fields = yaml.safe_load(header)
+    assert fields["name"] == "redraft" and set(fields) == {"name", "description"}
+    assert 100 < len(fields["description"]) <= 1024
+    assert len(body.splitlines()) < 500
+
+
+def test_the_skill_is_printed_and_its_commands_run(tmp_path):
+    from in_process import run_in_process
+
+    printed = run_in_process(["redraft", "mcp", "--skill"][1:], cwd=tmp_path)
+    assert printed.stdout.decode() == skill_text()
+    (tmp_path / "note.md").write_text("We fixed bugs, and more.")
+    [block] = re.findall(r"```sh\n(.*?)```", skill_text(), re.DOTALL)
+    for line in block.splitlines():
+        done = run_in_process(line.split()[1:], cwd=tmp_path)
+        assert done.returncode in (0, 3), done.err
+    assert done.stdout.decode() == "We fixed bugs and more.\n"

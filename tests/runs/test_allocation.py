@@ -280,7 +280,7 @@ def test_simulated_tasks_end_with_a_comparison_and_the_posterior():
     """Where a grader compares, a simulated task has a comparison of two calls; its end has all that
     the plan reports.
     """
-    plan = Adaptive(SelfRefine(max_iterations(3)), min_expected_gain=0.005)
+    plan = Adaptive(SelfRefine(max_iterations(3)), min_expected_gain=0.005, max_attempts=3)
     ended = [
         run_to_end(trace, plan, world)
         for world, trace in simulate_tasks(
@@ -333,7 +333,7 @@ def test_decisions_record_the_expected_gain_and_cost_of_each_step():
     """The cost is corrected once it is known, a repeated decision counts once, and the record can
     be saved as JSON.
     """
-    plan = Adaptive(min_expected_gain=0.0)
+    plan = Adaptive(SelfRefine(max_iterations(3)), min_expected_gain=0.0)
     allocator = allocator_for(Tasks(1), 100, 1)
     for world, trace in simulate_tasks(
         Priors(), [PanelGrader("judge")], random.Random(0), with_response=False, tasks=3
@@ -485,7 +485,7 @@ async def test_a_run_spends_more_of_its_budget_on_hard_rows(tmp_path, rows, budg
 async def test_budget_is_reserved_for_the_final_check(tmp_path, rows, budget, width):
     """Every row starts and finishes, although comparisons come last."""
     model = Writer()
-    given = {"tie_break": True, "max_in_flight": width, "prices": {"w": (0, 10)}}
+    given = {"max_in_flight": width, "prices": {"w": (0, 10)}}
     report = await go(rows, tmp_path / "out.jsonl", model, budget=budget, **given)
     stops = {row["stop"] for row in lines(tmp_path / "out.jsonl")}
     assert (report.stop, report.rows.done) == ("", 40)

@@ -707,7 +707,12 @@ def test_a_foreign_readme_is_never_replaced(tmp_path):
     [
         ({"format": "dpo"}, "format must be one of preference, unpaired"),
         ({"pairs": "random"}, "pairs must be one of best-first"),
-        ({"style": "chat"}, "style must be one of conversational, standard, got 'chat'"),
+        ({"style": "chat"}, "style must be one of conversational, standard, openai, got 'chat'"),
+        ({"style": "openai", "format": "unpaired"}, "style is for preference, messages"),
+        ({"tool_calls": True, "format": "stepwise"}, "tool_calls is for preference, unpaired"),
+        ({"tool_calls": True, "style": "standard"}, "tool_calls needs messages"),
+        ({"tool_calls": True, "files": "parquet"}, r"tool_calls needs JSON Lines \(.jsonl\)"),
+        ({"style": "openai", "files": "parquet"}, "style 'openai' needs JSON Lines"),
         ({"files": "csv"}, "files must be one of jsonl, parquet"),
         ({"min_margin": -0.1}, r"min_margin must be a number in \[0, 1\], got -0.1"),
         ({"min_margin": float("nan")}, "min_margin must be a number"),

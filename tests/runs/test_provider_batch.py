@@ -100,7 +100,7 @@ def command(source, output, model, poll=0.02, calls=0, limit=0):
     ]
 
 
-@pytest.mark.parametrize("asked", [PLAIN, {}], ids=["plain", "adaptive"])
+@pytest.mark.parametrize("asked", [PLAIN, {"max_iterations": 3}], ids=["plain", "adaptive"])
 async def test_the_output_equals_that_of_a_local_run(
     tmp_path_factory, tmp_path, rows, provider, asked
 ):

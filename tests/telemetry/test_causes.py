@@ -2,6 +2,7 @@
 spans, in metrics and in the access log.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -22,8 +23,13 @@ from fault_server import (
 
 from gateway.running import PROMPT, config_for, http_client, running, wait_until_recorded
 from redraft import batch
-from redraft.errors import CAUSES, MODEL_CAUSES
+from redraft.cli.errors import error_event
+from redraft.errors import CAUSES, MODEL_CAUSES, AuthenticationError
+from redraft.gateway.request_table import find_requests
+from redraft.models import ScriptedModel
+from redraft.runs.endpoints import LimitedEndpoints
 from redraft.session import models
+from redraft.settings import EndpointLimits
 
 FAULTS = {
     "no server": (None, "ModelUnavailableError"),
@@ -120,6 +126,8 @@ async def test_one_failure_has_one_cause(
     seconds = memory.metrics["gen_ai.client.operation.duration"]
     assert {point.attributes["error.type"] for point in seconds} == {cause}
     assert [line["cause"] for line in access_lines] == [cause, cause]
+    stored = [find_requests(tmp_path / "requests.db", line["trace_id"], 1) for line in access_lines]
+    assert [facts.cause for (facts,) in stored] == [cause, cause]
     for name in ("refine/fast", "pass/tiny"):
         labels = f'{{cause="{cause}",model="{name}"}} 1.0'
         assert f"redraft_gateway_upstream_errors_total{labels}" in figures
@@ -235,10 +243,34 @@ async def test_a_failed_attempt_is_seen_of_a_request_that_is_passed_on(
 
 
 async def test_a_batch_that_a_wrong_key_ends_says_so(memory, faults, tmp_path):
-    """The call waits until it is cancelled, as the run ends; the attempt before has the cause."""
+    """The call waits until it is cancelled, as the run ends: it has the cause of its attempt, and
+    so have its step and its row. The attempt counts once.
+    """
     faults.says(error(401))
     report = await batch(
         [{"prompt": "a"}], tmp_path / "out.jsonl", f"{faults.url}#tiny", ["words:1-9"]
     )
     assert "AuthenticationError" in report.stop_note
     assert events_of(memory.one("chat")) == [("AuthenticationError", 401, False)]
+    for name in ("chat", "generate", "invoke_workflow refine"):
+        assert memory.one(name).attributes["error.type"] == "AuthenticationError"
+    (point,) = memory.metrics["redraft.client.failed_attempts"]
+    assert (point.attributes["error.type"], point.value) == ("AuthenticationError", 1)
+
+
+def test_errors_of_other_classes_have_a_cause():
+    """A class that is not in the list is told by the one above it, in the events of the command
+    line and in what ends a run.
+    """
+
+    class KeyOfAnotherRegionError(AuthenticationError):
+        pass
+
+    failure = KeyOfAnotherRegionError("no")
+    assert error_event(failure)["error"] == "AuthenticationError"
+    told = []
+    endpoints = LimitedEndpoints(EndpointLimits(), 4, lambda *said: told.append(said), print)
+    model = ScriptedModel([failure])
+    limiter = endpoints._limiter(model, has_fallback=False)
+    limiter.record_failure(asyncio.run(limiter.acquire()), failure)
+    assert [detail for _, _, detail in told] == ["AuthenticationError: no"]

@@ -23,6 +23,7 @@ from ..errors import (
     RedraftError,
     StoreError,
     WrongFileError,
+    error_name,
 )
 from ..graders import entries
 from ..loop.records import StopReason
@@ -83,7 +84,7 @@ def warn_if_ungraded(result: Result) -> None:
 def error_event(error: RedraftError) -> dict[str, Any]:
     """Return an error as plain data, in the words of the command line."""
     message = output.in_options(str(error))
-    return {"error": type(error).__name__, "message": message, **error.details}
+    return {"error": error_name(error), "message": message, **error.details}
 
 
 def report_error(error: Exception) -> int:

@@ -41,6 +41,7 @@ from ..settings import (
     WholeNumber,
     info_of,
     names_of,
+    removed_setting_message,
     settings_of,
 )
 from ..tables.text_format import ENCODING, check_encoding
@@ -578,6 +579,14 @@ grading = under(
         help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or "
         "code of yours as FILE.py:NAME or MODULE:NAME (repeatable).",
     ),
+    setting(
+        "--weight",
+        kind=Names('["clarity=2"]'),
+        multiple=True,
+        metavar="NAME=W",
+        help="How much a grader counts in the mean, by its name in reports, such as clarity=2; "
+        "others count 1 (repeatable).",
+    ),
     rubric,
     template,
     execution,
@@ -848,9 +857,7 @@ def where_it_went(name: str) -> str:
             f"{key} is a setting of a plan file: write `{key} = ...` in a file such as plan.toml, "
             'and name it in --plan plan.toml, or in redraft.toml as plan = "plan.toml"'
         )
-    if any(each.key == key for each in PLAN_SETTINGS):
-        return f"{key} is set in Python only, as {key.replace('-', '_')}=..."
-    return ""
+    return removed_setting_message(key)
 
 
 def setting_keys() -> list[str]:

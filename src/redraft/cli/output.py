@@ -211,9 +211,7 @@ def in_options(message: str) -> str:
 
 
 def _in_plan_file(name: str, found: re.Match[str]) -> str:
-    """Return a setting of the plan in words of its file, or that it was set in Python."""
-    if found["name"] and not _format.plan_keys[name]:
-        return f"{name}, which was set in Python,"
+    """Return a setting of the plan in words of its file."""
     if not (found["set"] and (key := _format.plan_keys[name])):
         return found[0]
     return f"`{key} = {(found['flag'] or '...').lower()}` in a plan file (--plan FILE)"

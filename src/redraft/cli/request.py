@@ -17,12 +17,12 @@ import click
 from click.core import ParameterSource
 
 from .. import models
-from ..base.checks import is_blank
+from ..base.checks import is_blank, unknown_name_message
 from ..base.jsontext import strict_loads
 from ..base.parameters import merge_parameters, without_sampling
 from ..errors import ConfigError
-from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries, must
-from ..graders.base import as_grader_spec
+from ..graders import Judge, Pairwise, Ranker, Rubric, as_grader, entries, must, with_weight
+from ..graders.base import as_grader_spec, unique_name
 from ..graders.rubric import overall_criterion, read_text_file
 from ..graders.template import Template
 from ..graders.traits import traits_of
@@ -38,12 +38,13 @@ from ..plans.quality.priors import Priors
 from ..protocols import Model, Requirement
 from ..requirements import kinds, parse
 from ..session.options import PROMPT_KEYS
-from ..session.panel import needs_judge
+from ..session.panel import needs_judge, traits_of_named
 from ..settings import (
     GradeSettings,
     OptionFields,
     Settings,
     ValidationSettings,
+    removed_setting_message,
     settings_for,
     settings_of,
 )
@@ -73,6 +74,7 @@ UNSET_IN_TRACE = (
     "answer",
     "schema",
     "grader",
+    "weight",
     "rubric",
     "template",
     "judge",
@@ -218,8 +220,29 @@ def answer_of(settings: OptionValues) -> Any:
 
 
 def graders_of(settings: OptionValues) -> list[Any] | None:
-    """Return the graders that the settings of a command name; see `load_graders`."""
-    return load_graders(settings["grader"], settings["rubric"], settings["template"])
+    """Return the graders that the settings of a command name, with their weights; see
+    `load_graders`.
+    """
+    graders = load_graders(settings["grader"], settings["rubric"], settings["template"])
+    return _weigh_graders(graders or [], settings["weight"]) or None
+
+
+def _weigh_graders(graders: list[Any], weights: Iterable[str]) -> list[Any]:
+    """Return the graders with weights, each given as NAME=WEIGHT. Raises ConfigError."""
+    places: dict[str, int] = {}
+    for place, grader in enumerate(graders):
+        places[unique_name(traits_of_named(grader).name, places)] = place
+    for text in weights:
+        name, _, number = text.rpartition("=")
+        if name not in places:
+            raise ConfigError(f"weight: {unknown_name_message('grader', name or text, places)}")
+        try:
+            graders[places[name]] = with_weight(graders[places[name]], float(number))
+        except ValueError:
+            raise ConfigError(
+                f"weight: {text!r} must be NAME=WEIGHT with a number above 0, such as {name}=2"
+            ) from None
+    return graders
 
 
 def graders_and_requirements(settings: OptionValues) -> list[Any] | None:
@@ -462,6 +485,9 @@ def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> di
     ConfigError.
     """
     saved = {"require": list(trace.task.requirements), **trace.settings}
+    for key in saved:
+        if removed := removed_setting_message(key):
+            notice(f"{where}: {removed}")
     plain = {p.key for p in params} - {"rubric", "priors", *PROMPT_KEYS}
     values = check_table(
         {key: value for key, value in saved.items() if key in plain}, params, where

@@ -23,7 +23,8 @@ What these use:
   speaks Anthropic's protocol; `refined_answers` and `outcome` are what comes out.
 - Passing on: `plain_passing` for paths without a protocol of ours, `stream_usage` for what a stream
   says of itself, `forwarded_calls` for what traces say of a call.
-- What is no conversation: `endpoints`, `stored_endpoints`, `guardrail` with `conversations`.
+- What is no conversation: `endpoints`, `stored_endpoints`, `guardrail` with `conversations`,
+  `rewards`.
 - What is told: `access_log`, `metrics`, `openapi`, `ignored_fields`, `upstream_errors`.
   `request_table` is the part of the store without texts.
 

@@ -39,17 +39,14 @@ def log_request(
     path: str,
     content: Mapping[str, str] | None = None,
     notice: str = "",
-    *,
-    cause: str = "",
 ) -> None:
     """Log a request that ended. `path`: without the query. `content`: texts to log with it, by
     name; only if the operator asks.
 
-    `notice`: what its client is told besides the answer. `cause`: why the work failed, one of
-    `errors.CAUSES`.
+    `notice`: what its client is told besides the answer.
     """
     if access_log.isEnabledFor(logging.INFO):
-        access_log.info(request_line(facts, method, path, content, notice, cause=cause))
+        access_log.info(request_line(facts, method, path, content, notice))
 
 
 def request_line(
@@ -58,8 +55,6 @@ def request_line(
     path: str,
     content: Mapping[str, str] | None = None,
     notice: str = "",
-    *,
-    cause: str = "",
 ) -> str:
     """Return the line for a request. What is unknown is null."""
     line: dict[str, Any] = {
@@ -73,7 +68,7 @@ def request_line(
         "model": facts.model[:MAX_PATH] or None,
         "status": facts.status,
         "error": facts.error or None,
-        "cause": cause or None,
+        "cause": facts.cause or None,
         "ms": facts.milliseconds,
         "input_tokens": facts.input_tokens,
         "output_tokens": facts.output_tokens,

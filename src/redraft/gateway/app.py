@@ -7,6 +7,7 @@
 | POST /v1/embeddings, /v1/moderations, /v1/completions and others | what `pass/NAME` serves besides (`endpoints`) |
 | /v1/files, /v1/batches, /v1/messages/batches, /v1/responses/ID and paths below | what a client's own model stores (`stored_endpoints`) |
 | POST /beta/litellm_basic_guardrail_api | the texts of answers that a LiteLLM proxy asks about (`guardrail`) |
+| POST /v1/rewards, /verify | rewards of responses, for a training run (`rewards`) |
 | GET /v1/models, /v1/models/{id} | the models that the key may use, in the form of OpenAI and of Anthropic at once |
 | GET /healthz, /readyz | whether the process lives; whether it takes requests. Neither calls a model |
 | GET /metrics, /openapi.json | figures for Prometheus; the routes as an OpenAPI document |
@@ -59,6 +60,7 @@ from .protocols.registry import CLIENTS
 from .request_costs import refuse_routing
 from .request_store import RequestStore, retentions
 from .request_table import RequestFacts
+from .rewards import REWARDS_PATH, VERIFY_PATH, RewardExchange
 from .routing import Routing
 from .stored_endpoints import StoredExchange, find_stored_path, kind_of_client
 
@@ -71,6 +73,8 @@ EXCHANGES: Mapping[str, tuple[type[ClientExchange], ProtocolName]] = {
     **{path: (ClientExchange, protocol) for path, protocol in MODEL_PATHS.items()},
     **{path: (EndpointExchange, endpoint.protocol) for path, endpoint in ENDPOINTS.items()},
     GUARDRAIL_PATH: (GuardrailExchange, "chat"),
+    REWARDS_PATH: (RewardExchange, "chat"),
+    VERIFY_PATH: (RewardExchange, "chat"),
 }
 """What answers POST requests to a path, and the protocol of their errors."""
 COUNT_PATH = "/v1/messages/count_tokens"
@@ -207,12 +211,10 @@ class Gateway:
         path: str,
         content: Mapping[str, str],
         notice: str = "",
-        *,
-        cause: str = "",
     ) -> None:
         """Count and log a request that ended."""
         self.metrics.request_finished(facts)
-        log_request(facts, method, path, content, notice, cause=cause)
+        log_request(facts, method, path, content, notice)
 
     # ---- routes
 

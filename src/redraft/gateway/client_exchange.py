@@ -11,8 +11,15 @@ This is plain ASGI: `pass/NAME` has to be fast.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
@@ -105,6 +112,7 @@ client does.
 CUT_OFF = GatewayError(
     503, "shutting_down", "the gateway ended before the request was answered", retry_after=5.0
 )
+BUG = RequestEnd(500, "internal_error")
 INTERNAL_ERROR = GatewayError(
     500, "internal_error", "the gateway failed; its log says why", should_retry=False
 )
@@ -141,11 +149,18 @@ class SharedServices(Protocol):
         path: str,
         content: Mapping[str, str],
         notice: str = "",
-        *,
-        cause: str = "",
     ) -> None:
         """Count and log a request that ended."""
         ...
+
+
+@dataclass(slots=True)
+class Work:
+    """The work for a request. `end`: how the request ended; None while its client gets no whole
+    answer.
+    """
+
+    end: RequestEnd | None = None
 
 
 class ClientExchange:
@@ -174,7 +189,6 @@ class ClientExchange:
         )
         self.caller: Caller | None = None
         self.metered: MeteredRequest | None = None
-        self.cause = ""  # why the work failed, so that there is no answer
         self.notice = ""  # what the client is told besides the answer
         self.ignored: Mapping[str, str] = {}  # and of its fields that were left out
         self.model = ""
@@ -194,26 +208,25 @@ class ClientExchange:
         self.gateway.metrics.request_started()
         self.routing.acquire()
         watcher: asyncio.Task[None] | None = None
-        status, error_code, started_at = 200, "", asyncio.get_running_loop().time()
+        end, started_at = RequestEnd(200), asyncio.get_running_loop().time()
         try:
             await self._read_request()
             watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
             await self.answer_raw()
         except GatewayError as error:
-            status, error_code = self.protocol.error_status(error), error.code
-            self.cause = error.cause
+            end = self._end_of(error)
             await self.fail(error)
         except ClientDisconnected:
-            status = CLIENT_WENT_AWAY
+            end = RequestEnd(CLIENT_WENT_AWAY)
         except asyncio.CancelledError:
             if not (self._is_disconnected or self.gateway.is_draining):
                 raise
             _uncancel()
-            status, error_code = self._end_of_cancellation
+            end = self._end_of_cancellation
             if not self._is_disconnected:
                 await self.fail(CUT_OFF)
         except Exception as failure:  # noqa: BLE001  (a bug here is reported, and ends this request alone)
-            status, error_code = 500, "internal_error"
+            end = BUG
             gateway_log.error("request %s failed: %s", self.trace_id, describe_bug(failure))
             await self.fail(INTERNAL_ERROR)
         finally:
@@ -223,7 +236,7 @@ class ClientExchange:
                 self.gateway.answers.free(self.caller.id, self._held)
             self._is_over = True
             seconds = asyncio.get_running_loop().time() - started_at
-            self._record(status, error_code, seconds)
+            self._record(end, seconds)
             await self.routing.release()
 
     async def _read_request(self) -> None:
@@ -239,17 +252,14 @@ class ClientExchange:
         if key and runs.body_hash(key, self.caller.id) != self._body_hash:
             self.gateway.keys.count_request(self.caller)
 
+    def _end_of(self, error: GatewayError) -> RequestEnd:
+        return RequestEnd(self.protocol.error_status(error), error.code, error.cause)
+
     @property
-    def _end_of_cancellation(self) -> tuple[int, str]:
-        """The status and the error of a request that is cancelled: its client left, or the gateway
-        ends.
-        """
+    def _end_of_cancellation(self) -> RequestEnd:
+        """The end of a request that is cancelled: its client left, or the gateway ends."""
         is_cut_off = self.gateway.is_draining and not self._is_disconnected
-        return (
-            (self.protocol.error_status(CUT_OFF), CUT_OFF.code)
-            if is_cut_off
-            else (CLIENT_WENT_AWAY, "")
-        )
+        return self._end_of(CUT_OFF) if is_cut_off else RequestEnd(CLIENT_WENT_AWAY)
 
     async def answer_raw(self) -> None:
         """Answer the request. Raises GatewayError as long as nothing is sent."""
@@ -328,8 +338,7 @@ class ClientExchange:
             gateway.answers.check(caller.id)
             cost = self.routing.refine_cost(prepared, len(self.raw), self.metered)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=prepared.max_calls)
-            end = None
-            try:
+            with self._settlement(reservation, lambda: prepared.usage, prepared) as work:
                 retention = self.routing.retention(target)
                 prepared.log.hold = self._hold
                 prepared.log.store = recorder = self.begin(
@@ -343,24 +352,12 @@ class ClientExchange:
                         # an answer is given once its client has read it, but for the last of it
                         yield item
                         if isinstance(item, Answer):
-                            end = RequestEnd(
+                            work.end = RequestEnd(
                                 200,
-                                usage=item.total,
                                 score=item.outcome["score"],
                                 iterations=item.outcome["iterations"],
                                 stop=item.outcome["stop"],
                             )
-            except GatewayError as error:
-                end = RequestEnd(self.protocol.error_status(error), error.code, prepared.usage)
-                raise
-            except Exception:
-                end = RequestEnd(500, "internal_error", prepared.usage)
-                raise
-            finally:
-                self._settle(
-                    reservation, end or RequestEnd(*self._end_of_cancellation), prepared.usage
-                )
-                self._count_failures(prepared)
 
     async def _passed_items(
         self, model: ServedModel, body: Mapping[str, Any], retention: Retention
@@ -374,8 +371,8 @@ class ClientExchange:
             gateway.answers.check(caller.id, is_held=not body.get("stream"))
             cost = self._pass_cost(model, body)
             reservation = gateway.keys.reserve(caller, cost=cost, calls=1)
-            end, received = None, bytearray()
-            try:
+            received = bytearray()
+            with self._settlement(reservation, lambda: ledger.total_usage) as work:
                 recorder = self.begin(
                     self.model, retention, is_stored=body.get("store") is not False
                 )
@@ -393,12 +390,14 @@ class ClientExchange:
                                 received += part
                             yield part
                         if reply.failure is None:
-                            end, call.is_complete = RequestEnd(200, usage=ledger.total_usage), True
+                            work.end, call.is_complete = RequestEnd(200), True
                         try:
                             yield COMPLETE
                         finally:
-                            if end is not None:
-                                recorder.record_exchange(self.raw, bytes(received), end.usage)
+                            if work.end is not None:
+                                recorder.record_exchange(
+                                    self.raw, bytes(received), ledger.total_usage
+                                )
                         reply.raise_failure()
                     finally:
                         if call.is_recorded:
@@ -410,19 +409,6 @@ class ClientExchange:
                                 is_stream=reply.is_stream,
                             )
                         await reply.aclose()
-            except GatewayError as error:
-                end = RequestEnd(self.protocol.error_status(error), error.code, ledger.total_usage)
-                gateway.metrics.upstream_error(self.model, error.cause)
-                gateway.metrics.failed_attempts(self.model, {error.cause: 1})
-                raise
-            except Exception:
-                end = RequestEnd(500, "internal_error", ledger.total_usage)
-                raise
-            finally:
-                usage = ledger.total_usage
-                self._settle(
-                    reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage
-                )
 
     def _recorded_call(
         self, model: ServedModel, body: Mapping[str, Any]
@@ -456,23 +442,52 @@ class ClientExchange:
             model, self.protocol.name, body, headers=self.headers, size=len(self.raw)
         )
 
+    @contextmanager
+    def _settlement(
+        self,
+        reservation: KeyReservation,
+        usage_of: Callable[[], Usage],
+        prepared: PreparedRequest | None = None,
+    ) -> Iterator[Work]:
+        """Charge and record the work for a request, however it ends, and count the calls that
+        failed.
+        """
+        work = Work()
+        try:
+            yield work
+        except GatewayError as error:
+            work.end = self._end_of(error)
+            raise
+        except Exception:
+            work.end = BUG
+            raise
+        finally:
+            end = work.end or self._end_of_cancellation
+            self._settle(reservation, end, usage_of())
+            self._count_failures(end.cause, prepared)
+
     def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
         """Charge and record a request, with what the operator asks for fields and tools in each
         call that used tokens.
         """
         if self.metered and self.metered.usd and usage.tokens and usage.cost is not None:
             usage = usage.with_cost(usage.cost + self.metered.usd * usage.calls)
-            end = replace(end, usage=usage)
         reservation.settle(usage)
-        self.facts = self.gateway.store.finish(self.trace_id, end)
+        self.facts = self.gateway.store.finish(self.trace_id, replace(end, usage=usage))
 
-    def _count_failures(self, prepared: PreparedRequest) -> None:
-        """Count the failed calls of a refinement, and their attempts that failed."""
-        metrics, models = self.gateway.metrics, prepared.refinement.session.models
-        metrics.failed_attempts(self.model, models.failed_attempts)
-        for record in prepared.log.trace.records if prepared.log.trace else ():
-            if isinstance(record, Failure):
-                metrics.upstream_error(self.model, record.error)
+    def _count_failures(self, cause: str, prepared: PreparedRequest | None) -> None:
+        """Count the failed calls of a request, and their attempts that failed: those of a
+        refinement; else the only one, if a call failed.
+        """
+        causes: Iterable[str] = (cause,)
+        attempts: Mapping[str, int] = {cause: 1}
+        if prepared:
+            attempts = prepared.refinement.session.models.failed_attempts
+            records = prepared.log.trace.records if prepared.log.trace else ()
+            causes = (record.error for record in records if isinstance(record, Failure))
+        self.gateway.metrics.failed_attempts(self.model, attempts)
+        for each in causes:
+            self.gateway.metrics.upstream_error(self.model, each)
 
     # ---- replies
 
@@ -508,15 +523,17 @@ class ClientExchange:
         """Send the answer to a request that reads no stream."""
         async for item in items:
             if isinstance(item, Answer):
-                self._note_content(item.reply.text)
-                body = dumps(
-                    self.protocol.write_reply(request, item.reply, int(time()), item.outcome)
-                )
+                text = item.reply.text
+                self._note_content(text)
+                body = await run_in_thread_if_large(len(text), self._written_answer, request, item)
                 described = outcome_headers(item.outcome)
-                # a copy: `dumps` returns bytes that hold several times their length
-                body = bytes(memoryview(body))
                 headers = [(name.encode(), value.encode()) for name, value in described.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
+
+    def _written_answer(self, request: Request, answer: Answer) -> bytes:
+        reply = self.protocol.write_reply(request, answer.reply, int(time()), answer.outcome)
+        # a copy: `dumps` returns bytes that hold several times their length
+        return bytes(memoryview(dumps(reply)))
 
     async def _stream_answer(self, request: Request, items: Any) -> None:
         """Send the answer to a request that reads a stream, with progress and keep-alives before
@@ -651,9 +668,9 @@ class ClientExchange:
         if self.routing.config.log_content:
             self.content = {"request": self.raw.decode("utf-8", "replace"), "answer": answer}
 
-    def _record(self, status: int, error_code: str, seconds: float) -> None:
+    def _record(self, end: RequestEnd, seconds: float) -> None:
         """Count and log the end of the request."""
-        self.scope[STATUS_KEY] = status
+        self.scope[STATUS_KEY] = end.status
         caller = self.caller
         facts = self.facts or RequestFacts(
             self.trace_id,
@@ -662,20 +679,16 @@ class ClientExchange:
             key_name=caller.name if caller else "",
             model=self.model,
             wire=self.label,
-            status=status,
-            error=error_code,
+            status=end.status,
+            error=end.error,
+            cause=end.cause,
             calls=0,
             milliseconds=round(seconds * 1000, 3),
             otel_trace_id=self.otel_trace_id,
             client_request_id=self.client_request_id,
         )
         self.gateway.finish(
-            facts,
-            self.scope["method"],
-            self.scope["path"],
-            self.content,
-            self.notice,
-            cause=self.cause,
+            facts, self.scope["method"], self.scope["path"], self.content, self.notice
         )
 
 

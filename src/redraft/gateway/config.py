@@ -46,6 +46,7 @@ from ..settings import (
     Parameters,
     ValueKind,
     WholeNumber,
+    removed_setting_message,
     settings_of,
 )
 from ..storage.secure_files import data_dir
@@ -440,7 +441,10 @@ def _unknown_key_error(where: str, name: str, known: Collection[str]) -> ConfigE
         return ConfigError(
             f"{where} is not allowed in a file: key-env names the environment variable with the key"
         )
-    problem = unknown_name_message("key", name.replace("_", "-"), known, full_value=name)
+    key = name.replace("_", "-")
+    problem = removed_setting_message(key) or unknown_name_message(
+        "key", key, known, full_value=name
+    )
     return ConfigError(f"{where}: {problem}")
 
 

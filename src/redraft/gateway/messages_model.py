@@ -138,11 +138,11 @@ class MessagesModel:
         Return all of its answer.
         """
         response = await fetch(target, "POST", dump_request(body), entry=current_entry())
-        data = _read(target, *response)
-        usage = self._upstream.usage(data.get("usage"))
-        reply, has_surcharge = _neutral_reply(data, usage), cache_surcharge(data.get("usage")) != 0
+        data, first = await run_in_thread_if_large(
+            len(response[2]), self._priced_reply, target, *response
+        )
         if data.get("stop_reason") != "pause_turn" or not pauses:
-            return PricedReply(reply, usage, has_surcharge)
+            return first
         written = {"role": "assistant", "content": data["content"]}
         body = {**body, "messages": [*body["messages"], written]}
         if container := object_in(data, "container"):
@@ -150,10 +150,22 @@ class MessagesModel:
         try:
             rest = await self._whole_answer(target, body, pauses - 1)
         except ModelError as error:
-            error.usage = usage + error.usage
+            error.usage = first.usage + error.usage
             raise
-        has_surcharge |= rest.has_surcharge
-        return PricedReply(_whole_reply(reply, rest.reply), usage + rest.usage, has_surcharge)
+        return PricedReply(
+            _whole_reply(first.reply, rest.reply),
+            first.usage + rest.usage,
+            first.has_surcharge or rest.has_surcharge,
+        )
+
+    def _priced_reply(
+        self, target: RequestTarget, status: int, headers: Mapping[str, str], content: bytes
+    ) -> tuple[dict[str, Any], PricedReply]:
+        """Return the JSON of a message, and what it says. Raises ModelError if it is none."""
+        data = _read(target, status, headers, content)
+        usage = self._upstream.usage(data.get("usage"))
+        has_surcharge = cache_surcharge(data.get("usage")) != 0
+        return data, PricedReply(_neutral_reply(data, usage), usage, has_surcharge)
 
     def core_reply(self, answered: PricedReply) -> ModelReply:
         """Return a reply as the core reads it. Raises ModelError for a refusal, and for a reply of

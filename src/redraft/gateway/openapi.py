@@ -24,6 +24,7 @@ from .protocols.fields import WireModel
 from .protocols.messages_fields import MessagesRequest
 from .protocols.responses_requests import ResponsesRequest
 from .request_fields import DENIED_PARAMETERS
+from .rewards import REWARDS_PATH, VERIFY_PATH, RewardReply, RewardRequest, RewardRequestSample
 from .stored_endpoints import ID_PATTERN, STORED_PATHS
 
 Schema = dict[str, Any]
@@ -135,7 +136,31 @@ def _passed_paths() -> dict[str, Any]:
         "requestBody": _body("GuardrailRequest"),
         "responses": {"200": verdict, **_errors(ERRORS, "chat")},
     }
-    paths: dict[str, dict[str, Any]] = {GUARDRAIL_PATH: {"post": guard}}
+    rewards = _object({"rewards": {"type": "array", "items": _reference("RewardReply")}}, "rewards")
+    asked = {"anyOf": [_reference("RewardRequest"), _reference("RewardRequestSample")]}
+    told = {"anyOf": [_reference("RewardReply"), rewards]}
+    reward = {
+        "operationId": "reward",
+        "summary": "The reward of a response, or of many in `samples`",
+        "requestBody": {"required": True, "content": {JSON_TYPE: {"schema": asked}}},
+        "responses": {"200": _reply("The reward", told), **_errors(ERRORS, "chat")},
+    }
+    verify = {
+        "operationId": "verify",
+        "summary": "The reward of a response, in the form of NeMo Gym",
+        "requestBody": {"required": True, "content": {JSON_TYPE: {"schema": {"type": "object"}}}},
+        "responses": {
+            "200": _reply(
+                "The request with its reward", _object({"reward": {"type": "number"}}, "reward")
+            ),
+            **_errors(ERRORS, "chat"),
+        },
+    }
+    paths: dict[str, dict[str, Any]] = {
+        GUARDRAIL_PATH: {"post": guard},
+        REWARDS_PATH: {"post": reward},
+        VERIFY_PATH: {"post": verify},
+    }
     for endpoint in ENDPOINTS.values():
         paths[endpoint.path] = {
             "post": {
@@ -291,7 +316,8 @@ def _schemas(models: Sequence[str]) -> dict[str, Schema]:
             **dict.fromkeys(sorted(ROUTING_FIELDS), _reference("RoutingField")),
         }
         schemas |= definitions | {SCHEMA_NAMES[protocol][0]: request}
-    for model in (GuardrailRequest, GuardrailReply):
+    rewards = (RewardRequest, RewardRequestSample, RewardReply)
+    for model in (GuardrailRequest, GuardrailReply, *rewards):
         schema, definitions = wire_schema(model, "guardrail")
         schemas |= definitions | {model.__name__: schema}
     counted = schemas["MessageRequest"]

@@ -485,10 +485,14 @@ async def _forward_whole(
     if status >= 300:
         exchange.entry.settle(REFUSED_USAGE)
         raise _refusal(upstream, translation, status, reply_headers, content)
-    data = _answer(upstream, content)
+    size = len(content)
+    data = await run_in_thread_if_large(size, _answer, upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
     try:
-        content = upstream.without_key(translation.reply(content, data))
+        written = await run_in_thread_if_large(
+            size if translation.request else 0, translation.reply, content, data
+        )
+        content = upstream.without_key(written)
     except GatewayError as error:
         raise upstream.without_secrets(error) from None
     head = headers_of_reply("application/json", reply_headers)
@@ -516,16 +520,21 @@ async def read_all(
         del failure  # else it and this frame keep each other in memory
 
 
+def reply_json(upstream: Upstream, content: bytes) -> Any:
+    """Return the JSON of a reply. Raises GatewayError for anything else."""
+    try:
+        return loads(content)
+    except ValueError:
+        shown = upstream.mask(shorten(content[:400].decode("utf-8", "replace"), 100))
+        problem = f"sent something else than JSON: {shown!r}"
+        raise unreadable_reply(upstream.model.name, problem) from None
+
+
 def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
     """Return the JSON of an answer. Raises GatewayError for anything else, as for an error with
     status 200.
     """
-    name = upstream.model.name
-    try:
-        data = loads(content)
-    except ValueError:
-        shown = upstream.mask(shorten(content[:400].decode("utf-8", "replace"), 100))
-        raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
+    name, data = upstream.model.name, reply_json(upstream, content)
     if not isinstance(data, dict):
         raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
     if stated := stated_error(data):

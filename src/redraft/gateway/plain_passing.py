@@ -10,7 +10,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..base.jsontext import loads
 from ..base.text import shorten
 from ..errors import ModelError, ModelUnavailableError
 from ..models.http_client import REFUSED_USAGE, HttpExchange
@@ -26,6 +25,7 @@ from .passing import (
     forward_stream,
     headers_of_reply,
     read_all,
+    reply_json,
     response_of,
     single_part,
     translation_of,
@@ -116,12 +116,7 @@ def _summary(upstream: Upstream, answers: Answers, content: bytes) -> Mapping[st
         ends = StreamEnds(answers.protocol)
         ends.add(content)
         return ends.summary()
-    name = upstream.model.name
-    try:
-        data = loads(content)
-    except ValueError:
-        shown = upstream.mask(shorten(content[:400].decode("utf-8", "replace"), 100))
-        raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
+    name, data = upstream.model.name, reply_json(upstream, content)
     if not isinstance(data, dict) or not isinstance(data.get(answers.field), list | int):
         text = upstream.mask(ErrorBody(data).text)
         raise unreadable_reply(name, f"sent no {answers.field!r}{f': {text}' if text else ''}")

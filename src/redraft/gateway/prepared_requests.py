@@ -10,6 +10,7 @@ from ..base.jsontext import dumps
 from ..base.text import utf8_size
 from ..loop.records import Candidate
 from ..loop.trace import Trace
+from ..plans import plan_traits
 from ..protocols import Store
 from ..session.perform import ModelClient
 from ..session.refinement import Refinement
@@ -92,13 +93,12 @@ class PreparedRequest:
         retries and repeated questions. An answer that pauses takes several.
         """
         options, pauses = self.refinement.session.options, self.writer.max_pauses
+        plan = plan_traits(self.refinement.plan)
         if options.budget and options.budget.calls is not None:
             return int(options.budget.calls) + pauses
         if not self.is_refined:
             return 1 + pauses
-        texts = max(options.drafts, options.width or 1) + options.max_iterations * (
-            options.width or 1
-        )
+        texts = plan.drafts + plan.max_attempts
         return texts * (1 + pauses + len(self.grading_calls))
 
     @cached_property

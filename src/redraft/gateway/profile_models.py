@@ -63,6 +63,7 @@ class ConnectedModels:
         self._served, self._env = served, env
         self._models: dict[str, Model] = {}
         self._limiters: dict[str, EndpointLimiter] = {}
+        self._hosts: set[str] = set()
 
     def model(self, name: str) -> Model:
         """Return the model of this name; it is connected when it is first asked for. Raises
@@ -75,6 +76,7 @@ class ConnectedModels:
             )
             if served:
                 model.params = served.params  # type: ignore[attr-defined]
+            self._hosts.add(traits_of_model(model).host)  # large requests are prepared in threads
         return self._models[name]
 
     def prices(self, *names: str) -> dict[str, tuple[float, float]]:
@@ -100,7 +102,7 @@ class ConnectedModels:
     @property
     def hosts(self) -> frozenset[str]:
         """The hosts of the models that are connected, with their ports."""
-        return frozenset(traits_of_model(model).host for model in self._models.values()) - {""}
+        return frozenset(self._hosts) - {""}
 
     def limit_calls(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
         """Return the call of a model, limited by the limiter that all calls to its endpoint

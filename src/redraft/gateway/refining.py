@@ -96,7 +96,7 @@ class ProfileRefiner:
         settings = {**self._settings(request, refines=refines), "store": log}
         schema = request.schema and (request.schema.schema or {"type": "object"})
         options = make_options(settings, schema)
-        drafts = max(options.drafts, options.width or 1)
+        drafts = options.drafts
         connected, judge = self.models.model(self.profile.model), self.profile.judge
         writer = WriterModel(connected, request, drafts, headers)
         log.replies = writer.replies
@@ -143,7 +143,7 @@ class ProfileRefiner:
             return {**kept, "plan": unrefined_plan}
         if request.tools:
             every = settings.get("drafts", 1) if self.profile.refine == "all" else 1
-            settings |= {"drafts": max(self.profile.candidates, every), "width": None}
+            settings |= {"drafts": max(self.profile.candidates, every)}
         if begins_answer(request):
             settings["editor"] = False  # it may change what the client began
         return settings

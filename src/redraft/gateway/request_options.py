@@ -21,6 +21,7 @@ from ..graders import (
 from ..graders.registry import foreign_grader
 from ..graders.rubric import is_gallery_rubric
 from ..middleware import Budget
+from ..plans.adaptive import Adaptive
 from ..requirements import parse
 from ..session.options import Options
 from ..settings import OptionFields
@@ -66,8 +67,9 @@ def request_settings(request: Request, profile: Profile, deadline: float) -> dic
         ("max_iterations", request.options.max_iterations),
     ):
         if value is not None:
-            least = own_setting(profile, name) if profile.required_graders else 0
-            settings[name] = max(least, min(value, largest(profile, name)))
+            chosen_value = min(value, largest(profile, name))
+            if not profile.required_graders or chosen_value > own_setting(profile, name):
+                settings[name] = chosen_value
     settings["deadline"] = min(settings.get("deadline") or inf, deadline)
     return settings
 
@@ -83,8 +85,9 @@ def largest(profile: Profile, name: str) -> Any:
 
 
 def own_setting(profile: Profile, name: str) -> Any:
-    """Return a setting of a profile, else its default."""
-    return profile.settings.get(name, OptionFields.__dataclass_fields__[name].default)
+    """Return a setting of a profile, else its default: for iterations the largest of a plan."""
+    value = profile.settings.get(name, OptionFields.__dataclass_fields__[name].default)
+    return Adaptive.max_attempts if value is None else value
 
 
 def request_graders(options: RequestOptions, profile: Profile) -> Any:

@@ -87,11 +87,12 @@ class RequestEnd:
     unknown.
 
     `status`: the HTTP status; 499 if the client went away. `usage`: that of all calls. `error`: the
-    code of the error.
+    code of the error, `cause`: why the work failed (see `RequestFacts`).
     """
 
     status: int
     error: str = ""
+    cause: str = ""
     usage: Usage | None = None
     score: float | None = None
     iterations: int | None = None
@@ -465,22 +466,19 @@ class RequestRecorder:
                 for name in ("score", "iterations", "stop")
                 if (value := getattr(end, name)) not in {None, ""}
             }
-            self._end(changes, end.outcome, end.status, end.error)
+            changes |= {"status": end.status, "error": end.error, "cause": end.cause}
+            self._end(changes, end.outcome)
         return self.facts
 
     def interrupt(self) -> None:
         """Record that the gateway ends before the request."""
-        self._end(trace_facts(self._trace), "interrupted", None, "")
+        self._end(trace_facts(self._trace), "interrupted")
 
-    def _end(
-        self, changes: dict[str, Any], outcome: RequestOutcomeName, status: int | None, error: str
-    ) -> None:
+    def _end(self, changes: dict[str, Any], outcome: RequestOutcomeName) -> None:
         milliseconds = round((time.monotonic() - self._started) * 1000, 3)
         self.facts = replace(
             self.facts,
             outcome=outcome,
-            status=status,
-            error=error,
             milliseconds=milliseconds,
             trace_bytes=self._trace_bytes,
             **changes,

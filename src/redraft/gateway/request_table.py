@@ -53,7 +53,7 @@ from ..storage.secure_files import (
 
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
 APPLICATION_ID = int.from_bytes(b"Rdfr")
-SCHEMA = 2
+SCHEMA = 3
 MAX_WAITING = 10_000
 """Rows that wait in memory while the file cannot be written; the oldest are lost first."""
 RETRY_SECONDS = 1.0
@@ -78,9 +78,10 @@ class RequestFacts:
     `started_at`: Unix time in seconds. `model`: as the client named it, such as "refine/fast".
     `level`: what is kept of it, "off", "metadata" or "full". `outcome`: None while it is being
     answered; "cancelled": the client went away; "interrupted": the gateway ended first. `error`:
-    the code of the error, such as "budget_exhausted". `trace_bytes`: the size of the trace in the
-    journal. `otel_trace_id`: the trace of OpenTelemetry to which the request belongs, 32 hexadecimal
-    digits. `client_request_id`: what the client calls the request, which need not be unique.
+    the code of the error, such as "budget_exhausted". `cause`: why the work failed, one of
+    `errors.CAUSES`, or "". `trace_bytes`: the size of the trace in the journal. `otel_trace_id`:
+    the trace of OpenTelemetry to which the request belongs, 32 hexadecimal digits.
+    `client_request_id`: what the client calls the request, which need not be unique.
     """
 
     trace_id: str
@@ -104,6 +105,7 @@ class RequestFacts:
     trace_bytes: int = 0
     otel_trace_id: str | None = None
     client_request_id: str | None = None
+    cause: str = ""
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for programs, with the time as ISO 8601. What came out of a refinement
@@ -121,20 +123,20 @@ INDICES = """
 CREATE INDEX requests_by_otel_trace ON requests (otel_trace_id) WHERE otel_trace_id IS NOT NULL;
 CREATE INDEX requests_by_client_id ON requests (client_request_id) WHERE client_request_id IS NOT NULL;
 """
-MIGRATION = f"""
-BEGIN IMMEDIATE;
+CAUSE = "cause TEXT NOT NULL DEFAULT ''"
+MIGRATIONS = (
+    f"""
 ALTER TABLE requests ADD COLUMN otel_trace_id TEXT;
 ALTER TABLE requests ADD COLUMN client_request_id TEXT;
-{INDICES}
-PRAGMA user_version = {SCHEMA};
-COMMIT;
-"""  # makes schema 2 of schema 1
+{INDICES}""",
+    f"ALTER TABLE requests ADD COLUMN {CAUSE};",
+)  # from schema 1 to 2, and so on
 TABLES = f"""
 CREATE TABLE requests (
     trace_id TEXT PRIMARY KEY, started_at REAL NOT NULL, key_id TEXT NOT NULL, key_name TEXT NOT NULL, model TEXT NOT NULL,
     wire TEXT NOT NULL, level TEXT NOT NULL, outcome TEXT, status INTEGER, error TEXT NOT NULL, score REAL, iterations INTEGER,
     stop TEXT NOT NULL, calls INTEGER, input_tokens INTEGER, output_tokens INTEGER, cost REAL, milliseconds REAL,
-    trace_bytes INTEGER NOT NULL, otel_trace_id TEXT, client_request_id TEXT
+    trace_bytes INTEGER NOT NULL, otel_trace_id TEXT, client_request_id TEXT, {CAUSE}
 );
 CREATE INDEX requests_by_model ON requests (model, started_at, trace_bytes);
 CREATE INDEX requests_in_progress ON requests (trace_id) WHERE outcome IS NULL;
@@ -496,7 +498,7 @@ def find_requests(path: Path, id: str, limit: int) -> list[RequestFacts]:
     with _connection(path) as connection:
         set_time_limit(connection, READ_SECONDS)
         stored = {name for _, name, *_ in connection.execute("PRAGMA table_info(requests)")}
-        # a file of schema 1 that no gateway has opened since lacks the last ones
+        # a file of an earlier schema that no gateway has opened since lacks the last ones
         columns = ", ".join(name for name in COLUMNS if name in stored)
         ids = stored & {"trace_id", "otel_trace_id", "client_request_id"}
         rows = connection.execute(
@@ -553,12 +555,16 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("application_id", "user_version")
         ]
-        if identity not in ([APPLICATION_ID, 1], [APPLICATION_ID, SCHEMA]):
+        version = identity[1]
+        if identity[0] != APPLICATION_ID or not 1 <= version <= SCHEMA:
             raise StoreError(
                 f"{str(path)!r} is not a table of requests that this release reads: move it away"
             )
-        if identity[1] != SCHEMA and mode == "mode=rw":
-            connection.executescript(MIGRATION)
+        if version != SCHEMA and mode == "mode=rw":
+            changes = "".join(MIGRATIONS[version - 1 :])
+            connection.executescript(
+                f"BEGIN IMMEDIATE;{changes}PRAGMA user_version = {SCHEMA};COMMIT;"
+            )
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:

@@ -120,23 +120,17 @@ class StoredExchange(ClientExchange):
         async with gateway.admission.slot(caller.id):
             reservation = gateway.keys.reserve(caller, cost=None, calls=1)
             self.begin(self.model, self.routing.retention(model), is_stored=False)
-            self.admitted, end = AdmittedRequest(self.trace_id), None
-            try:
+            self.admitted = AdmittedRequest(self.trace_id)
+            with self._settlement(reservation, lambda: usage) as work:
                 upstream = self.routing.passing.upstream(model)
-                reply = await forward_raw(upstream, request, self.headers)
+                try:
+                    reply = await forward_raw(upstream, request, self.headers)
+                except GatewayError:
+                    usage = NO_USAGE
+                    raise
                 async with aclosing(reply):
                     await self._send_reply(reply)
-                end = RequestEnd(200, usage=usage)
-            except GatewayError as error:
-                end, usage = RequestEnd(self.protocol.error_status(error), error.code), NO_USAGE
-                raise
-            except Exception:
-                end = RequestEnd(500, "internal_error", usage)
-                raise
-            finally:
-                self._settle(
-                    reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage
-                )
+                work.end = RequestEnd(200)
 
     async def _send_reply(self, reply: ForwardedReply) -> None:
         headers = [

@@ -320,6 +320,15 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "is an answer at all: more than nothing, a full stop or an opener",
         lazy_factory("no_answer", "AnswerPresence"),
     ),
+    replace(
+        computed_entry(
+            "consensus",
+            "the answer on which most answers agree: by its value if there is a form of answer, "
+            "else by its text",
+            lazy_factory("consensus", "Consensus"),
+        ),
+        mode="listwise",
+    ),
     computed_entry(
         "bleu", "BLEU against the reference", lazy_factory("similarity", "Bleu"), "reference"
     ),

@@ -455,24 +455,6 @@ def _check_interval(interval: Any) -> None:
         )
 
 
-def _checked_forecast(forecast: Any) -> tuple[float, float, float]:
-    """Return a forecast as a tuple. Raises ValueError unless it is a mean between the ends of its
-    interval.
-    """
-    if not isinstance(forecast, tuple | list) or len(forecast) != 3:
-        raise ValueError(
-            f"a forecast must be three numbers (mean, low, high), got {forecast!r:.200}"
-        )
-    mean, low, high = forecast
-    _check_interval((low, high))
-    _check_score(mean, "the mean of a forecast")
-    if not low <= mean <= high:
-        raise ValueError(
-            f"the mean of a forecast must be in its interval, got {(mean, low, high)!r}"
-        )
-    return mean, low, high
-
-
 def _check_estimates(estimates: Any) -> None:
     for pair in _as_tuple("estimates", estimates):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -565,6 +547,20 @@ class Comparison:
         return ranks
 
     @property
+    def net_win_rates(self) -> dict[int, float]:
+        """Of every candidate: its wins less its losses against the others, a tie being neither, as
+        a share of those that it is compared with, from -1 to 1. The rates of all add up to 0.
+
+        They are a reward for each answer of a group. Empty if there is only one candidate.
+        """
+        ranks = self.ranks
+        return {
+            id: sum((rank > own) - (rank < own) for rank in ranks.values()) / (len(ranks) - 1)
+            for id, own in ranks.items()
+            if len(ranks) > 1
+        }
+
+    @property
     def consistent(self) -> bool | None:
         """Whether all votes on the same candidates agree; None if no two votes are on the same
         candidates.
@@ -642,12 +638,10 @@ class Outcome:
             None.
         kept: IDs of the candidates that the plan keeps, best first; empty if it keeps only the
             best.
-        forecast: Expected quality of the best candidate and the ends of its 95% interval, if no
-            judge has graded it, or None.
         p_target: Probability that the quality of the best candidate reaches the target, or None.
-        labels: How many labels of people stand behind the score, the interval, the estimates, the
-            forecast and the probability, which are then in people's points; None if they are in
-            the graders' points.
+        labels: How many labels of people stand behind the score, the interval, the estimates and
+            the probability, which are then in people's points; None if they are in the graders'
+            points.
         traceparent: The span of the refinement, as in `Feedback`.
 
     Raises:
@@ -663,7 +657,6 @@ class Outcome:
     estimates: tuple[tuple[int, float], ...] = ()
     noise_sd: float | None = None
     kept: tuple[int, ...] = ()
-    forecast: tuple[float, float, float] | None = None
     p_target: float | None = None
     labels: int | None = None
     traceparent: str = field(default="", compare=False)
@@ -676,8 +669,6 @@ class Outcome:
                 _check_score(score, "an estimated score")
         if self.interval is not None:
             _check_interval(self.interval)
-        if self.forecast is not None:
-            object.__setattr__(self, "forecast", _checked_forecast(self.forecast))
         if self.estimates != ():
             _check_estimates(self.estimates)
         if self.kept != ():

@@ -122,8 +122,22 @@ def record_from_json(line: str) -> Record:
         raise StoreError(
             f"not a record of any known kind ({', '.join(RECORD_TYPES)}): {line[:200]!r}"
         )
+    if "forecast" in data and cls is Outcome:
+        data = _without_forecast(data)
     record: Record = unpack(cls, data)
     return record
+
+
+def _without_forecast(data: dict[str, Any]) -> dict[str, Any]:
+    """Return an outcome of an earlier version with its forecast in the note: what was expected of
+    an answer that no judge graded. Raises StoreError.
+    """
+    match data.pop("forecast"):
+        case [float() | int() as mean, _, _] if 0 <= mean <= 1:
+            expected = f"no judge graded the answer; it was expected to score {mean:.2f}"
+            return {**data, "note": "; ".join(filter(None, [data.get("note"), expected]))}
+        case other:
+            raise StoreError(f"not an Outcome: forecast cannot be {other!r:.80}")
 
 
 def task_from_json(data: Mapping[str, Any]) -> Task:

@@ -36,11 +36,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Refine:
-    """Ask a model for a better version of `parent`; `make_messages` as in `Generate`.
-
-    `unseen`: the last text that is paid for; no judge grades it, so nothing is reserved for its
-    grades.
-    """
+    """Ask a model for a better version of `parent`; `make_messages` as in `Generate`."""
 
     role: ClassVar[str] = "refine"
     id: int
@@ -49,7 +45,6 @@ class Refine:
     make_messages: Callable[[], tuple[Message, ...]] | None = field(
         default=None, compare=False, repr=False
     )
-    unseen: bool = False
 
     @property
     def slot(self) -> Slot:

@@ -15,6 +15,8 @@ from .records import Candidate, StopReason
 from .trace import Trace
 
 TOLERANCE = 1e-9  # a gain of exactly min_delta is not a gain, despite rounding
+# of rules that take scores as exact, unless the user gives others
+DEFAULT_ITERATIONS, DEFAULT_PATIENCE = 3, 2
 
 
 class StopDecision(NamedTuple):
@@ -51,10 +53,18 @@ class StopRule:
     @property
     def target_score(self) -> float | None:
         """The lowest score at which a target of the rule is reached; None if it has none."""
-        targets = [
-            c.args[0] for c in self.conditions if isinstance(c, partial) and c.func is _target
-        ]
-        return min(targets, default=None)
+        return min(self._arguments_of(_target), default=None)
+
+    @property
+    def max_iterations(self) -> int | None:
+        """The number of refinements after which the rule stops; None if it counts none."""
+        most = min(self._arguments_of(_max_iterations), default=None)
+        return None if most is None else int(most)
+
+    def _arguments_of(self, condition: Callable[..., StopDecision | None]) -> list[float]:
+        """Return the first argument of each condition of this kind."""
+        partials = [each for each in self.conditions if isinstance(each, partial)]
+        return [each.args[0] for each in partials if each.func is condition]
 
     @property
     def _key(self) -> tuple[object, ...]:

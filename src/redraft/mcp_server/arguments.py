@@ -115,7 +115,7 @@ class RefineInput(ModelChoice, GradedBy, QuestionInput):
         default=None,
         ge=0,
         le=MAX_REFINEMENTS,
-        description="Largest number of rewrites. Default: 3.",
+        description="Largest number of rewrites. Default: the plan's own.",
     )
     answer_schema: dict[str, Any] | None = Field(
         default=None,

@@ -30,7 +30,7 @@ from time import monotonic
 from ..base import checks
 from ..base.log import endpoint_log, error_kind, error_summary
 from ..base.text import format_duration, format_time_in
-from ..errors import ModelError, ModelTimeoutError, ShortageError
+from ..errors import ModelError, ModelTimeoutError, ShortageError, attach, error_name
 from ..protocols import Call, Format, Reply, Request
 from ..usage import NO_USAGE, Usage, current_ledger
 from .aimd import AIMDWindow
@@ -249,6 +249,11 @@ class EndpointLimiter:
         return True
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a fatal error has occurred, after which no call is admitted."""
+        return self._fatal_error is not None
+
+    @property
     def stops_on_fatal(self) -> bool:
         """Whether a fatal error would stop the run, and none has occurred."""
         return self._on_fatal is not None and self._fatal_error is None
@@ -451,8 +456,8 @@ class LimitedCall:
     it.
 
     `reserve_again` belongs to the open ledger, and `spent` the usage of earlier attempts that it
-    has not settled. `timeout` is the error of the last attempt if it timed out, while the limiter
-    finds out whether the endpoint answers.
+    has not settled. `failure` is the error of the last attempt, which is to be repeated; of one
+    that timed out, the limiter finds out whether the endpoint answers.
     """
 
     call: Call
@@ -461,8 +466,8 @@ class LimitedCall:
     request: Request
     reserve_again: Callable[[Usage], Awaitable[Request]] | None = None
     spent: Usage = NO_USAGE
-    timeout: ModelTimeoutError | None = None
-    timeout_slot: Slot | None = None
+    failure: ModelError | None = None
+    failed_slot: Slot | None = None
     failures_before: int = 0
 
     async def complete(self) -> Reply:
@@ -472,7 +477,12 @@ class LimitedCall:
             self.reserve_again, ledger.reserve_again = ledger.reserve_again, None
         tokens = rough_tokens(self.request)
         while True:
-            slot = await limiter.acquire(tokens)
+            try:
+                slot = await limiter.acquire(tokens)
+            except asyncio.CancelledError as cancelled:
+                if self.failure and limiter.is_stopped:
+                    attach(cancelled, cause=error_name(self.failure))
+                raise
             try:
                 result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
             finally:
@@ -488,8 +498,8 @@ class LimitedCall:
         """Send the request. Return its reply, or the usage of a failed attempt that is to be
         repeated.
         """
-        if self._request_timed_out:
-            raise self._timeout_error(NO_USAGE)
+        if timeout := self._timeout_error(NO_USAGE):
+            raise timeout
         try:
             reply = await self.call(self.request)
         except ModelError as error:
@@ -505,8 +515,8 @@ class LimitedCall:
                 error.usage = self._total_usage(error.usage)
                 raise
             observer().record_failed_attempt(error, None)
-            self.timeout = error if isinstance(error, ModelTimeoutError) else None
-            self.timeout_slot, self.failures_before = slot, self.limiter.confirmed_failures
+            self.failure, self.failed_slot = error, slot
+            self.failures_before = self.limiter.confirmed_failures
             return error.usage
         self.limiter.record_success(slot, reply)
         self.answered_formats.add(self.request.format)
@@ -522,8 +532,8 @@ class LimitedCall:
                 raise
             return error.usage
         self.limiter.record_success(slot, reply)
-        if self._request_timed_out:
-            raise self._timeout_error(reply.usage)
+        if timeout := self._timeout_error(reply.usage):
+            raise timeout
         return reply.usage
 
     async def _is_refusal(self, error: ModelError) -> bool:
@@ -548,17 +558,18 @@ class LimitedCall:
         error.usage += reply.usage
         return True
 
-    @property
-    def _request_timed_out(self) -> bool:
-        """Whether the last attempt timed out although the endpoint answers."""
-        return self.timeout is not None and self.failures_before == self.limiter.confirmed_failures
-
-    def _timeout_error(self, usage: Usage) -> ModelTimeoutError:
-        assert self.timeout is not None
-        assert self.timeout_slot is not None
-        self.timeout.endpoint_responsive = self.limiter.answers_others(self.timeout_slot)
-        self.timeout.usage = self._total_usage(usage)
-        return self.timeout
+    def _timeout_error(self, usage: Usage) -> ModelTimeoutError | None:
+        """Return the error of the last attempt if it timed out although the endpoint answers."""
+        error, slot = self.failure, self.failed_slot
+        if (
+            not isinstance(error, ModelTimeoutError)
+            or slot is None
+            or self.failures_before != self.limiter.confirmed_failures
+        ):
+            return None
+        error.endpoint_responsive = self.limiter.answers_others(slot)
+        error.usage = self._total_usage(usage)
+        return error
 
     def _total_usage(self, usage: Usage) -> Usage:
         """Return the usage of all attempts, given the usage of the last."""

@@ -8,29 +8,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 from ..base.own_code import is_own
 from ..loop.engine import Plan
 from ..loop.records import Candidate, Outcome, Record, StopReason
-from ..loop.steps import Step, Stop
+from ..loop.steps import Grade, Step, Stop
+from ..loop.stopping import DEFAULT_ITERATIONS
 from ..loop.task import Task
 from ..loop.trace import Trace
-from .limits import UNLIMITED, CostUnit, Left
+from .limits import UNLIMITED, CostUnit, Left, StepCosts
 from .prompts import Prompts
 from .quality.calibration import Calibration
 from .quality.priors import Priors
 
 
-class PlanChoice(NamedTuple):
-    """A possible next action, its candidate (None: a new draft), the expected gain, and the cost
-    (None: unknown).
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """A possible next action: the expected gain, and the cost (None: unknown).
 
     The gain is infinite if the action may repair a broken must, which is worth any price.
     """
 
-    action: Literal["a refinement", "a new draft", "another grade"]
-    candidate: Candidate | None
+    name: ClassVar[str]
     expected_gain: float
     cost: float | None
 
@@ -42,6 +42,37 @@ class PlanChoice(NamedTuple):
         if self.cost is None:
             return 0.0 if isfinite(self.expected_gain) else inf
         return self.expected_gain / self.cost if self.cost else inf
+
+    def cost_by(self, costs: StepCosts) -> float | None:
+        """Return the cost, given those of steps."""
+        return costs.graded_text
+
+
+@dataclass(frozen=True, slots=True)
+class DraftChoice(PlanChoice):
+    """Write a new draft, and have it graded."""
+
+    name: ClassVar[str] = "a new draft"
+
+
+@dataclass(frozen=True, slots=True)
+class RefineChoice(PlanChoice):
+    """Refine a candidate, and have the new text graded."""
+
+    name: ClassVar[str] = "a refinement"
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class RegradeChoice(PlanChoice):
+    """Ask again for grades of a candidate that could not be read."""
+
+    name: ClassVar[str] = "another grade"
+    steps: Sequence[Grade]
+
+    def cost_by(self, costs: StepCosts) -> float | None:
+        """Return the cost, given those of steps."""
+        return None if costs.grade is None else costs.grade * len(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +170,14 @@ class PlanTraits:
             end.
         prompts: The prompts of the model that writes; None if they are not known.
         drafts: The number of first drafts.
-        refines: Whether it may refine an answer.
+        max_attempts: The maximum number of texts after these: 0 if it refines nothing, and the
+            default of the plain rules if the plan does not say it.
     """
 
     noise_aware: NoiseAwarePlan | None
     prompts: Prompts | None
     drafts: int
-    refines: bool
+    max_attempts: int
 
     @property
     def priors(self) -> Priors:
@@ -157,12 +189,13 @@ def plan_traits(plan: Plan) -> PlanTraits:
     """Return what a plan says of itself: its attributes of these names. A function has none: it
     writes one draft, and may refine.
     """
-    prompts = getattr(plan, "prompts", None)
+    prompts, refines = getattr(plan, "prompts", None), getattr(plan, "refines", True)
+    max_attempts = getattr(plan, "max_attempts", None) if refines else 0
     return PlanTraits(
         plan if isinstance(plan, NoiseAwarePlan) else None,
         prompts if isinstance(prompts, Prompts) else None,
         getattr(plan, "drafts", 1),
-        getattr(plan, "refines", True),
+        DEFAULT_ITERATIONS if max_attempts is None else max_attempts,
     )
 
 

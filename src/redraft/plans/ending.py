@@ -19,9 +19,8 @@ from .quality.likelihood import Z_95
 from .quality.lineage import comparison_winner, llm_graders
 from .quality.posterior import DIGITS, MIN_SD, Posterior
 from .self_refine import SelfRefine
-from .unseen import with_forecast
 
-MAX_CONTENDERS = 3  # candidates with the highest estimates, which may be refined or graded again
+MAX_CONTENDERS = 3  # candidates with the highest estimates, which may be refined
 BELOW_TARGET = 1e-6  # how far below the target an estimate is put that does not reach it
 
 
@@ -32,7 +31,6 @@ class Ending:
     Args:
         base_plan: The rules, which are applied to the estimates.
         confidence: Probability with which the quality of the best text must reach the target.
-        unseen_last: Whether the last text may be one that no judge has graded.
         trace: The trace with the estimates as scores.
         posterior: The estimates in the judge's points.
         by_labels: The estimates in people's points; None without labels.
@@ -40,7 +38,6 @@ class Ending:
 
     base_plan: SelfRefine
     confidence: float
-    unseen_last: bool
     trace: Trace
     posterior: Posterior
     by_labels: LabelPosterior | None = None
@@ -57,11 +54,7 @@ class Ending:
         A target must be reached with the probability `confidence`. By the estimates of a judge
         without people's labels, it must be reached by the observed scores, too.
         """
-        confident = (
-            self.with_confidence_by_labels(self.by_labels)
-            if self.by_labels
-            else self.with_confidence()
-        )
+        confident = self.with_confidence()
         end = self.base_plan.stop_by_rules(confident)
         if end is None or self.by_labels or end.reason is not StopReason.TARGET:
             return end
@@ -78,35 +71,24 @@ class Ending:
         )
 
     def with_confidence(self) -> Trace:
-        """Return the trace with estimates that reach the target if the best reaches it with the
+        """Return the trace with estimates that reach the target if the best does with the
         probability `confidence`.
 
         All estimates are moved by the same amount, so their order and their differences remain.
         """
-        best = self.trace.best
-        if best is None or self.confidence == 0.5 or (sd := self.posterior.sd_of(best.id)) < MIN_SD:
+        best, means, goal = self.trace.best, self.posterior.means, self.target_score
+        if best is None or best.id not in means or goal is None:
             return self.trace
-        move = normal_quantile(1 - self.confidence) * sd
-        return self.trace.with_scores(
-            {id: mean + move for id, mean in self.posterior.means.items()}
-        )
-
-    def with_confidence_by_labels(self, by_labels: LabelPosterior) -> Trace:
-        """Return the trace with estimates that reach the target if people's label does with the
-        probability `confidence`.
-
-        All estimates are moved by the same amount, so their order and their differences remain.
-        """
-        best, goal, means = self.trace.best, self.target_score, self.posterior.means
-        if best is None or goal is None or best.id not in means:
+        if self.by_labels is None:
+            sd = self.posterior.sd_of(best.id)
+            move = 0.0 if sd < MIN_SD else normal_quantile(1 - self.confidence) * sd
+        else:
+            is_reached = self.by_labels.probability(best.id, goal) >= self.confidence
+            mean = means[best.id]
+            move = (max(mean, goal) if is_reached else min(mean, goal - BELOW_TARGET)) - mean
+        if not move:
             return self.trace
-        mean, is_reached = means[best.id], by_labels.probability(best.id, goal) >= self.confidence
-        move = (max(mean, goal) if is_reached else min(mean, goal - BELOW_TARGET)) - mean
-        return (
-            self.trace.with_scores({id: each + move for id, each in means.items()})
-            if move
-            else self.trace
-        )
+        return self.trace.with_scores({id: mean + move for id, mean in means.items()})
 
     def tie_break(self, stop: Stop) -> list[Compare]:
         """Return the comparisons that are missing before the end, if graders of the panel can
@@ -147,15 +129,10 @@ class Ending:
         if best is None or self.trace.scores.get(best) is None:
             return stop
         stop = replace(stop, best=best, noise_sd=self.posterior.tree.priors.noise_sd)
-        stop = (
+        return (
             self.with_label_estimate(stop, best, self.by_labels)
             if self.by_labels
             else self.with_judge_estimate(stop, best)
-        )
-        return (
-            with_forecast(self.trace, self.posterior, stop, self.target_score, self.by_labels)
-            if self.unseen_last
-            else stop
         )
 
     def with_judge_estimate(self, stop: Stop, best: int) -> Stop:

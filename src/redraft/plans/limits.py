@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 from ..base import checks
 from ..base.money import format_usd
 from ..loop.records import Candidate, Feedback, StopReason
-from ..loop.trace import PanelGrader, Trace
+from ..loop.trace import Trace
 from ..usage import Usage
 
 CostUnit: TypeAlias = Literal["calls", "tokens", "usd"]
@@ -105,13 +105,13 @@ ONE_CALL = replace(NOTHING, calls=1)
 
 
 class StepNeeds(NamedTuple):
-    """What each kind of step takes: writing a text, all grades of one text, and one more grade by
-    every judge.
+    """What each kind of step takes: writing a text, all grades of one text, and one grade by a
+    judge whose score counts.
     """
 
     text: Left
     grades: Left
-    repeat: Left
+    grade: Left
 
     @property
     def graded_text(self) -> Left:
@@ -130,12 +130,11 @@ def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
     for feedback in chain.from_iterable(trace.feedback.values()):
         if feedback.grader in grades:
             grades[feedback.grader].append(feedback)
-    each = [(judge, mean_need(grades[judge.name], amounts)) for judge in judges]
-    scoring = {judge.name for judge in trace.scorers}
+    scoring = {grader.name for grader in trace.scorers}
     return StepNeeds(
         mean_need(texts, amounts),
-        at_once([(need, judge.repeats) for judge, need in each]),
-        at_once([(need, 1) for judge, need in each if judge.name in scoring]),
+        at_once([(mean_need(grades[judge.name], amounts), judge.repeats) for judge in judges]),
+        mean_need([f for j in judges if j.name in scoring for f in grades[j.name]], amounts),
     )
 
 
@@ -197,12 +196,6 @@ def minus(left: Left, need: Left) -> Left:
     return replace(rest, seconds=left.seconds)
 
 
-def plus(left: Left, spent: Left) -> Left:
-    """Return what was left before this was spent."""
-    pairs = zip(left.amounts, spent.amounts, strict=True)
-    return Left(*(have if have is None else have + (used or 0.0) for have, used in pairs))
-
-
 def shortage_text(limit: str, need: Left, left: Left) -> str:
     """Return what a step takes of a limit and what is left of it, in words."""
     needed, have = getattr(need, limit), getattr(left, limit)
@@ -239,32 +232,19 @@ def exhausted_reason(limit: str) -> StopReason:
     return StopReason.DEADLINE if limit == "seconds" else StopReason.BUDGET
 
 
-def asks_model(grader: PanelGrader) -> bool:
-    """Whether a grader grades single answers by a model."""
-    return not (grader.model_free or grader.compares)
-
-
 # ---- in the unit in which a plan sets its price
 
 
 class StepCosts(NamedTuple):
-    """The cost of writing a text, of a text with its grades, and of one more grade by every judge;
-    None if unknown.
-    """
+    """The cost of a text with its grades, and of one grade; None if unknown."""
 
-    text: float | None
-    candidate: float | None
-    repeat: float | None
+    graded_text: float | None
+    grade: float | None
 
 
 def step_costs(needs: StepNeeds, unit: CostUnit) -> StepCosts:
     """Return the costs of steps that need so much (tokens in thousands)."""
-    text, grades, repeat = (
-        getattr(needs.text, unit),
-        getattr(needs.grades, unit),
-        getattr(needs.repeat, unit),
-    )
-    costs = text, None if text is None or grades is None else text + grades, repeat
+    costs = getattr(needs.graded_text, unit), getattr(needs.grade, unit)
     return StepCosts(
         *[cost / 1000 if cost is not None and unit == "tokens" else cost for cost in costs]
     )

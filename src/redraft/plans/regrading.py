@@ -1,10 +1,7 @@
-"""More grades of a text by the same graders: second looks, repeats, and grades that could not be
-read.
-"""
+"""More grades of a text by the same graders: second looks, and grades that could not be read."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..loop.records import Candidate, Feedback
@@ -24,30 +21,6 @@ def scoring_judges(trace: Trace) -> Sequence[PanelGrader]:
     )
 
 
-def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
-    """Return the steps for one more grade of a candidate by every grader that asks a model for a
-    score.
-    """
-    return [
-        Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate))
-        for judge in scoring_judges(trace)
-    ]
-
-
-def can_repeat(trace: Trace, candidate: Candidate) -> bool:
-    """Whether none of the steps for one more grade of a candidate has failed before, so that all
-    can be made.
-    """
-    graders = [f.grader for f in trace.feedback[candidate.id]]
-    slots = [
-        ("feedback", candidate.id, judge.name, graders.count(judge.name))
-        for judge in scoring_judges(trace)
-    ]
-    return trace.records_by_slot.keys().isdisjoint(slots) and trace.failures.keys().isdisjoint(
-        slots
-    )
-
-
 def second_looks(trace: Trace) -> list[Grade]:
     """Return the missing steps for one more grade of the first answer by every judge, once that
     answer has a score.
@@ -59,62 +32,21 @@ def second_looks(trace: Trace) -> list[Grade]:
     )
 
 
-def missing_repeats(trace: Trace) -> list[Grade]:
-    """Return the repeated grades of a round that other graders have given already, or failed at."""
-    judges = scoring_judges(trace)
-    steps: list[Grade] = []
-    for c in trace.graded_candidates if len(judges) > 1 else ():
-        more = (
-            0
-            if trace.is_unchanged(c)
-            else max(times_asked(trace, judge, c) - judge.repeats for judge in judges)
-        )
-        steps += (
-            Grade(j.name, trace.task, c, n)
-            for j in judges
-            for n in range(j.repeats, j.repeats + more)
-        )
-    return trace.missing(steps)
-
-
-def next_repeat(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
-    """Return the number of a grader's next grade of a candidate."""
-    return [f.grader for f in trace.feedback[candidate.id]].count(grader.name)
-
-
 def times_asked(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
     """Return how often a grader was asked about a candidate, failures included."""
-    failed = (
-        sum(slot[:3] == ("feedback", candidate.id, grader.name) for slot in trace.failures)
-        if trace.failures
-        else 0
-    )
-    return next_repeat(trace, grader, candidate) + failed
+    graded = sum(f.grader == grader.name for f in trace.feedback[candidate.id])
+    slot = "feedback", candidate.id, grader.name
+    return graded + sum(failed[:3] == slot for failed in trace.failures)
 
 
-def extra_asks(trace: Trace) -> list[tuple[int, int]]:
-    """Return how often each judge was asked about each candidate more than its `repeats`, failures
-    included: (id, number).
-
-    Candidates that are equal to their parent, and judges that were not asked more often, are left
-    out.
+def extra_asks(trace: Trace, candidate: Candidate) -> int:
+    """Return how often judges were asked about a candidate more than their `repeats`; 0 for a copy
+    of its parent.
     """
-    repeats, failures = (
-        {judge.name: judge.repeats for judge in scoring_judges(trace)},
-        trace.failures,
-    )
-    least = 0 if failures else min(repeats.values(), default=0)
-    longer = [(id, feedback) for id, feedback in trace.feedback.items() if len(feedback) > least]
-    if not longer and not failures:
-        return []
-    unchanged = trace.unchanged_ids
-    asked = Counter([(id, f.grader) for id, feedback in longer for f in feedback])
-    asked.update([slot[1:3] for slot in failures if slot[0] == "feedback"])
-    return [
-        (id, number - repeats[name])
-        for (id, name), number in asked.items()
-        if number > repeats.get(name, number) and id not in unchanged
-    ]
+    if trace.is_unchanged(candidate):
+        return 0
+    judges = scoring_judges(trace)
+    return sum([max(0, times_asked(trace, judge, candidate) - judge.repeats) for judge in judges])
 
 
 def repeated_unreadable_grades(trace: Trace, candidate: Candidate) -> list[Grade]:

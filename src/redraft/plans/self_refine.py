@@ -14,7 +14,16 @@ from ..errors import EXTERNAL_ERRORS
 from ..loop.ranking import top_answers
 from ..loop.records import Candidate, Outcome, StopReason
 from ..loop.steps import Compare, Generate, Grade, Repair, Round, Step, Stop
-from ..loop.stopping import StopRule, done, max_iterations, patience, target, tool_calls
+from ..loop.stopping import (
+    DEFAULT_ITERATIONS,
+    DEFAULT_PATIENCE,
+    StopRule,
+    done,
+    max_iterations,
+    patience,
+    target,
+    tool_calls,
+)
 from ..loop.trace import MAX_REASON_CHARS, PanelGrader, Trace
 from .prompts import DraftPrompt, Prompts, RefinePrompt
 
@@ -68,7 +77,9 @@ class SelfRefine:
         ConfigError: An argument is out of range.
     """
 
-    stop: StopRule = target(0.9) | done() | patience(2) | max_iterations(3)
+    stop: StopRule = (
+        target(0.9) | done() | patience(DEFAULT_PATIENCE) | max_iterations(DEFAULT_ITERATIONS)
+    )
     drafts: int = 1
     repairs: bool = True
     select_parent: Callable[[Trace], Candidate | None] = best_so_far
@@ -88,6 +99,11 @@ class SelfRefine:
     def prompts(self) -> Prompts:
         """The prompts of the model that writes."""
         return Prompts(self.draft_prompt, self.refine_prompt)
+
+    @property
+    def max_attempts(self) -> int | None:
+        """The maximum number of texts after the first drafts; None without a limit."""
+        return self.stop.max_iterations
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
         return (

@@ -35,6 +35,7 @@ from ..settings import (
     BatchFields,
     OptionFields,
     check_settings,
+    removed_setting_message,
     settings_of,
 )
 from ..storage.journal import Journal
@@ -112,11 +113,9 @@ class BatchRun:
         names = settings_of(OptionFields, BatchFields, BatchCallbacks)
         for name in arguments:
             if name not in names:
-                raise ConfigError(
-                    checks.unknown_name_message(
-                        "argument", name, (*names, "source", "output", *ROLE_ARGUMENTS)
-                    )
-                )
+                known = *names, "source", "output", *ROLE_ARGUMENTS
+                message = checks.unknown_name_message("argument", name, known)
+                raise ConfigError(removed_setting_message(name) or message)
         callbacks = {name: arguments.pop(name, None) for name in settings_of(BatchCallbacks)}
         check_settings(BatchCallbacks, SimpleNamespace(**callbacks))
         settings = {

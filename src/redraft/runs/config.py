@@ -43,7 +43,7 @@ from ..storage.schema import Durability
 from ..tables.columns import TaskColumns
 from ..tables.writers import output_suffix
 from .progress import BatchProgress
-from .row_result import COLUMNS, FORECAST, HIDDEN, KEPT, PARSED, grader_columns
+from .row_result import COLUMNS, HIDDEN, KEPT, PARSED, grader_columns
 
 if TYPE_CHECKING:
     from ..session.panel import TaskPanel
@@ -54,9 +54,6 @@ JOURNAL = ".journal"  # suffix of the output's name for the journal
 ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unusable rows
 ONLY_IN_MODES: Mapping[str, tuple[Collection[Mode], str]] = {
     "plan": (["refine"], "has a plan of its own"),
-    "tie_break": (["refine"], "breaks no ties"),
-    "width": (["refine"], "has a plan of its own"),
-    "unseen_last": (["refine"], "has a plan of its own"),
     "refine_prompt": (["refine"], "refines nothing"),
     "draft_prompt": (["refine", "best"], "writes nothing"),
 }
@@ -333,9 +330,7 @@ class BatchConfig(BatchFields):
         best, *others = COLUMNS
         answer = self.options.answer
         parsed = {} if answer is None else {PARSED: dict if answer.is_json else str}
-        kept = ({KEPT: str} if self.keep > 1 else {}) | (
-            {FORECAST: float} if self.options.unseen_last else {}
-        )
+        kept = {KEPT: str} if self.keep > 1 else {}
         hidden = (
             dict.fromkeys(HIDDEN, int) if report_hidden_tests(common.roles.traits.values()) else {}
         )

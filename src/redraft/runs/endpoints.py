@@ -13,7 +13,7 @@ from time import time
 from typing import Protocol
 
 from ..base.log import error_summary
-from ..errors import ModelError
+from ..errors import ModelError, error_name
 from ..middleware import BudgetTracker
 from ..middleware.endpoint_errors import is_fatal
 from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
@@ -175,7 +175,7 @@ class LimitedEndpoints:
         self.halt(
             "fatal" if is_fatal(error) else "outage",
             error_summary(error, endpoint),
-            f"{type(error).__name__}: {error}",
+            f"{error_name(error)}: {error}",
         )
 
     def resize(self, ceiling: int, rpm: float | None, tpm: float | None) -> None:

@@ -292,13 +292,12 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
     if session.models.writer is None:
         return (once + grading, once + grading) if with_response else (0, 0)
     least = once + (grading if with_response else traits.drafts * (1 + grading))
-    more = session.options.max_iterations if traits.refines else 0
     at_end = (
         sum(calls.get(grader.name, 0) for grader in panel if grader.compares)
         if traits.noise_aware
         else 0
     )
-    return least, least + more * (1 + grading) + CALLS_PER_COMPARISON * at_end
+    return least, least + traits.max_attempts * (1 + grading) + CALLS_PER_COMPARISON * at_end
 
 
 def grading_calls(session: Session, plan: Plan) -> int:

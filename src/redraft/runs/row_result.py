@@ -41,10 +41,8 @@ COLUMNS: Mapping[str, type] = {
 PARSED = "parsed"
 HIDDEN = ("hidden_passed", "hidden_total")  # the columns of the hidden tests of the best answer
 KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps several
-# the column of the expected quality of an answer that no judge graded, with `unseen_last`
-FORECAST = "forecast"
 # no grader's column has these names
-OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}
+OWN_COLUMNS = {PARSED, KEPT, *HIDDEN, *COLUMNS} - {"judge_score"}
 NOT_STARTED = "not_started"
 NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun
 

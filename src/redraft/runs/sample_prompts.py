@@ -73,7 +73,7 @@ async def sample_prompts(session: Session, plan: Plan, task: Task) -> tuple[Prom
         return tuple(graded)
     try:
         samples = [PromptSample("generate", "", prompts.draft_messages(trace)), *graded]
-        if traits.refines and session.options.max_iterations and panel:
+        if traits.max_attempts and panel:
             samples.append(PromptSample("refine", "", _refinement_prompt(trace, prompts)))
     except Exception as error:
         raise ConfigError(f"draft_prompt or refine_prompt: {error_text(error)}") from error

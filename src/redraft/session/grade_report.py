@@ -14,6 +14,10 @@ from ..errors import RedraftError
 from ..graders.base import consensus, unique_texts
 from ..loop.records import CriterionScore, Failure, Feedback
 from ..loop.trace import PanelGrader, Trace
+from ..plans.quality.likelihood import Z_95
+from ..plans.quality.lineage import llm_graders, observe
+from ..plans.quality.posterior import Posterior
+from ..plans.quality.priors import Priors
 from ..plans.quality.result_facts import broken_musts, result_facts
 from ..result import error_data, format_score
 from ..usage import NO_USAGE, Usage
@@ -138,6 +142,18 @@ class GradeReport:
         graders.
         """
         return self.trace.scores.get(0)
+
+    @cached_property
+    def score_interval(self) -> tuple[float, float] | None:
+        """The 95% interval of the answer's quality, given the scores and the usual noise of judges
+        (the shipped priors); None if no judge takes part in the score, or it is unknown.
+        """
+        if self.score is None or not llm_graders(self.trace.scorers):
+            return None
+        posterior = Posterior(observe(self.trace), Priors())
+        half = Z_95 * posterior.sd_of(0)
+        low, high = posterior.means[0] - half, posterior.means[0] + half
+        return round(max(0.0, low), 2), round(min(1.0, high), 2)
 
     @cached_property
     def feedback(self) -> tuple[GraderFeedback, ...]:

@@ -32,7 +32,7 @@ from ..middleware.timeout import MAX_WAIT, timeout
 from ..models import connect
 from ..models.pricing import FREE, Price, price_of
 from ..models.registry import alternative_models
-from ..models.traits import traits_of_model
+from ..models.traits import ModelTraits, traits_of_model
 from ..protocols import Call, Model, Reply, Request
 from .options import Options
 from .perform import ModelClient
@@ -156,7 +156,7 @@ class Models:
         """
         options, traits = self.options, traits_of_model(model)
         price, costs, retries = self._price_or_raise(model), None, options.retries
-        call = self._limited_call(model, price, availability)
+        call = self._limited_call(model, traits, price, availability)
         if options.budget:
             costs = CostEstimator(price, model.name, writes_text=traits.writes_text)
             call = meter(call, self.budget_tracker, price, costs)
@@ -186,13 +186,16 @@ class Models:
         )
 
     def _limited_call(
-        self, model: Model, price: Price | None, availability: Availability | None
+        self,
+        model: Model,
+        traits: ModelTraits,
+        price: Price | None,
+        availability: Availability | None,
     ) -> Call:
         """Return what sends one request to a model: with its timeout, its cost and the limits on
         calls in flight.
         """
-        seconds, traits = self.options.timeout, traits_of_model(model)
-        endpoint = traits.endpoint
+        seconds, endpoint = self.options.timeout, traits.endpoint
         call: Call = model.complete
         if seconds is not None and (traits.timeout or inf) > seconds:
             call = timeout(call, seconds, endpoint)

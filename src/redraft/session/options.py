@@ -21,7 +21,15 @@ from ..graders.execution import CodeExecution
 from ..graders.fingerprint import grader_fingerprint
 from ..loop.records import Outcome
 from ..loop.steps import Stop
-from ..loop.stopping import done, max_iterations, patience, repairs_only, target
+from ..loop.stopping import (
+    DEFAULT_ITERATIONS,
+    DEFAULT_PATIENCE,
+    done,
+    max_iterations,
+    patience,
+    repairs_only,
+    target,
+)
 from ..loop.trace import Trace
 from ..middleware import Budget
 from ..plans import NoiseAwarePlan, Plan, plan_traits
@@ -29,7 +37,13 @@ from ..plans.prompts import DraftPrompt, Prompts, RefinePrompt
 from ..plans.quality.calibration import Calibration
 from ..plans.quality.priors import Priors
 from ..plans.self_refine import SelfRefine
-from ..settings import OptionFields, PlanSettings, Settings, check_settings
+from ..settings import (
+    OptionFields,
+    PlanSettings,
+    Settings,
+    check_settings,
+    removed_setting_message,
+)
 
 SHIPPED = Priors()
 # of what people's labels say about the judge, in the settings of a trace
@@ -58,7 +72,8 @@ class Options(OptionFields):
         known = [*(f.name for f in fields(cls)), *ROLE_ARGUMENTS]
         for name in settings:
             if name not in known or name in ROLE_ARGUMENTS:
-                raise ConfigError(checks.unknown_name_message("argument", name, known))
+                message = checks.unknown_name_message("argument", name, known)
+                raise ConfigError(removed_setting_message(name) or message)
         return cls(answer=answer, **settings)
 
     def __post_init__(self) -> None:
@@ -67,8 +82,7 @@ class Options(OptionFields):
             self._check_beside_plan()
         for name, value in self._resolved_values().items():
             object.__setattr__(self, name, value)
-        noise_aware_only = bool(self.tie_break or self.width or self.unseen_last)
-        self.make_plan(writes=True, noisy=noise_aware_only)  # raises if they need another plan
+        self.make_plan(writes=True, noisy=False)  # raises for invalid prompts
         self.code_execution()  # raises for an unknown sandbox, or a package that is not here
 
     def _resolved_values(self) -> dict[str, Any]:
@@ -141,39 +155,16 @@ class Options(OptionFields):
 
         `noisy`: whether scores are noisy; `priors`: the initial expectations of the noise-aware
         plan; `calibration`: what people's labels say about the grader of this name. Raises
-        ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not noise-aware.
-        """
-        plan = self.plan
-        if plan is None:
-            noisy = noisy if self.noise_aware is None else self.noise_aware
-            new_drafts = self.temperature != 0  # at 0 a new draft would repeat the last one
-            priors_or_none = priors if writes and noisy else None
-            plan = default_plan(self, priors_or_none, writes=writes, new_drafts=new_drafts)
-        if noise_aware := plan_traits(plan).noise_aware:
-            return noise_aware.with_calibration(*calibration) if self.plan is None else plan
-        needing = {
-            "tie_break": self.tie_break,
-            "width": self.width,
-            "unseen_last": self.unseen_last,
-        }
-        if names := [name for name, value in needing.items() if value]:
-            why = self._why_exact(names[0], writes=writes)
-            raise ConfigError(f"{names[0]} needs the noise-aware plan; {why}")
-        return plan
-
-    def _why_exact(self, name: str, *, writes: bool) -> str:
-        """Explain why the plan is not noise-aware, and what to do to use the setting of this
-        name.
+        ConfigError for invalid prompts.
         """
         if self.plan is not None:
-            return f"it cannot be combined with plan={self.plan!r}"
-        if self.noise_aware is False:
-            return "it cannot be combined with noise_aware=False"
-        if not writes:
-            return "there is no model to write a second answer"
-        if name == "unseen_last":
-            return "the graders ask no model for a score, so every text is graded: leave it out"
-        return "the graders ask no model for a score: set noise_aware=True"
+            return self.plan
+        noisy = noisy if self.noise_aware is None else self.noise_aware
+        new_drafts = self.temperature != 0  # at 0 a new draft would repeat the last one
+        priors_or_none = priors if writes and noisy else None
+        plan = default_plan(self, priors_or_none, writes=writes, new_drafts=new_drafts)
+        noise_aware = plan_traits(plan).noise_aware
+        return noise_aware.with_calibration(*calibration) if noise_aware else plan
 
 
 def default_plan(
@@ -185,35 +176,34 @@ def default_plan(
     `writes`: whether there is a model that writes; `new_drafts`: whether it may write drafts after
     the first ones. Raises ConfigError for invalid prompts.
     """
-    together = settings.width or 1  # texts of a round
-    attempts = settings.max_iterations * together
+    iterations, stale = settings.max_iterations, settings.patience
     rule = target(settings.target_score) | done()
-    if writes:
-        patient = patience(settings.patience * together, settings.min_delta)
-        rule = rule | patient | max_iterations(attempts)
+    limits = max_iterations(DEFAULT_ITERATIONS if iterations is None else iterations)
+    if stale is None:
+        limits = patience(DEFAULT_PATIENCE, settings.min_delta) | limits
     else:
-        rule |= repairs_only()
+        rule |= patience(stale, settings.min_delta)
     rules = SelfRefine(
         rule,
-        drafts=max(settings.drafts, together),
-        repairs=settings.max_iterations > 0,
+        drafts=settings.drafts,
+        repairs=iterations != 0,
         draft_prompt=cast("Any", settings.draft_prompt),
         refine_prompt=cast("Any", settings.refine_prompt),
     )
     if priors is None:
-        return rules
+        return replace(rules, stop=rule | (limits if writes else repairs_only()))
     # with the whole measurement model, which exact scores do not need
     from ..plans.adaptive import Adaptive
 
+    price = settings.min_expected_gain
     return Adaptive(
         rules,
-        min_expected_gain=settings.min_expected_gain,
+        exact_stop=limits,
+        min_expected_gain=Adaptive.min_expected_gain if price is None else price,
         cost_unit=settings.cost_unit,
-        max_attempts=attempts,
+        max_attempts=Adaptive.max_attempts if iterations is None else iterations,
         allow_new_drafts=new_drafts,
         priors=priors,
-        width=settings.width,
-        unseen_last=settings.unseen_last,
         confidence=settings.confidence,
     )
 

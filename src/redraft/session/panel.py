@@ -22,7 +22,6 @@ from ..graders.execution import CodeExecution
 from ..graders.traits import GraderTraits, check_forms, check_task, traits_of
 from ..loop.task import Task
 from ..loop.trace import Panel, PanelGrader
-from ..plans.limits import asks_model
 from ..plans.quality.lineage import llm_graders
 from ..protocols import Grader, Request
 from .options import Options
@@ -227,27 +226,6 @@ def needs_judge(graders: Any) -> bool:
     return graders is None or any(traits_of_named(each).asks_judge for each in as_list(graders))
 
 
-def tie_break_grader(members: Sequence[Member]) -> list[Member]:
-    """Return the first judge as a comparer by the same rubric. Empty if no LLM judge is present or
-    a comparer already is.
-    """
-    judge = next(
-        (traits for _, traits in members if not (traits.model_free or traits.compares)), None
-    )
-    if judge is None or any(traits.compares for _, traits in members):
-        return []
-    from ..graders import Pairwise, Rubric  # runs without a judge need none
-
-    rubric = (
-        judge.criteria
-        if isinstance(judge.criteria, Rubric) and judge.criteria.template is None
-        else None
-    )
-    name = unique_name("tie_break", [member.name for member in members])
-    comparer = Pairwise(name, model=judge.model, rubric=rubric)
-    return [Member(PanelGrader(name, compares=True), traits_of(comparer))]
-
-
 def _panel_grader(name: str, spec: GraderSpec, traits: GraderTraits) -> PanelGrader:
     """Return what a trace stores of a grader. Raises ConfigError for a step that is none."""
     grader, score_step = traits.grader, traits.score_step
@@ -281,16 +259,10 @@ def make_panel(
     )
     for member in members:
         check_forms(member.traits, options.answer)
-    members += tie_break_grader(members) if options.tie_break else []
     roles = assign_roles(options, models, members)
     panel = tuple(
         on_panel if roles.editor else replace(on_panel, editable=False) for on_panel, _ in members
     )
-    judged = [grader.name for grader in panel if grader.must and asks_model(grader)]
-    if options.unseen_last and judged:
-        raise ConfigError(
-            f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}"
-        )
     return TaskPanel(Panel(_check_trust(options, panel, roles)), roles)
 
 

@@ -28,7 +28,6 @@ from ..middleware.budget import (
     BudgetOwner,
     BudgetTracker,
     Reservation,
-    no_cost,
 )
 from ..middleware.call_costs import (
     ZERO_AMOUNTS,
@@ -58,11 +57,6 @@ class StepStatistics:
     grading_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_DURATIONS))
     instruction_bytes: dict[str, int] = field(default_factory=dict)
     calls_per_repeat: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def writing_median(self) -> float | None:
-        """The median seconds to write a text; None before the first text."""
-        return _median(self.writing_seconds)
 
     @property
     def expected_seconds(self) -> float | None:
@@ -156,20 +150,14 @@ class Reservations:
         return self._with_excess_note(record) if isinstance(record, Outcome) else record
 
     async def _write(self, perform: Perform, step: Generate | Refine) -> Record:
-        unseen = isinstance(step, Refine) and step.unseen
-        statistics = self.statistics
-        if error := self._lack_of_time(
-            statistics.writing_median if unseen else statistics.expected_seconds
-        ):
+        if error := self._lack_of_time(self.statistics.expected_seconds):
             return failure_record(step, error, StepClient(None))
-        reservation = Reservation(
-            self.budget_tracker, no_cost if unseen else self._grading_need, self._owner
-        )
+        reservation = Reservation(self.budget_tracker, self._grading_need, self._owner)
         will_be_graded = False
         try:
             with reservation.in_use():
                 record = await perform(step)
-            will_be_graded = not unseen and self._is_new_text(record)
+            will_be_graded = self._is_new_text(record)
         finally:
             reservation.close()
             if not will_be_graded:

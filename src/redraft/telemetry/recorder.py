@@ -204,7 +204,8 @@ class Recorder:
         except BaseException as error:
             if not call.is_complete:
                 self._end_call(span, target, request, call, error)
-                if not isinstance(error, ModelError) and error_name(error) in MODEL_CAUSES:
+                is_attempt = isinstance(error, Exception) and not isinstance(error, ModelError)
+                if is_attempt and error_name(error) in MODEL_CAUSES:
                     with call.as_current():
                         status = getattr(error, "upstream_status", None)
                         self.failed_attempt(error_name(error), status, None)

@@ -28,13 +28,16 @@ from redraft.gateway.neutral import (
     Tool,
     ToolChoice,
     Turn,
+    short_name,
 )
 from redraft.gateway.protocols.client_tools import ANTHROPIC_TOOLS
+from redraft.gateway.protocols.fields import MAX_TOOLS
 from redraft.gateway.protocols.messages_requests import (
     ANSWER_TOOL,
     DEFAULT_MAX_TOKENS,
     with_forced_tool,
 )
+from redraft.gateway.protocols.registry import MODELS
 
 from .protocol_app import both_sides
 
@@ -228,6 +231,65 @@ def test_blocks_of_the_user(block, parts):
     content = [{"type": "text", "text": "See"}, block]
     (turn,) = turns({"role": "user", "content": content})
     assert turn.parts == (Text("See"), *(parts or [Other(block["type"], block)]))
+
+
+def addition(definition):
+    return {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}}
+
+
+def change(kind, name, of="tool_reference"):
+    return {"type": kind, "tool": {"type": of, "name": name, "server_name": "s"}}
+
+
+OTHER_ADD = {**ADD, "description": "Adds two numbers."}
+CHANGES = [addition(FIND), change("tool_removal", "add"), change("tool_addition", "bash")]
+
+
+@each_row(
+    ("changes", "tools"),
+    [
+        (CHANGES, [BASH, FIND]),
+        ([addition(FIND), addition(FIND)], [ADD, BASH, FIND]),
+        ([addition(OTHER_ADD)], [BASH, OTHER_ADD]),
+        ([change("tool_removal", "add"), change("tool_addition", "add")], [ADD, BASH]),
+        ([addition(FIND), change("tool_removal", "find")], [ADD, BASH]),
+        ([change("tool_removal", "add"), addition(ADD)], [BASH, ADD]),
+        ([change("tool_removal", "add", "mcp_tool_reference")], [ADD, BASH]),
+        ([change("tool_removal", "nothing")], [ADD, BASH]),
+    ],
+)
+def test_tools_that_the_conversation_changes(changes, tools):
+    """A model of another protocol has all that the conversation leaves, and no text about them; one
+    of this protocol gets the changes as they are.
+    """
+    messages = [USER, *({"role": "system", "content": [each]} for each in changes), USER]
+    given_body = body(messages=messages, tools=[ADD, BASH])
+    request = MESSAGES.read_request(given_body)
+    assert [tool.raw for tool in request.tools] == tools
+    assert MESSAGES.write_request(request, "refine/fast").body == given_body
+    written = MODELS["chat"].write_request(request, "m").body
+    names = [tool["function"]["name"] for tool in written["tools"]]
+    assert names == [tool["name"] for tool in tools]
+    assert [each["content"] for each in written["messages"]] == ["hi", *[""] * len(changes), "hi"]
+
+
+def test_tools_that_the_conversation_adds_count():
+    """Their number is bounded as that of the others."""
+    added = [addition({"name": f"t{n}", "input_schema": {}}) for n in range(MAX_TOOLS)]
+    messages = [USER, {"role": "system", "content": added}]
+    assert len(read(messages=messages).tools) == MAX_TOOLS
+    with pytest.raises(GatewayError, match=f"{MAX_TOOLS + 1} tools; at most {MAX_TOOLS}"):
+        read(messages=messages, tools=[ADD])
+
+
+def test_tools_that_a_search_found():
+    """They are named to models of other protocols, which have all of them."""
+    found = [{"type": "tool_reference", "tool_name": name} for name in ("add", "x" * 65)]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": found}
+    request = read(messages=[USER, {"role": "user", "content": [result]}], tools=[ADD])
+    (_, message) = MODELS["chat"].write_request(request, "m").body["messages"]
+    long = short_name("x" * 65)
+    assert message["content"] == f"Found the tool add.\n\nFound the tool {long}."
 
 
 @each_row(
@@ -542,7 +604,12 @@ def conversations(draw):
                             "content": TEXT | st.lists(ASSISTANT_BLOCKS, max_size=3),
                         }
                     )
-                    | st.fixed_dictionaries({"role": st.just("system"), "content": SYSTEM}),
+                    | st.fixed_dictionaries(
+                        {
+                            "role": st.just("system"),
+                            "content": SYSTEM | st.lists(st.sampled_from(CHANGES), min_size=1),
+                        }
+                    ),
                     max_size=2,
                 )
             ),

@@ -64,7 +64,7 @@ STYLES = {
     "undecided": "bold yellow",
     "not worse": "bold green",
 }
-GRADER_OPTIONS = ("grader", "require", "rubric", "template")
+GRADER_OPTIONS = ("grader", "require", "weight", "rubric", "template")
 SUFFIXES = {  # of results
     *(".jsonl", ".ndjson", ".json", ".csv", ".tsv"),
     *(".parquet", ".journal", ".eval", ".gz", ".zst"),
@@ -368,8 +368,8 @@ def compare_variants(ctx: click.Context, settings: OptionValues) -> ComparisonRe
     are_graders = has_labels and not has_tasks and not (_is_results(a) or _is_results(b))
     if are_graders and names_graders(ctx):
         raise click.UsageError(
-            "A and B are the graders that are compared: leave out --grader, --require, --rubric "
-            "and --template"
+            "A and B are the graders that are compared: leave out --grader, --require, "
+            "--weight, --rubric and --template"
         )
     with show_progress(ctx, settings, (a, b)) as progress:
         report = run_sync(

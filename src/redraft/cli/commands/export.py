@@ -34,6 +34,7 @@ Examples:
   redraft export results/answers.jsonl -o dataset --format preference --test-size 0.1
   redraft export answers.jsonl -o sft.parquet --format messages --good 0.8
   redraft export answers.jsonl -o steps.jsonl --format stepwise --journal results/answers.jsonl.journal
+  redraft export answers.jsonl -o calls.jsonl --format messages --tool-calls --style openai
   redraft export answers.jsonl --format phoenix
 
 \b
@@ -54,7 +55,8 @@ The columns are those that TRL's trainers read:
   stepwise           prompt, completions, labels: all answers in order
   trajectory         prompt, candidates, best, stop: the whole refinement
 Columns that begin with redraft_ say where a row comes from: run, row, models,
-graders, scores. Answers without a score and duplicates are left out, and with
+graders, scores; --style openai, for messages and preference, has none. Answers that
+call tools are left out without --tool-calls. Answers without a score and duplicates are left out, and with
 prompt-completion and messages rows that failed or whose best answer was cut off; the
 summary counts the rows by reason.
 
@@ -108,7 +110,12 @@ SCORE = options.NumberRange(0, 1)
     type=click.Choice(STYLES),
     default="conversational",
     show_default=True,
-    help="Write lists of messages, or plain text.",
+    help="Write lists of messages, plain text, or the files of OpenAI's fine-tuning.",
+)
+@click.option(
+    "--tool-calls",
+    is_flag=True,
+    help="Include prompts and answers that call tools, with a column of the tools.",
 )
 @click.option(
     "--test-size",

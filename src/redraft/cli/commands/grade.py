@@ -12,17 +12,14 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ...answers import as_answer_form
 from ...base.sync import run_sync
 from ...errors import ConfigError
 from ...grading import GradeReport, GraderFeedback, grade_tasks
 from ...grading import grade as grade_task
 from ...loop.task import Task
 from ...loop.visible_tests import hidden_results
-from ...models import connect
 from ...requirements.spec import check_foreign_spec
 from ...result import format_score
-from ...session.panel import default_judge_note, graders_for_tasks, needs_judge
 from ...tables import BadRow, Row, RowMapping, infer_columns, iter_rows
 from ...tables.columns import with_one_response
 from ...tables.readers import is_table
@@ -32,20 +29,10 @@ from ..command_classes import GroupedCommand
 from ..display import show_activity
 from ..exit_codes import FAILED, IMPERFECT, OK
 from ..options import OptionValues
-from ..output import notice, read_text, warning
+from ..output import read_text, warning
 from ..progress import format_usage
-from ..request import (
-    announce_sources,
-    answer_of,
-    canonical_requirements,
-    check_judge_params,
-    find_judge,
-    graders_of,
-    grading_settings,
-    make_task,
-    parse_model,
-    report_unused_prices,
-)
+from ..request import canonical_requirements, make_task
+from ..rollouts import find_graders, reward_rows
 from ..terminal import TraceView, console, text_line
 
 MAX_ROWS = 200  # of a table; more are a batch
@@ -56,6 +43,7 @@ Examples:
   redraft grade "Summarise it" --response - --rubric rubric.toml --json < answer.md
   redraft grade "Summarise it" --response a.md --response b.md --grader graders.py:polite
   redraft grade trajectories.jsonl --grader tool_selection --judge openai:gpt-4o
+  redraft grade rollouts.jsonl --as-rewards --grader clarity --judge openai:gpt-4o > rewards.jsonl
   redraft grade "Prove it" --response proof.md --judge openai:gpt-5 --judge-param reasoning_effort=low
 
 \b
@@ -85,6 +73,15 @@ With requirements only, no model is called. Exit codes: 0 graded, 1 a grader fai
 @options.timeout
 @options.background
 @options.encoding
+@options.option(
+    "--as-rewards",
+    heading=options.OUTPUT,
+    is_flag=True,
+    help=(
+        "Grade the rows of a training run, of any number, and write the reward of each as a line "
+        "of JSON. Graders may rank."
+    ),
+)
 @options.as_json
 @options.debug
 def grade(
@@ -94,6 +91,7 @@ def grade(
     context: str | None,
     reference: str | None,
     tests: str | None,
+    as_rewards: bool,
     as_json: bool,
     **settings: Any,
 ) -> int:
@@ -102,6 +100,13 @@ def grade(
     """
     background = {"context": context, "reference": reference, "tests": tests}
     bad: list[BadRow] = []
+    if as_rewards:
+        if response or any(background.values()):
+            raise click.UsageError(
+                "--as-rewards takes the name of a file with rows, and no --response, --context, "
+                "--reference or --tests"
+            )
+        return reward_rows(_checked_table(prompt), settings)
     if response:
         answers = _answers_in_files(prompt, response, settings["require"], background)
     elif any(background.values()):
@@ -157,11 +162,7 @@ def _answers_of_rows(file: str, require: Sequence[str]) -> tuple[list[_Answer], 
     """Return the answers in the rows of a file, and the rows that cannot be graded. Raises
     UsageError.
     """
-    if not is_table(file):
-        raise click.UsageError(
-            "give --response FILE, or the name of a file with rows, such as rows.jsonl, instead "
-            "of PROMPT"
-        )
+    _checked_table(file)
     entries: list[Row | BadRow] = []
     rows: list[Row] = []
     for row in islice(iter_rows(file, entries.append), MAX_ROWS + 1):
@@ -175,6 +176,15 @@ def _answers_of_rows(file: str, require: Sequence[str]) -> tuple[list[_Answer], 
     if bad and not answers:
         raise ConfigError(f"{bad[0].location}: {bad[0].message}")
     return answers, bad
+
+
+def _checked_table(file: str) -> str:
+    if not is_table(file):
+        raise click.UsageError(
+            "give --response FILE, or the name of a file with rows, such as rows.jsonl, instead "
+            "of PROMPT"
+        )
+    return file
 
 
 def _split(
@@ -232,23 +242,7 @@ async def _grade(answers: Sequence[_Answer], settings: OptionValues) -> list[Gra
     grader asks one.
     """
     tasks, locations = [each.task for each in answers], [each.location for each in answers]
-    judge, form = parse_model(settings["judge"]), answer_of(settings)
-    graders = graders_for_tasks(graders_of(settings), judge, as_answer_form(form), tasks)
-    grading = grading_settings(settings)
-    check_judge_params(graders)
-    if needs_judge(graders):
-        judge = await find_judge(settings["judge"], settings["model"]) or False
-        report_unused_prices(grading.get("prices"), None, judge)
-    else:
-        judge = False
-    announce_sources(judge)
-    if graders is None:
-        if not judge:
-            raise ConfigError(
-                "there is nothing to grade with: give --require SPEC, --grader NAME or a --model "
-                "to judge"
-            )
-        notice(default_judge_note(connect(judge).name))
+    graders, judge, form, grading = await find_graders(tasks, settings)
     if len(tasks) == 1 and not locations[0]:
         return [await grade_task(tasks[0], graders, judge, answer=form, **grading)]
     return await grade_tasks(tasks, graders, judge, answer=form, settings=grading, names=locations)

@@ -44,7 +44,9 @@ TITLES = {
     "pairwise": (
         "Judges that choose between two answers: pairwise:NAME goes by the rubric of that name"
     ),
-    "listwise": "Judges that rank several answers: ranker:NAME goes by the rubric of that name",
+    "listwise": (
+        "Graders that rank several answers: ranker:NAME is a judge by the rubric of that name"
+    ),
     "code": (
         "Graders that compute: they call no model and read the answer, and the fields after the +"
     ),

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from ... import mcp_server
 from ...base.checks import check_extra
 from ...gateway.config import default_folder
 from ...graders.registry import as_grader
@@ -22,6 +23,7 @@ from ..output import notice
 from ..request import announce_sources, budget_of, build_settings, connect_declared
 from ..user_code import load_grader
 
+SKILL = Path(mcp_server.__file__).parent / "SKILL.md"
 HTTP_OPTIONS = ("host", "port", "folder", "allow_host", "insecure")
 EPILOG = """\b
 Examples:
@@ -30,6 +32,7 @@ Examples:
   redraft mcp --model ollama:llama3.2 --allow-model openai:gpt-4o --judge openai:gpt-4o
   redraft mcp --allow-grader graders.py:polite --traces traces
   redraft mcp --http --port 8485 --folder gateway
+  redraft mcp --skill > .claude/skills/redraft/SKILL.md
 
 \b
 Coding agents start it themselves, for example with
@@ -79,6 +82,12 @@ add) are required if there are any; a public address without keys is refused unl
     multiple=True,
     metavar="NAME",
     help="A grader that calls may name as well, such as FILE.py:NAME or reward:URL (repeatable).",
+)
+@options.option(
+    "--skill",
+    heading=options.GENERAL,
+    is_flag=True,
+    help="Print SKILL.md, which tells coding agents how to use the tools and commands, and end.",
 )
 @options.option(
     "--traces",
@@ -132,6 +141,7 @@ def mcp(
     *,
     allow_model: tuple[str, ...],
     max_calls: int,
+    skill: bool,
     allow_grader: tuple[str, ...],
     traces: str | None,
     http: bool,
@@ -145,6 +155,9 @@ def mcp(
     """Serve refine, grade, compare and validate_grader as tools, over stdin and stdout or over
     HTTP.
     """
+    if skill:
+        click.echo(SKILL.read_text(encoding="utf-8"), nl=False)
+        return OK
     model, judge = settings["model"], settings["judge"]
     for name in () if http else HTTP_OPTIONS:
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:

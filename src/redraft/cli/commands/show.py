@@ -151,7 +151,7 @@ def _fact_lines(facts: RequestFacts) -> dict[str, str]:
         "started": format_time(data["started_at"]),
         "outcome": " ".join(
             str(part)
-            for part in (facts.outcome or "in progress", facts.status, facts.error)
+            for part in (facts.outcome or "in progress", facts.status, facts.error, facts.cause)
             if part
         ),
         "took": "" if facts.milliseconds is None else f"{facts.milliseconds / 1000:,.3f} s",

@@ -28,8 +28,7 @@ from .validate import read_labelled
 EPILOG = """\b
 Examples:
   redraft train labels.jsonl --name support --grader helpfulness --grader readability
-  redraft train pairs.jsonl --name support --grader judge --judge ollama:llama3.2 \\
-    --embeddings ollama:nomic-embed-text
+  redraft train pairs.jsonl --name support --grader judge --judge ollama:llama3.2 --embeddings ollama:nomic-embed-text
   redraft grade --response answer.md --grader trained:support --require-validated error
 
 \b
@@ -41,7 +40,7 @@ It is fitted to 70% of the labels; the validation card is about the other 30%.
 After an interruption the same command resumes: no call is paid for twice. Exit codes:
 0 better than chance, 1 failed, 2 usage, 3 not shown to be better than chance (the grader
 is stored, and `--require-validated error` refuses it), 130 interrupted.
-"""
+"""  # noqa: E501
 
 
 @click.command(short_help="Fit a grader to labels of people.", cls=ConfiguredCommand, epilog=EPILOG)

@@ -165,6 +165,28 @@ class ToolResultBlock(RawModel):
     is_error: bool | None = None
 
 
+class ToolReferenceBlock(RawModel):
+    """A tool that a search of the client found. It is one of `tools`."""
+
+    type: Literal["tool_reference"]
+    tool_name: Name
+
+
+class ToolChange(WireModel):
+    """A tool, by its name (type "tool_reference"), or one that `tools` does not have."""
+
+    type: str
+    name: Name | None = None
+    definition: AnyTool | None = None
+
+
+class ToolChangeBlock(RawModel):
+    """From here on the model may call a tool, or may not."""
+
+    type: Literal["tool_addition", "tool_removal"]
+    tool: ToolChange
+
+
 class OtherBlock(RawModel):
     """A block that only Anthropic's models know, such as a search that their server ran."""
 
@@ -180,10 +202,13 @@ Block: TypeAlias = Annotated[
     | Annotated[RedactedThinkingBlock, Tag("type:redacted_thinking")]
     | Annotated[ToolUseBlock, Tag("type:tool_use")]
     | Annotated[ToolResultBlock, Tag("type:tool_result")]
+    | Annotated[ToolReferenceBlock, Tag("type:tool_reference")]
+    | Annotated[ToolChangeBlock, Tag("type:tool_addition")]
+    | Annotated[ToolChangeBlock, Tag("type:tool_removal")]
     | Annotated[OtherBlock, Tag("other")],
     tag_by(
         *("type", "text", "image", "document", "search_result", "thinking", "redacted_thinking"),
-        *("tool_use", "tool_result"),
+        *("tool_use", "tool_result", "tool_reference", "tool_addition", "tool_removal"),
     ),
 ]
 
@@ -218,6 +243,12 @@ class ProviderTool(RawModel):
 
     type: str
     name: Name | None = None
+
+
+AnyTool: TypeAlias = Annotated[
+    Annotated[CustomTool, Tag("type:custom")] | Annotated[ProviderTool, Tag("other")],
+    tag_by("type", "custom", default="custom"),
+]
 
 
 class Choice(RawModel):
@@ -276,19 +307,7 @@ class MessagesRequest(RequestBody):
     stop_sequences: Annotated[
         Annotated[list[Name], Field(max_length=MAX_STOPS)] | None, Parameter("stop")
     ] = None
-    tools: (
-        Annotated[
-            list[
-                Annotated[
-                    Annotated[CustomTool, Tag("type:custom")]
-                    | Annotated[ProviderTool, Tag("other")],
-                    tag_by("type", "custom", default="custom"),
-                ]
-            ],
-            Field(max_length=MAX_TOOLS),
-        ]
-        | None
-    ) = None
+    tools: Annotated[list[AnyTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Choice | None = None
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None

@@ -40,6 +40,7 @@ from ..request_fields import (
 )
 from .client_tools import anthropic_tool
 from .fields import (
+    MAX_TOOLS,
     PARAMETERS,
     Hint,
     hints_of,
@@ -67,6 +68,8 @@ from .messages_fields import (
     TextSource,
     ThinkingBlock,
     ThinkingConfig,
+    ToolChangeBlock,
+    ToolReferenceBlock,
     ToolResultBlock,
     ToolUseBlock,
     UrlSource,
@@ -104,9 +107,7 @@ def read_request(body: Json) -> Request:
     for name in body:
         if name in DENIED_PARAMETERS and is_set(body[name], NOTHING):
             raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
-    tools = tuple(_read_tool(tool) for tool in given.tools or ())
-    if twice := first_duplicate(tool.name for tool in tools if "name" in (tool.raw or {})):
-        raise invalid_request("tools", f"tools: the tool {twice!r} is defined twice")
+    tools = _read_tools(given)
     return Request(
         protocol="messages",
         model=given.model,
@@ -163,6 +164,37 @@ def _read_schema(given: MessagesRequest) -> AnswerSchema | None:
     if form is None:
         name, form = "output_format", given.output_format
     return AnswerSchema(checked_schema(f"{name}.schema", form.schema_)) if form else None
+
+
+def _read_tools(given: MessagesRequest) -> tuple[Tool, ...]:
+    """Return the tools that the model may call at the end of the conversation: those of the
+    request, with what its messages add and remove.
+    """
+    tools = [_read_tool(tool) for tool in given.tools or ()]
+    if twice := first_duplicate(tool.name for tool in tools if "name" in (tool.raw or {})):
+        raise invalid_request("tools", f"tools: the tool {twice!r} is defined twice")
+    added: dict[str, Tool] = {}
+    removed: set[str] = set()
+    for change in _tool_changes(given.messages):
+        name = change.tool.name if change.tool.type == "tool_reference" else None
+        if change.tool.definition:
+            tool = _read_tool(change.tool.definition)
+            added[tool.name], name = tool, tool.name
+        if name and change.type == "tool_removal":
+            removed.add(name)
+        elif name:
+            removed.discard(name)
+    tools = [*(tool for tool in tools if tool.name not in added), *added.values()]
+    if len(tools) > MAX_TOOLS:
+        message = f"messages: with those added there are {len(tools)} tools; at most {MAX_TOOLS}"
+        raise invalid_request("messages", message)
+    return tuple(tool for tool in tools if tool.name not in removed)
+
+
+def _tool_changes(messages: Iterable[Message]) -> Iterator[ToolChangeBlock]:
+    for message in messages:
+        if isinstance(message.content, list):
+            yield from (block for block in message.content if isinstance(block, ToolChangeBlock))
 
 
 def _read_tool(tool: CustomTool | ProviderTool) -> Tool:
@@ -256,8 +288,10 @@ def _block_parts(block: Block) -> Iterator[Part]:
         case SearchResultBlock():
             texts = (block.title, block.source, *(each.text for each in block.content))
             yield Text("\n\n".join(texts), raw=raw)
+        case ToolReferenceBlock():
+            yield Text(f"Found the tool {short_name(block.tool_name)}.", raw=raw)
         case _:
-            yield Other(block.type, raw)
+            yield Other(block.type, raw, is_hint=isinstance(block, ToolChangeBlock))
 
 
 def _document_parts(block: DocumentBlock) -> Iterator[Part]:
@@ -372,7 +406,7 @@ class _RequestWriter:
             "thinking": self._thinking(),
             "output_config": config or None,
             "output_format": None,
-            "tools": self._tools(),
+            "tools": self._given.get("tools") if self._is_same else self._tools(),
             "tool_choice": self._tool_choice(),
             **self._parameters(),
         }
@@ -466,8 +500,6 @@ class _RequestWriter:
         return tools or None
 
     def _tool(self, n: int, tool: Tool) -> Json | None:
-        if self._is_same and tool.raw is not None:
-            return tool.raw
         if tool.kind == "provider":
             self._leave_out(n, tool)
             return None

@@ -33,13 +33,10 @@ Z_95 = 1.96
 
 
 class ScoreInterval(NamedTuple):
-    """A score: the impression is between `low` and `high`. Its noise variance is `noise_weight`
-    noise_sd**2.
-    """
+    """A score: the impression is between `low` and `high`."""
 
     low: float
     high: float
-    noise_weight: float = 1.0
 
 
 class Site(NamedTuple):
@@ -100,15 +97,6 @@ def score_bounds(score: float, step: float) -> tuple[float, float]:
     return low, inf if score > 1 - SCORE_TOLERANCE else score + step / 2
 
 
-@lru_cache(maxsize=64)
-def upper_bounds(step: float) -> tuple[float, ...]:
-    """Return up to which impressions a judge gives each score of a coarse scale, the last without a
-    bound.
-    """
-    count = round(1 / step)
-    return tuple(score_bounds(k / count, step)[1] for k in range(count + 1))
-
-
 def interval_moments(low: float, high: float) -> tuple[float, float, float]:
     """Return the probability that a standard normal variable lies between two bounds, and its mean
     and shrinkage if it does.
@@ -162,15 +150,9 @@ def update_sites(
     `mean` and `variance` describe the impression given all scores, with these sites. `noise` is
     the noise variance of a score.
     """
-    if len(intervals) == 1:
-        return (
-            _updated_site(
-                intervals[0], sites[0], mean, variance, noise * intervals[0].noise_weight
-            ),
-        )
     updated: list[Site] = []
     for interval, site in zip(intervals, sites, strict=True):
-        new = _updated_site(interval, site, mean, variance, noise * interval.noise_weight)
+        new = _updated_site(interval, site, mean, variance, noise)
         added, weighted = new.precision - site.precision, new.weighted_value - site.weighted_value
         mean, variance = (
             (mean + variance * weighted) / (1 + variance * added),
@@ -201,19 +183,3 @@ def _updated_site(
     return Site(
         precision, (centre + cavity * shift / sd) * (1 / cavity + precision) - centre / cavity
     )
-
-
-def expected_improvement_by_levels(
-    mean: float, slope: float, score_mean: float, score_sd: float, step: float
-) -> float:
-    """Return E[max(0, d)] for a difference d of this mean after a score on a coarse scale.
-
-    `slope` is by how much d rises with each standard deviation of the impression behind the score.
-    """
-    value, below, density_below = 0.0, 0.0, 0.0
-    for bound in upper_bounds(step):
-        z = (bound - score_mean) / score_sd
-        share, edge = (normal_cdf(z), density(z)) if bound < inf else (1.0, 0.0)
-        value += max(0.0, (share - below) * mean + slope * (density_below - edge))
-        below, density_below = share, edge
-    return value

@@ -12,8 +12,6 @@ between the best candidate and the one text that the step may put in its place.
 from __future__ import annotations
 
 from math import sqrt
-from operator import mul
-from typing import NamedTuple
 
 from ...loop.trace import cached_view
 from .filtering import tree_with_intervals
@@ -21,17 +19,14 @@ from .likelihood import (
     SCORE_TOLERANCE,
     Vector,
     density,
-    expected_improvement_by_levels,
     normal_cdf,
 )
 from .lineage import Node, Observations
 from .priors import Priors
 from .tree import (
     FIRST_TEXT_INDEX,
-    GAIN_INDEX,
     GaussianTree,
-    NewText,
-    ScorePrediction,
+    TextPrediction,
     backward_solve,
     cached_tree,
     dot,
@@ -40,15 +35,6 @@ from .tree import (
 MIN_SD = 1e-4  # below it, a quality is known
 DIGITS = 6  # of posterior means: rounding makes equal texts have equal means
 SCALE = 10**DIGITS
-
-
-class ExpectedQuality(NamedTuple):
-    """The expected quality of a text, in points of the score and not limited to [0, 1], and its
-    standard deviation.
-    """
-
-    mean: float
-    sd: float
 
 
 class Posterior:
@@ -60,8 +46,7 @@ class Posterior:
             if observations.intervals
             else (cached_tree(observations.shape, priors), observations.scores)
         )
-        self.tree, self.innovations = tree, tree.innovations(scores)
-        self.alpha = backward_solve(tree.cholesky, self.innovations)
+        self.tree, self.alpha = tree, backward_solve(tree.cholesky, tree.innovations(scores))
         self.node_indices, self.coarse_step = observations.node_indices, observations.coarse_step
 
     def with_expected_text(self, role: str, parent: int | None, id: int) -> Posterior:
@@ -77,7 +62,7 @@ class Posterior:
         shape = tree.shape._replace(nodes=(*tree.shape.nodes, text))
         posterior = Posterior.__new__(Posterior)
         posterior.tree = GaussianTree(shape, tree.priors, tree)
-        posterior.innovations, posterior.alpha = [*self.innovations, 0.0], [*self.alpha, 0.0]
+        posterior.alpha = [*self.alpha, 0.0]
         posterior.node_indices, posterior.coarse_step = (
             {**self.node_indices, id: len(tree.shape.nodes)},
             self.coarse_step,
@@ -152,64 +137,19 @@ class Posterior:
         )
         return abs(self._raw_means[a] - self._raw_means[b]) > n_sd * sqrt(max(variance, 0.0))
 
-    def mean_of(self, text: NewText) -> float:
+    def mean_of(self, text: TextPrediction) -> float:
         """Return the posterior mean of the quality of one more text, not limited to [0, 1]."""
         means = self._raw_means
         return sum([weight * means[i] for i, weight in text.quality_sources])
-
-    def expected_text(self, role: str, parent: int | None) -> ExpectedQuality:
-        """Return the expected quality of one more text: a draft, or one made from `parent`."""
-        node = None if parent is None else self.node_indices[parent]
-        text, cov = self.tree.predict_candidate(role, node)[:2]
-        variance = text.quality_variance - dot(cov, cov)
-        return ExpectedQuality(self.mean_of(text), sqrt(max(0.0, variance)))
-
-    @property
-    def task_gain_sd(self) -> float:
-        """The standard deviation of the task's gain, given the scores."""
-        return sqrt(self._posterior_cov(GAIN_INDEX, GAIN_INDEX))
 
     def value_of_candidate(self, role: str, parent: int | None, best: int) -> float:
         """Return the expected improvement over `best` of one more text, a draft or made from
         `parent`, scored once.
         """
         node, rival = None if parent is None else self.node_indices[parent], self.node_indices[best]
-        text, slope = (
-            self.tree.predict_candidate(role, node),
-            self.tree.candidate_slope(role, node, rival),
-        )
-        return self._improvement(
-            self.mean_of(text.text) - self._raw_means[FIRST_TEXT_INDEX + rival], slope, text.score
-        )
-
-    def value_of_repeat(self, candidate: int, rival: int) -> float:
-        """Return the expected improvement from one more score of `candidate`, which may change
-        places with `rival`.
-        """
-        lead = self._raw_means[FIRST_TEXT_INDEX + self.node_indices[candidate]]
-        lead -= self._raw_means[FIRST_TEXT_INDEX + self.node_indices[rival]]
-        return max(0.0, self.value_of_first_score(candidate, rival) - max(lead, 0.0))
-
-    def value_of_first_score(self, candidate: int, best: int) -> float:
-        """Return the expected improvement over `best` if `candidate`, which cannot be returned
-        without a score, gets one.
-        """
-        i, rival = self.node_indices[candidate], self.node_indices[best]
-        score, slope = self.tree.predict_repeat(i), self.tree.repeat_slope(i, rival)
-        return self._improvement(
-            self._raw_means[FIRST_TEXT_INDEX + i] - self._raw_means[FIRST_TEXT_INDEX + rival],
-            slope,
-            score,
-        )
-
-    def _improvement(self, lead: float, slope: float, score: ScorePrediction) -> float:
-        """Return E[max(0, lead)] after a score, with which the lead rises by `slope` per standard
-        deviation.
-        """
-        if not self.coarse_step:
-            return expected_improvement(lead, abs(slope))
-        score_mean = score.mean + sum(map(mul, score.cov, self.innovations))
-        return expected_improvement_by_levels(lead, slope, score_mean, score.sd, self.coarse_step)
+        text = self.tree.predict_candidate(role, node)
+        lead = self.mean_of(text) - self._raw_means[FIRST_TEXT_INDEX + rival]
+        return expected_improvement(lead, abs(self.tree.candidate_slope(role, node, rival)))
 
 
 def expected_improvement(mean: float, sd: float) -> float:

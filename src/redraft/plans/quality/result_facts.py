@@ -40,6 +40,8 @@ from .lineage import llm_graders
 VERSION = "redraft_result"  # the key of the version of the form
 SCHEMA = 2  # raise it with every change of what is written (tests/golden shows it)
 Status: TypeAlias = Literal["open", "done", "failed"]
+# a column of earlier versions: what an answer that no judge graded was expected to score
+FORECAST = "forecast"
 SHORTAGE = ShortageError.__name__
 TOLERANCE = 1e-9
 SCORE_ERROR = 1e-6  # by which rounding may move a score out of 0 to 1
@@ -78,7 +80,6 @@ class ResultFacts:
         interval: The 95% interval of the same.
         score_basis: What stands behind both, as in `Result.score_basis`.
         judge_score: The graders' score of the best answer.
-        forecast: The expected quality of the best answer if no judge graded it.
         broken: The musts that the best answer breaks. (What version 1 holds of several is one
             text.)
         diagnosis: The kind of the diagnosis; "" if there is none.
@@ -114,7 +115,6 @@ class ResultFacts:
     interval: tuple[float, float] | None = None
     score_basis: str = ""
     judge_score: float | None = None
-    forecast: float | None = None
     broken: tuple[str, ...] = ()
     diagnosis: str = ""
     improved: bool = False
@@ -144,7 +144,6 @@ class ResultFacts:
             "score_high": high,
             "score_basis": self.score_basis or None,
             "judge_score": self.judge_score,
-            **({} if self.forecast is None else {"forecast": self.forecast}),
             "iterations": self.iterations,
             "stop": self.stop,
             "diagnosis": self.diagnosis or None,
@@ -185,12 +184,17 @@ class ResultFacts:
                 "use the Redraft that wrote it, or a newer one"
             )
         fields = {name: value for name, value in data.items() if name != VERSION}
-        facts: ResultFacts = unpack(cls, _read_version_1(fields) if version == 1 else fields)
+        if version == 1:
+            fields = _read_version_1(fields)
+        elif FORECAST in fields:
+            more = {FORECAST: fields.pop(FORECAST)}
+            fields["more_columns"] = {**more, **fields.get("more_columns", {})}
+        facts: ResultFacts = unpack(cls, fields)
         _check_ranges(facts)
         return facts
 
 
-OPTIONAL = ("kept", "forecast", "more_columns", "decisions")  # fields that few results have
+OPTIONAL = ("kept", "more_columns", "decisions")  # fields that few results have
 
 # the fields of what version 1 has as columns of the output
 COLUMN_FIELDS = {
@@ -199,7 +203,6 @@ COLUMN_FIELDS = {
     "best_score": "score",
     "score_basis": "score_basis",
     "judge_score": "judge_score",
-    "forecast": "forecast",
     "iterations": "iterations",
     "stop": "stop",
     "diagnosis": "diagnosis",
@@ -244,7 +247,7 @@ def _read_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_ranges(facts: ResultFacts) -> None:
     """Raise StoreError for a score, or an amount, that no result can have."""
-    scores = facts.initial_score, facts.score, facts.judge_score, facts.forecast
+    scores = facts.initial_score, facts.score, facts.judge_score
     steps, amounts = facts.by_iteration, (facts.iterations, facts.calls, facts.tokens, facts.cost)
     for score in (*scores, *(facts.interval or ()), *(each[0] for each in steps)):
         if score is not None and not -SCORE_ERROR <= score <= 1 + SCORE_ERROR:
@@ -319,8 +322,6 @@ def _end_fields(trace: Trace, end: Outcome | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if end and end.kept:
         fields["kept"] = tuple(each.to_dict() for each in top_answers(trace, len(end.kept)))
-    if end and end.forecast:
-        fields["forecast"] = round(end.forecast[0], 2)
     return fields
 
 
@@ -348,7 +349,7 @@ def score_basis(trace: Trace) -> str:
     if end and end.labels is not None:
         return f"by {labels_text(end.labels)}"
     judges = llm_graders(trace.scorers)
-    if not judges or (trace.score is None and not (end and end.forecast)):
+    if not judges or trace.score is None:
         return ""
     return "by this judge" if len(judges) == 1 else "by these judges"
 

@@ -24,7 +24,6 @@ JITTER = 1e-12  # added to variances: keeps the Cholesky factor regular for scor
 REPAIR_SD = 0.02  # standard deviation by which an editor's repair changes the quality
 # in `qualities`: task level, task gain, then the texts
 DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = (0, 1, 2)
-REPEAT = "another grade"  # in place of the role of a new text
 THRESHOLD_INDEX = -1  # of what all scores have in common, which is no quality, in `whitened_covs`
 
 
@@ -116,37 +115,20 @@ NOT_WHITENED: WhitenedCov = (), 0.0
 CholeskyRow: TypeAlias = tuple[tuple[float, ...], float, float]
 
 
-class ScorePrediction(NamedTuple):
-    """A score that is not given yet: its prior mean, its covariances with the whitened scores, and
-    its sd given these.
-    """
-
-    mean: float
-    cov: Sequence[float]
-    sd: float
-
-
-class NewText(NamedTuple):
-    """One more text before any score: what its quality and bias are made of, the variance of its
-    quality, and of its impression.
-    """
-
-    quality_sources: Sequence[tuple[int, float]]
-    bias_sources: Sequence[tuple[int, float]]
-    quality_variance: float
-    impression_mean: float
-    impression_variance: float
-
-
 class TextPrediction(NamedTuple):
     """One more text before it is scored, given the scores so far.
 
-    `quality_cov` are the covariances of its quality with the whitened scores.
+    `quality_sources` are the qualities that its own is made of, with their weights;
+    `quality_variance` is its variance before any score. `quality_cov` and `score_cov` are the
+    covariances of its quality and its score with the whitened scores; `score_sd` is the sd of its
+    score given these.
     """
 
-    text: NewText
+    quality_sources: Sequence[tuple[int, float]]
+    quality_variance: float
     quality_cov: Vector
-    score: ScorePrediction
+    score_cov: Vector
+    score_sd: float
 
 
 class GaussianTree:
@@ -175,11 +157,7 @@ class GaussianTree:
         self.whitened_impressions: dict[int, WhitenedCov] = (
             {**prefix.whitened_impressions} if prefix else {}
         )
-        self._new_texts: dict[tuple[str, int | None], NewText] = (
-            {**prefix._new_texts} if prefix else {}  # noqa: SLF001
-        )
         self._text_predictions: dict[tuple[str, int | None], TextPrediction] = {}
-        self._repeat_predictions: dict[int, ScorePrediction] = {}
         self._slopes: dict[tuple[str, int | None, int], float] = {}
         if prefix is None:
             self.qualities.add(Cause(priors.draft_mean, [], priors.draft_mean_sd**2))
@@ -223,7 +201,6 @@ class GaussianTree:
             "whitened_covs",
             "whitened_impressions",
             "_text_predictions",
-            "_repeat_predictions",
             "_slopes",
         )
         vars(tree).update(
@@ -314,33 +291,17 @@ class GaussianTree:
             self.whitened_covs[THRESHOLD_INDEX] = known
         return known[0]
 
-    def new_text(self, role: str, parent: int | None) -> NewText:
-        """Return one more text, which does not depend on the scores, nor on texts after its
-        parent.
-        """
-        known = self._new_texts.get((role, parent))
-        if known is None:
-            quality, bias = self.causes(role, parent)
-            mean, variance = self.qualities.moments(quality)
-            bias_mean, bias_variance = self.biases.moments(bias)
-            impression = mean + bias_mean, variance + bias_variance + self.shape.threshold_sd**2
-            known = self._new_texts[role, parent] = NewText(
-                quality.sources, bias.sources, variance, *impression
-            )
-        return known
-
     def predict_candidate(self, role: str, parent: int | None) -> TextPrediction:
         """Predict one more text: its quality, and its score."""
         known = self._text_predictions.get((role, parent))
         if known is None:
-            text = self.new_text(role, parent)
-            cov = weighted_sum(
-                [(self.whitened_cov(i)[0], weight) for i, weight in text.quality_sources]
-            )
-            score_cov = self.whitened_score_cov(cov, text.bias_sources)
-            variance = text.impression_variance - dot(score_cov, score_cov)
+            quality, bias = self.causes(role, parent)
+            variances = self.qualities.moments(quality)[1], self.biases.moments(bias)[1]
+            cov = weighted_sum([(self.whitened_cov(i)[0], weight) for i, weight in quality.sources])
+            score_cov = self.whitened_score_cov(cov, bias.sources)
+            variance = sum(variances) + self.shape.threshold_sd**2 - dot(score_cov, score_cov)
             sd = sqrt(max(variance + self.noise_variance(self.shape.repeat_noise_weight), JITTER))
-            known = TextPrediction(text, cov, ScorePrediction(text.impression_mean, score_cov, sd))
+            known = TextPrediction(quality.sources, variances[0], cov, score_cov, sd)
             self._text_predictions[role, parent] = known
         return known
 
@@ -375,40 +336,12 @@ class GaussianTree:
         """
         known = self._slopes.get((role, parent, rival))
         if known is None:
-            (sources, _, variance, *_), cov, (_, score_cov, sd) = self.predict_candidate(
-                role, parent
-            )
+            sources, variance, cov, score_cov, sd = self.predict_candidate(role, parent)
             other = FIRST_TEXT_INDEX + rival
             shift = variance - dot(cov, score_cov) + dot(self.whitened_cov(other)[0], score_cov)
             for i, weight in sources:
                 shift -= weight * self.qualities.cov(i, other)
             known = self._slopes[role, parent, rival] = shift / sd
-        return known
-
-    def predict_repeat(self, i: int) -> ScorePrediction:
-        """Predict one more score of text `i`."""
-        known = self._repeat_predictions.get(i)
-        if known is None:
-            cov, explained = self.whitened_impression(i)
-            noise = self.noise_variance(self.shape.repeat_noise_weight)
-            sd = sqrt(max(self.impression_rows[i][i] + noise - explained, JITTER))
-            known = self._repeat_predictions[i] = ScorePrediction(self.impression_means[i], cov, sd)
-        return known
-
-    def repeat_slope(self, i: int, rival: int) -> float:
-        """Return by how much the lead of text `i` over text `rival` rises per standard deviation of
-        one more score of it.
-        """
-        known = self._slopes.get((REPEAT, i, rival))
-        if known is None:
-            one, other, score = (
-                FIRST_TEXT_INDEX + i,
-                FIRST_TEXT_INDEX + rival,
-                self.predict_repeat(i),
-            )
-            shift = self.qualities.cov(one, one) - dot(self.whitened_cov(one)[0], score.cov)
-            shift -= self.qualities.cov(other, one) - dot(self.whitened_cov(other)[0], score.cov)
-            known = self._slopes[REPEAT, i, rival] = shift / score.sd
         return known
 
 

@@ -47,6 +47,7 @@ def _header(x: ExportResult) -> Iterator[str]:
     """Yield the YAML header. Every value is written as JSON, so that untrusted text stays in its
     quotes.
     """
+    types = types_of(x.config)
     values: dict[str, Any] = {
         "license": "unknown",
         "pretty_name": " ".join(strip_control_sequences(x.provenance.run).split())[:200],
@@ -56,7 +57,7 @@ def _header(x: ExportResult) -> Iterator[str]:
             "redraft",
             "synthetic",
             x.config.format,
-            *([] if x.config.format == "trajectory" else ["trl"]),
+            *(["trl"] if types and x.config.format != "trajectory" else []),
         ],
         "configs": [
             {
@@ -66,7 +67,7 @@ def _header(x: ExportResult) -> Iterator[str]:
                 ],
             }
         ],
-        "dataset_info": {"features": features(types_of(x.config))},
+        **({"dataset_info": {"features": features(types)}} if types else {}),
     }
     yield "---"
     yield from (

@@ -13,12 +13,13 @@ agrees with its feedback. If graders are noisy, the highest score is biased upwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 from ...base import checks
+from ...base.jsontext import dumps, strict_loads
 from ...errors import ConfigError
 from ...loop.prompts import draft_messages
 from ...loop.records import Candidate, StopReason
@@ -29,14 +30,17 @@ ExampleColumns: TypeAlias = dict[str, Any]
 
 FORMATS = ("preference", "unpaired", "prompt-completion", "messages", "stepwise", "trajectory")
 PAIRS = ("best-first", "best-worst", "all")
-STYLES = ("conversational", "standard")
+STYLES = ("conversational", "standard", "openai")
 FILES = ("jsonl", "parquet")
 WITH_MARGIN = ("preference", "unpaired", "stepwise")
 WITH_GOOD = ("unpaired", "prompt-completion", "messages")
+WITH_TOOLS = ("preference", "unpaired", "prompt-completion", "messages")
+OF_OPENAI = ("preference", "messages")
 TOLERANCE = 1e-9  # scores closer than this are equal
 
 NO_ANSWER = "no answer"
 CALLS_TOOLS = "the answers call tools"
+NO_OBJECT = "the arguments of a tool call are no JSON object"
 NO_SCORE = "no answer has a score"
 TRUNCATED = "the scored answers were cut off"
 EMPTY = "the scored answers are empty"
@@ -91,14 +95,18 @@ class ExportConfig:
         pairs: "best-first", "best-worst" or "all"; for the formats preference and unpaired.
         min_margin: The least difference between two scores, in [0, 1].
         good: The least score of a good answer, in [0, 1]; None: no limit.
-        style: "conversational" (lists of messages) or "standard" (plain text, without prompts of
-            more than one user message).
+        style: "conversational" (lists of messages), "standard" (plain text, without prompts of
+            more than one user message) or "openai" (the files that OpenAI's fine-tuning takes, for
+            the formats messages and preference; they have no columns of Redraft).
         test_size: The share of prompts for the test file, in [0, 1). The split depends only on the
             words of the prompt and `salt`.
         salt: Changes the split.
         files: The type of the files in a folder, "jsonl" or "parquet".
         with_requirements: Whether the prompt ends with the requirements, as the model received
             them.
+        tool_calls: Whether prompts and answers may call tools. Messages then have `tool_calls` and
+            `tool_call_id`, and a column `tools` has the task's tools, as JSON (of the style
+            "openai": as a list). Only JSON Lines can hold the arguments, which have many types.
     """
 
     format: str = "preference"
@@ -110,6 +118,7 @@ class ExportConfig:
     salt: str = "redraft"
     files: str = "jsonl"
     with_requirements: bool = False
+    tool_calls: bool = False
 
     def __post_init__(self) -> None:
         for name, allowed in (
@@ -128,8 +137,13 @@ class ExportConfig:
         self._check_use("good", self.good is not None, WITH_GOOD)
         self._check_use("pairs", self.pairs != "best-first", ("preference", "unpaired"))
         self._check_use(
-            "style", self.style != "conversational", tuple(f for f in FORMATS if f != "messages")
+            "style", self.style == "standard", tuple(f for f in FORMATS if f != "messages")
         )
+        self._check_use("style", self.style == "openai", OF_OPENAI)
+        self._check_use("tool_calls", self.tool_calls, WITH_TOOLS)
+        if self.tool_calls and self.standard:
+            raise ConfigError("tool_calls needs messages: leave out style 'standard'")
+        self.check_file(f".{self.files}")
 
     def _check_use(self, name: str, given: bool, formats: tuple[str, ...]) -> None:  # noqa: FBT001
         if given and self.format not in formats:
@@ -137,6 +151,12 @@ class ExportConfig:
                 f"{name} is for {', '.join(formats)}; format {self.format!r} does not use "
                 f"{getattr(self, name)!r}"
             )
+
+    def check_file(self, name: str) -> None:
+        """Raise ConfigError for the name of a Parquet file if that cannot hold the examples."""
+        if ".parquet" in name.lower() and (self.tool_calls or self.style == "openai"):
+            setting = "tool_calls" if self.tool_calls else f"style {self.style!r}"
+            raise ConfigError(f"{setting} needs JSON Lines (.jsonl), got {name!r}")
 
     @property
     def standard(self) -> bool:
@@ -196,24 +216,30 @@ class ExportResult:
 
 @dataclass(frozen=True, slots=True)
 class PromptMessages:
-    """The messages of a prompt as (role, text). `standard`: the file has plain text instead of
-    messages.
+    """The messages of a prompt as (role, text), and what they have besides: tool calls, and the IDs
+    of those that they answer.
     """
 
     messages: tuple[tuple[str, str], ...]
-    standard: bool
+    config: ExportConfig
+    more: tuple[ExampleColumns, ...] = ()
 
     @property
     def column(self) -> Any:
-        return (
-            self.messages[0][1]
-            if self.standard
-            else [{"role": role, "content": text} for role, text in self.messages]
-        )
+        if self.config.standard:
+            return self.messages[0][1]
+        return [
+            {"role": role, "content": text, **more}
+            for (role, text), more in zip(self.messages, self.more, strict=True)
+        ]
 
-    def answer(self, text: str) -> Any:
-        """Return an answer in the style of the prompt."""
-        return text if self.standard else [{"role": "assistant", "content": text}]
+    def answer(self, answer: ScoredAnswer) -> Any:
+        """Return an answer in the style of the prompt. Raises NotExportable."""
+        if self.config.standard:
+            return answer.text
+        calls = [call.as_message_part() for call in answer.candidate.tool_calls]
+        more = _calls_of({"tool_calls": calls}, self.config)
+        return [{"role": "assistant", "content": answer.text, **more}]
 
     def in_test(self, config: ExportConfig) -> bool:
         """Return whether the prompt belongs in the test file: by a hash of its words, regardless of
@@ -251,6 +277,11 @@ class ScoredAnswer:
         return self.candidate.text
 
     @property
+    def key(self) -> str:
+        """What an equal answer has, too: its text and its tool calls."""
+        return self.candidate.display_text.strip()
+
+    @property
     def id(self) -> int:
         return self.candidate.id
 
@@ -267,14 +298,21 @@ class TraceExamples:
     own: PromptMessages = field(init=False)
 
     def __post_init__(self) -> None:
-        standard, own = self.config.standard, self.trace.task.messages
+        own = self.trace.task.messages
         shown = draft_messages(self.trace) if self.config.with_requirements else own
-        object.__setattr__(self, "own", prompt_of(own, standard=standard))
-        object.__setattr__(self, "prompt", prompt_of(shown, standard=standard))
+        object.__setattr__(self, "own", prompt_of(own, self.config))
+        object.__setattr__(self, "prompt", prompt_of(shown, self.config))
 
     def examples(self) -> list[TrainingExample]:
         """Return at least one example. Raises NotExportable."""
-        return MAKERS[self.config.format](self)
+        examples = MAKERS[self.config.format](self)
+        if self.config.tool_calls:
+            tools = [dict(tool) for tool in self.trace.task.tools]
+            for example in examples:
+                example.columns["tools"] = (
+                    tools if self.config.style == "openai" else dumps(tools).decode()
+                )
+        return examples
 
     def answers(self) -> list[ScoredAnswer]:
         """Return the complete answers with a score, oldest first, without copies of their parents.
@@ -285,7 +323,7 @@ class TraceExamples:
         if not candidates:
             raise NotExportable(NO_ANSWER)
         for reason, is_usable in FILTERS:
-            candidates = [c for c in candidates if is_usable(trace, c)]
+            candidates = [c for c in candidates if is_usable(self, c)]
             if not candidates:
                 raise NotExportable(reason)
         only_musts = all(grader.must for grader in trace.pointwise_graders)
@@ -320,11 +358,11 @@ class TraceExamples:
         return chosen, rejected
 
 
-FILTERS: Sequence[tuple[str, Callable[[Trace, Candidate], bool]]] = (
-    (CALLS_TOOLS, lambda _, candidate: not candidate.tool_calls),
-    (NO_SCORE, lambda trace, candidate: trace.scores[candidate.id] is not None),
+FILTERS: Sequence[tuple[str, Callable[[TraceExamples, Candidate], bool]]] = (
+    (CALLS_TOOLS, lambda source, candidate: source.config.tool_calls or not candidate.tool_calls),
+    (NO_SCORE, lambda source, candidate: source.trace.scores[candidate.id] is not None),
     (TRUNCATED, lambda _, candidate: not candidate.truncated),
-    (EMPTY, lambda _, candidate: bool(candidate.text.strip())),
+    (EMPTY, lambda _, candidate: bool(candidate.display_text.strip())),
 )
 OTHER_ANSWERS: Mapping[str, Callable[[list[ScoredAnswer]], list[ScoredAnswer]]] = {
     "best-first": lambda answers: answers[:1],
@@ -339,32 +377,59 @@ def obstacle_to_pair(chosen: ScoredAnswer, other: ScoredAnswer, min_margin: floa
     margin = chosen.score - other.score
     if chosen.id == other.id or margin < TOLERANCE:
         return NO_BETTER
-    if chosen.text.strip() == other.text.strip():
+    if chosen.key == other.key:
         return SAME
     return MARGIN if margin < min_margin - TOLERANCE else ""
 
 
-def prompt_of(task_messages: Iterable[Message], *, standard: bool) -> PromptMessages:
+def prompt_of(task_messages: Sequence[Message], config: ExportConfig) -> PromptMessages:
     """Return the messages of a prompt as text. Raises NotExportable for a prompt that the style
     cannot represent.
     """
-    messages = tuple((str(m["role"]), _text_of(m)) for m in task_messages)
+    messages = tuple((str(m["role"]), _text_of(m, config)) for m in task_messages)
     if messages[-1][0] not in {"user", "tool"}:
         raise NotExportable(NO_QUESTION)
-    if standard and [role for role, _ in messages] != ["user"]:
+    if config.standard and [role for role, _ in messages] != ["user"]:
         raise NotExportable(NOT_ONE_MESSAGE)
-    return PromptMessages(messages, standard)
+    return PromptMessages(messages, config, tuple(_calls_of(m, config) for m in task_messages))
 
 
-NON_TEXT = ("tool_calls", "function_call", "images", "audio")
+NON_TEXT = ("function_call", "images", "audio")
 
 
-def _text_of(message: Message) -> str:
-    content = message["content"]
+def _text_of(message: Message, config: ExportConfig) -> str:
+    content, calls = message["content"], message.get("tool_calls")
+    if calls and config.tool_calls and content is None:
+        return ""
     parts = content if isinstance(content, list | tuple) else [{"text": content}]
-    if any(message.get(key) for key in NON_TEXT) or not all(map(_is_text, parts)):
+    is_more = any(message.get(key) for key in NON_TEXT) or (calls and not config.tool_calls)
+    if is_more or not all(map(_is_text, parts)):
         raise NotExportable(NO_TEXT)
     return message_text(message)
+
+
+def _calls_of(message: Message, config: ExportConfig) -> ExampleColumns:
+    """Return what a message has besides its text: the tool calls, with arguments as text for
+    OpenAI, or as an object for chat templates; and the call that it answers. Raises NotExportable.
+    """
+    if not config.tool_calls:
+        return {}
+    names = [name for name in ("tool_call_id", "name") if message.get(name)]
+    more: ExampleColumns = {name: message[name] for name in names}
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        try:
+            arguments = strict_loads(function["arguments"])
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise NotExportable(NO_OBJECT)
+        written = function["arguments"] if config.style == "openai" else arguments
+        form = {"name": function["name"], "arguments": written}
+        more.setdefault("tool_calls", []).append(
+            {"id": call.get("id", ""), "type": "function", "function": form}
+        )
+    return more
 
 
 def _is_text(part: Any) -> bool:
@@ -378,8 +443,8 @@ def preference_examples(source: TraceExamples) -> list[TrainingExample]:
         margin = round(chosen.score - rejected.score, 9)
         columns = {
             "prompt": source.prompt.column,
-            "chosen": source.prompt.answer(chosen.text),
-            "rejected": source.prompt.answer(rejected.text),
+            "chosen": source.prompt.answer(chosen),
+            "rejected": source.prompt.answer(rejected),
             "redraft_chosen_by": chosen.candidate.by,
             "redraft_rejected_by": rejected.candidate.by,
             "redraft_score_chosen": chosen.score,
@@ -388,9 +453,7 @@ def preference_examples(source: TraceExamples) -> list[TrainingExample]:
         }
         numbers = (("chosen", chosen.score), ("rejected", rejected.score), ("margin", margin))
         examples.append(
-            TrainingExample(
-                columns, tuple(sorted((chosen.text.strip(), rejected.text.strip()))), numbers
-            )
+            TrainingExample(columns, tuple(sorted((chosen.key, rejected.key))), numbers)
         )
     return examples
 
@@ -405,12 +468,12 @@ def unpaired_examples(source: TraceExamples) -> list[TrainingExample]:
     for answer, label in labels:
         columns = {
             "prompt": source.prompt.column,
-            "completion": source.prompt.answer(answer.text),
+            "completion": source.prompt.answer(answer),
             "label": label,
         }
         numbers = (("good" if label else "bad", answer.score),)
         examples.append(
-            TrainingExample({**columns, **_score_columns(answer)}, (answer.text.strip(),), numbers)
+            TrainingExample({**columns, **_score_columns(answer)}, (answer.key,), numbers)
         )
     return examples
 
@@ -453,16 +516,16 @@ def completion_examples(source: TraceExamples) -> list[TrainingExample]:
     best, prompt = _good_answer(source), source.prompt
     columns = {
         "prompt": prompt.column,
-        "completion": prompt.answer(best.text),
+        "completion": prompt.answer(best),
         **_score_columns(best),
     }
-    return [TrainingExample(columns, (best.text.strip(),), (("best", best.score),))]
+    return [TrainingExample(columns, (best.key,), (("best", best.score),))]
 
 
 def message_examples(source: TraceExamples) -> list[TrainingExample]:
     best, prompt = _good_answer(source), source.prompt
-    columns = {"messages": [*prompt.column, *prompt.answer(best.text)], **_score_columns(best)}
-    return [TrainingExample(columns, (best.text.strip(),), (("best", best.score),))]
+    columns = {"messages": [*prompt.column, *prompt.answer(best)], **_score_columns(best)}
+    return [TrainingExample(columns, (best.key,), (("best", best.score),))]
 
 
 def stepwise_examples(source: TraceExamples) -> list[TrainingExample]:
@@ -615,12 +678,16 @@ _PROVENANCE = {
 
 
 def types_of(config: ExportConfig) -> dict[str, Any]:
-    """Return the type of every column of a file, provenance included."""
+    """Return the type of every column of a file, provenance included; none for OpenAI's files."""
+    if config.style == "openai":
+        return {}
+    messages: Any = "string" if config.standard else ["json"] if config.tool_calls else _MESSAGES
     plain = {
-        name: "string" if config.standard and kind is _MESSAGES else kind
+        name: messages if kind is _MESSAGES else kind
         for name, kind in _TYPES[config.format].items()
     }
-    return {**plain, **_PROVENANCE}
+    tools = {"tools": "string"} if config.tool_calls else {}
+    return {**plain, **tools, **_PROVENANCE}
 
 
 def provenance_of(trace: Trace, run: str, row: str, model: str | None) -> ExampleColumns:
@@ -631,4 +698,16 @@ def provenance_of(trace: Trace, run: str, row: str, model: str | None) -> Exampl
         "redraft_row": row,
         "redraft_model": model,
         "redraft_graders": graders,
+    }
+
+
+def openai_columns(columns: ExampleColumns) -> ExampleColumns:
+    """Return an example in the form of OpenAI's fine-tuning, supervised or by preference."""
+    tools = {"tools": columns["tools"]} if columns.get("tools") else {}
+    if "messages" in columns:
+        return {"messages": columns["messages"], **tools}
+    return {
+        "input": {"messages": columns["prompt"], **tools},
+        "preferred_output": columns["chosen"],
+        "non_preferred_output": columns["rejected"],
     }

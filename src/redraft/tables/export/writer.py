@@ -36,6 +36,7 @@ from .formats import (
     Provenance,
     TraceExamples,
     TrainingExample,
+    openai_columns,
     provenance_of,
 )
 
@@ -194,6 +195,7 @@ def resolve_paths(path: str | Path, config: ExportConfig) -> ExportPaths:
             "got '-'"
         )
     ending = ENDING.search(name)
+    config.check_file(name if ending else "")
     if name == "-" or (ending and len(splits) == 1):
         return ExportPaths({"train": name})
     if ending:
@@ -261,7 +263,11 @@ class ExportCounter:
         origin = provenance_of(trace, provenance.run, row, provenance.model)
         try:
             source = TraceExamples(trace, self.config)
-            examples = [(example, {**example.columns, **origin}) for example in source.examples()]
+            of_openai = self.config.style == "openai"
+            examples = [
+                (e, openai_columns(e.columns) if of_openai else {**e.columns, **origin})
+                for e in source.examples()
+            ]
             if not all(_is_unicode(columns) for _, columns in examples):
                 raise NotExportable(NO_UNICODE)
             new = [
