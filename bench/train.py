@@ -20,15 +20,15 @@ import asyncio
 import json
 import random
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import log, sqrt
 from pathlib import Path
 from statistics import fmean
 
-from coverage import FIRST_IS_BETTER, coverage_score, read_rows
 from rich.console import Console
 from rich.table import Table
 
+from coverage import FIRST_IS_BETTER, coverage_score, read_rows
 from redraft import Candidate, Task
 from redraft.graders import as_grader
 from redraft.train.fitting import Target, fit_head
@@ -115,10 +115,7 @@ def llmbar(folder):
 
 def compared(votes, texts, label, cluster):
     """Return a pair that judges compared: each answer has the share of a judge's votes for it."""
-    shares = (
-        {judge: share for judge, share in votes.items()},
-        {j: 1 - s for j, s in votes.items()},
-    )
+    shares = votes, {judge: 1 - share for judge, share in votes.items()}
     sides = (share | computed(text) for share, text in zip(shares, texts, strict=True))
     return Item(tuple(sides), label, cluster)
 

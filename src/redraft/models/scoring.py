@@ -43,8 +43,15 @@ from .pricing import FREE, Price
 from .registry import connect, connect_endpoint
 
 ServerApi: TypeAlias = Literal[
-    *("classify", "score", "rerank", "pooling", "predict", "tei_rerank"),
-    *("moderations", "embeddings", "vectors"),
+    "classify",
+    "score",
+    "rerank",
+    "pooling",
+    "predict",
+    "tei_rerank",
+    "moderations",
+    "embeddings",
+    "vectors",
 ]
 # whose path is below the base URL of chat models
 OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings", "vectors")

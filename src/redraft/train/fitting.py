@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from ..errors import ConfigError
-from .head import BEYOND, Features, Head
+from .head import Features, Head
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 PENALTIES = tuple(10 ** (n / 2) for n in range(-3, 7))  # from 0.03 to 1000, of standard features
@@ -29,6 +29,7 @@ FOLDS = 10
 RESAMPLES = 40  # samples of the clusters, for intervals
 MIN_CLUSTERS = 10  # to fit a head; fewer prove nothing
 INTERCEPT_PENALTY = 1e-6  # almost none
+FARTHER = 1.1  # how far an embedding may be from the center, by the largest squared distance
 MIN_SPREAD = 1e-9  # a feature that varies by less is constant
 
 
@@ -94,17 +95,18 @@ def fit_head(
         key=lambda found: found[1],
     )
     *weights, intercept = labels.fit_features(penalty)
-    n = len(names)
-    distances = (standard[:, n:] ** 2).sum(axis=1)
+    distances = (standard[:, len(names) :] ** 2).sum(axis=1)
     head = Head(
-        tuple(names),
-        *(tuple(column.tolist()) for column in (center, spread)),
-        *(tuple(ends.tolist()) for ends in (numbers.min(axis=0), numbers.max(axis=0))),
-        tuple(weights),
-        intercept,
-        tuple(tuple(each.fit_features(penalty)) for each in _resampled(labels)),
-        vectors.shape[1],
-        float(distances.max()) * (1 + BEYOND / 10),
+        names=tuple(names),
+        center=tuple(center.tolist()),
+        spread=tuple(spread.tolist()),
+        low=tuple(numbers.min(axis=0).tolist()),
+        high=tuple(numbers.max(axis=0).tolist()),
+        weights=tuple(weights),
+        intercept=intercept,
+        resamples=tuple(tuple(each.fit_features(penalty)) for each in _cluster_samples(labels)),
+        vector_length=vectors.shape[1],
+        max_distance=float(distances.max()) * FARTHER,
     )
     return FittedHead(head, loss)
 
@@ -127,8 +129,8 @@ class _Labels:
     @classmethod
     def of(cls, standard: Array, targets: Sequence[Target]) -> _Labels:
         def row(target: Target) -> Array:
-            other = 0.0 if target.second is None else standard[target.second]
-            return standard[target.first] - other
+            first: Array = standard[target.first]
+            return first if target.second is None else first - standard[target.second]
 
         left, sizes, right = np.linalg.svd(np.array(list(map(row, targets))), full_matrices=False)
         return cls(
@@ -151,7 +153,7 @@ class _Labels:
         def loss(w: Array) -> tuple[float, Array]:
             linear = rows @ w
             value = weights @ (np.logaddexp(0, linear) - labels * linear) + ridge @ w**2 / 2
-            return value, rows.T @ (weights * (expit(linear) - labels)) + ridge * w
+            return float(value), rows.T @ (weights * (expit(linear) - labels)) + ridge * w
 
         found: Array = minimize(loss, np.zeros(len(ridge)), jac=True, method="L-BFGS-B").x
         return found
@@ -178,7 +180,7 @@ def _loss_on_others(labels: _Labels, penalty: float) -> float:
     return total / float(labels.weights.sum())
 
 
-def _resampled(labels: _Labels) -> list[_Labels]:
+def _cluster_samples(labels: _Labels) -> list[_Labels]:
     """Return the labels with the weights that samples of whole clusters, drawn with replacement,
     give them.
     """
