@@ -81,13 +81,14 @@ def fit_head(
     numbers = np.array([[each.values[name] for name in names] for each in answers], float)
     vectors = np.array([each.vector for each in answers], float)
     values = np.hstack([numbers.reshape(len(answers), -1), vectors])
-    # all spreads of a vector are wider: it counts as one feature
-    width = np.repeat([1.0, max(1, vectors.shape[1]) ** 0.5], [len(names), vectors.shape[1]])
     center, deviation = values.mean(axis=0), values.std(axis=0)
     varies = deviation > MIN_SPREAD
     if not varies.any():
         raise ConfigError("nothing that the graders say differs between the labelled answers")
-    spread = np.where(varies, deviation, 1.0) * width
+    # the spreads of a vector are wider: all of it counts as one feature
+    width = np.sqrt(max(1, varies[len(names) :].sum()))
+    spread = np.where(varies, deviation, 1.0)
+    spread[len(names) :] *= width
     standard = np.where(varies, (values - center) / spread, 0.0)
     labels = _Labels.of(standard, targets)
     penalty, loss = min(
