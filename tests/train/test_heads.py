@@ -52,7 +52,8 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_head_learns_what_counts(kind):
     """The score rises with the judge's, hardly moves with the noise, and lies in its interval."""
-    head, loss = fit_head(answers_of(QUALITY), KINDS[kind], NAMES)
+    fitted = fit_head(answers_of(QUALITY), KINDS[kind], NAMES)
+    head, loss = fitted.head, fitted.loss
     assert loss < log(2) - 0.03
     low, high = (head.score(Features({"judge": x, "noise": 0.5})) for x in (0.2, 0.8))
     assert high.value - low.value > 0.4
@@ -88,7 +89,8 @@ def test_noise_is_no_better_than_chance():
     """Nothing is learned from labels that no feature predicts."""
     rng = random.Random(5)
     labels = [float(rng.random() < 0.5) for _ in QUALITY]
-    head, loss = fit_head(answers_of(QUALITY), single_labels(labels), NAMES)
+    fitted = fit_head(answers_of(QUALITY), single_labels(labels), NAMES)
+    head, loss = fitted.head, fitted.loss
     assert loss > log(2) - 0.01
     assert all(abs(head.score(each).value - 0.5) < 0.15 for each in answers_of(QUALITY)[:50])
 

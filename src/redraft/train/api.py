@@ -40,7 +40,12 @@ from ..validation.api import in_direction, labelled_cases, labelled_data, open_s
 from ..validation.cases import LabelKind, LabelledCase, Verdict
 from ..validation.report import cluster_of
 from ..validation.run import GraderHarness, LabelledData, ValidationResult, validate_recorded
-from ..validation.statistics import check_dependencies, group_values
+from ..validation.statistics import (
+    PairedDifference,
+    check_dependencies,
+    group_values,
+    paired_difference,
+)
 from .features import CRITERION, FeatureReader, features_of, graders_of
 from .grader import TrainedGrader, grader_folder, save_grader
 from .head import Features
@@ -68,6 +73,8 @@ class TrainingResult:
         singles: What decides about trust, of each grader alone on the same held-out labels.
         losses: The mean log loss of each grader alone, calibrated, and of the head ("head"), on
             labels that they were not fitted to; lower is better.
+        gain: By how much the loss of the head is lower than that of `best_single`, with an
+            interval; None if no grader alone can be calibrated.
         fitted: The labels that the head was fitted to.
         lost: The answers that could not be graded, by reason.
         usage: The usage of all calls.
@@ -78,6 +85,7 @@ class TrainingResult:
     validation: ValidationResult
     singles: Mapping[str, Measure]
     losses: Mapping[str, float]
+    gain: PairedDifference | None
     fitted: int
     lost: Mapping[str, int]
     usage: Usage
@@ -90,8 +98,7 @@ class TrainingResult:
     @property
     def best_single(self) -> str:
         """The grader that predicts labels best alone; "" if none can."""
-        singles = {name: loss for name, loss in self.losses.items() if name != HEAD}
-        return min(singles, key=singles.__getitem__, default="")
+        return _best_single(self.losses)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain data that `json.dumps` accepts."""
@@ -101,6 +108,7 @@ class TrainingResult:
             "fitted": self.fitted,
             "lost": dict(self.lost),
             "losses": dict(self.losses),
+            "gain": self.gain and asdict(self.gain),
             "singles": {name: asdict(measure) for name, measure in self.singles.items()},
             "usage": asdict(self.usage),
             "card": self.validation.to_dict(),
@@ -187,6 +195,7 @@ async def train(
         measured,
         _measure_singles(held_out_data, answers.features, heads, measured.card_store),
         {each: fitted.loss for each, fitted in heads.items()},
+        _gain(heads),
         len(fit_cases),
         answers.lost,
         answers.usage,
@@ -318,6 +327,20 @@ def _fit_heads(
         if CRITERION not in name and len({answer.values[name] for answer in alone}) > 1:
             heads[name] = fit_head(alone, targets, [name])
     return heads
+
+
+def _best_single(losses: Mapping[str, float]) -> str:
+    """Return the name with the lowest loss, of graders alone; "" if there is none."""
+    return min((name for name in losses if name != HEAD), key=losses.__getitem__, default="")
+
+
+def _gain(heads: Mapping[str, FittedHead]) -> PairedDifference | None:
+    """Return by how much the loss of the head is lower than that of the best grader alone."""
+    best = _best_single({name: fitted.loss for name, fitted in heads.items()})
+    if not best:
+        return None
+    head = heads[HEAD]
+    return paired_difference(head.losses, heads[best].losses, clusters=head.clusters)
 
 
 def _targets(

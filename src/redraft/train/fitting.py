@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,10 +47,18 @@ class Target(NamedTuple):
 
 
 class FittedHead(NamedTuple):
-    """A head, and its mean log loss per label on clusters that it was not fitted to."""
+    """A head, and its log loss of each label when it is fitted to other clusters than the label's
+    own.
+    """
 
     head: Head
-    loss: float
+    losses: tuple[float, ...]
+    clusters: tuple[Hashable, ...]
+
+    @property
+    def loss(self) -> float:
+        """The mean log loss: 0.69 is that of a guess between two."""
+        return fmean(self.losses)
 
 
 def ranked_targets(first: int, ranks: Sequence[int], cluster: Hashable) -> list[Target]:
@@ -91,9 +100,9 @@ def fit_head(
     spread[len(names) :] *= width
     standard = np.where(varies, (values - center) / spread, 0.0)
     labels = _Labels.of(standard, targets)
-    penalty, loss = min(
-        ((penalty, _loss_on_others(labels, penalty)) for penalty in PENALTIES),
-        key=lambda found: found[1],
+    losses, penalty = min(
+        ((_losses_on_others(labels, penalty), penalty) for penalty in PENALTIES),
+        key=lambda found: found[0].sum(),
     )
     *weights, intercept = labels.fit_features(penalty)
     distances = (standard[:, len(names) :] ** 2).sum(axis=1)
@@ -109,7 +118,7 @@ def fit_head(
         vector_length=vectors.shape[1],
         max_distance=float(distances.max()) * FARTHER,
     )
-    return FittedHead(head, loss)
+    return FittedHead(head, tuple(losses.tolist()), labels.clusters)
 
 
 @dataclass(frozen=True)
@@ -165,20 +174,19 @@ class _Labels:
         return [*(fitted[:-1] @ self.directions).tolist(), float(fitted[-1])]
 
 
-def _loss_on_others(labels: _Labels, penalty: float) -> float:
-    """Return the mean log loss of each label by weights that were fitted to other clusters."""
+def _losses_on_others(labels: _Labels, penalty: float) -> Array:
+    """Return the log loss of each label by weights that were fitted to other clusters."""
     names = list(dict.fromkeys(labels.clusters))
     random.Random(0).shuffle(names)
     fold_of = {name: n % FOLDS for n, name in enumerate(names)}
     folds = np.array([fold_of[cluster] for cluster in labels.clusters])
-    total = 0.0
+    losses = np.zeros(len(folds))
     for fold in set(fold_of.values()):
         out = folds == fold
         fitted = replace(labels, weights=np.where(out, 0.0, labels.weights)).fit(penalty)
         linear = labels.rows[out] @ fitted[:-1] + fitted[-1]
-        losses = np.logaddexp(0, linear) - labels.labels[out] * linear
-        total += float(labels.weights[out] @ losses)
-    return total / float(labels.weights.sum())
+        losses[out] = np.logaddexp(0, linear) - labels.labels[out] * linear
+    return losses * labels.weights / labels.weights.mean()
 
 
 def _cluster_samples(labels: _Labels) -> list[_Labels]:

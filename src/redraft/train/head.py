@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from operator import mul
 from statistics import pstdev
 from typing import Any, NamedTuple
 
@@ -114,4 +115,4 @@ class Head:
 
 
 def _dot(row: Sequence[float], weights: Sequence[float]) -> float:
-    return fsum(x * w for x, w in zip(row, weights, strict=False))
+    return sum(map(mul, row, weights))  # the intercept of a resample, its last number, is left out

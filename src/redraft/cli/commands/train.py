@@ -187,12 +187,16 @@ def _comparison(result: api.TrainingResult) -> Table:
 
 def _advice(result: api.TrainingResult) -> str:
     """Return whether the head is worth more than its best part alone, in words."""
-    best = result.best_single
-    if not best:
+    best, gain = result.best_single, result.gain
+    if gain is None:
         return "no grader alone says anything about the labels"
-    if result.losses["head"] < result.losses[best]:
-        return f"on other labels the head predicts better than {best} alone, calibrated"
+    if gain.interval and gain.interval[0] > 0:
+        low, high = gain.interval
+        return (
+            f"on other labels the head predicts better than {best} alone, calibrated: its log "
+            f"loss is lower by {gain.value:.3f} ({low:.3f} to {high:.3f})"
+        )
     return (
-        f"on other labels {best} alone, calibrated, predicts as well: use it, and "
-        "`redraft validate` to calibrate it"
+        f"not shown to predict better than {best} alone, calibrated: `redraft validate` "
+        "calibrates it, and there is nothing to train"
     )
