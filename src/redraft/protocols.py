@@ -148,6 +148,8 @@ class Reply:
     the prompt that the endpoint counts apart because its cache had them, and `cache_written_tokens`
     because it wrote them there: `usage.input_tokens` may include them or not. `reasoning_tokens`
     are those of `usage.output_tokens` that the endpoint says are reasoning. 0: none, or not told.
+    `first_chunk_seconds`: after which the first part of a stream arrived; None: it was none. It is
+    not stored.
     """
 
     text: str
@@ -165,6 +167,7 @@ class Reply:
     cached_tokens: int = field(default=0, compare=False, repr=False)
     cache_written_tokens: int = field(default=0, compare=False, repr=False)
     reasoning_tokens: int = field(default=0, compare=False, repr=False)
+    first_chunk_seconds: float | None = field(default=None, compare=False, repr=False)
 
     @property
     def truncated(self) -> bool:

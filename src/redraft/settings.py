@@ -320,8 +320,13 @@ def check_names(function: Function, given: Iterable[str], own: Iterable[str]) ->
     known = (*names_of(OptionFields, used_by=function), *own)
     for name in given:
         if name not in known:
-            message = checks.unknown_name_message("argument", name, known)
-            raise ConfigError(removed_setting_message(name) or message)
+            raise unknown_setting_error(name, known)
+
+
+def unknown_setting_error(name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for an argument that is no setting, which says what to do instead."""
+    unknown = checks.unknown_name_message("argument", name, known)
+    return ConfigError(removed_setting_message(name) or unknown)
 
 
 def removed_setting_message(name: str) -> str:

@@ -83,8 +83,8 @@ async def test_tree_of_a_refinement(memory):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_call_of_a_server(memory, faults, stream):
-    """A call says which model was asked at which address, what it answered, and what that took; its
-    trace context is sent.
+    """A call says which model was asked at which address, what it answered, what that took, and for
+    a stream when it began; its trace context is sent.
     """
     identity = {"id": "chatcmpl-7", "model": "tiny-2026-11-01"}
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
@@ -102,7 +102,11 @@ async def test_call_of_a_server(memory, faults, stream):
     await redraft.refine("Say hi", model, WORDS, temperature=0.5, max_tokens=50, seed=9)
     span = memory.one("chat")
     assert span.name == "chat tiny" and span.kind is SpanKind.CLIENT
-    assert dict(span.attributes) == {
+    got = dict(span.attributes)
+    first = got.pop("gen_ai.response.time_to_first_chunk", None)
+    assert (first is not None and 0 < first < 60) is stream
+    assert len(memory.metrics.get("gen_ai.client.operation.time_to_first_chunk", ())) == stream
+    assert got == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "tiny",

@@ -48,6 +48,7 @@ from .neutral import (
     AnswerSchema,
     Call,
     FinishReason,
+    Json,
     Other,
     Part,
     Reply,
@@ -160,7 +161,7 @@ class MessagesModel:
 
     def _priced_reply(
         self, target: RequestTarget, status: int, headers: Mapping[str, str], content: bytes
-    ) -> tuple[dict[str, Any], PricedReply]:
+    ) -> tuple[Json, PricedReply]:
         """Return the JSON of a message, and what it says. Raises ModelError if it is none."""
         data = _read(target, status, headers, content)
         usage = self._upstream.usage(data.get("usage"))

@@ -520,7 +520,7 @@ async def read_all(
         del failure  # else it and this frame keep each other in memory
 
 
-def reply_json(upstream: Upstream, content: bytes) -> Any:
+def reply_json(upstream: Upstream, content: bytes) -> object:
     """Return the JSON of a reply. Raises GatewayError for anything else."""
     try:
         return loads(content)

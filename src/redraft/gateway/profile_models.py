@@ -71,12 +71,12 @@ class ConnectedModels:
         """
         if name not in self._models:
             served = self._served.get(name)
-            self._models[name] = model = (
-                connect_served(served, self._env) if served else connect(name, env=self._env)
-            )
+            model = connect_served(served, self._env) if served else connect(name, env=self._env)
             if served:
                 model.params = served.params  # type: ignore[attr-defined]
-            self._hosts.add(traits_of_model(model).host)  # large requests are prepared in threads
+            # the model last: large requests are prepared in threads
+            self._hosts.add(traits_of_model(model).host)
+            self._models[name] = model
         return self._models[name]
 
     def prices(self, *names: str) -> dict[str, tuple[float, float]]:

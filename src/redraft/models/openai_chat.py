@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from math import inf
+from time import perf_counter
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -250,7 +252,7 @@ class Chat(ExtraBodyTools):
         body = dump_request(
             self.request_body(request, stream=True, stream_options={"include_usage": True})
         )
-        entry = current_entry()
+        entry, started = current_entry(), perf_counter()
         async with open_exchange(self.target, "POST", body, stream=True, entry=entry) as (
             exchange,
             response,
@@ -266,7 +268,7 @@ class Chat(ExtraBodyTools):
                 return
             async with (
                 aclosing(exchange.iter_body(response)) as parts,
-                aclosing(_iter_deltas(parts, self.target.mask)) as deltas,
+                aclosing(_iter_deltas(parts, self.target.mask, started)) as deltas,
             ):
                 async for delta in deltas:
                     yield (
@@ -342,10 +344,10 @@ def _with_rate_limits(reply: Reply, headers: Mapping[str, str]) -> Reply:
 
 
 async def _iter_deltas(
-    parts: AsyncGenerator[bytes, None], mask: Mask
+    parts: AsyncGenerator[bytes, None], mask: Mask, started: float
 ) -> AsyncGenerator[str | Reply, None]:
     """Yield the texts in a stream of events, and then the whole Reply. Both are masked: a secret
-    may span several events.
+    may span several events. `started`: when the request was sent, as `perf_counter` says it.
     """
     parser, assembler, visible, masked = (
         SSEParser(),
@@ -353,7 +355,9 @@ async def _iter_deltas(
         VisibleText(),
         MaskedStream(mask),
     )
+    first_chunk_seconds = inf
     async for part in parts:
+        first_chunk_seconds = min(first_chunk_seconds, perf_counter() - started)
         events = [(name, mask.mask_bytes(data)) for name, data in parser.feed(part)]
         for text in _visible_texts(events, assembler, visible):
             if masked_text := masked.feed(text):
@@ -365,7 +369,7 @@ async def _iter_deltas(
             [(name, mask.mask_bytes(data)) for name, data in parser.finish()], assembler, visible
         ):
             yield masked.feed(text)
-    reply = masked_reply(assembler.reply(), mask)
+    reply = replace(masked_reply(assembler.reply(), mask), first_chunk_seconds=first_chunk_seconds)
     if rest := masked.feed(visible.flush()) + masked.flush():
         yield rest
     elif reply.text and not visible.has_shown:  # (it was in the reasoning)

@@ -87,7 +87,6 @@ class Adaptive(NoiseAwarePlan):
     Args:
         base_plan: First drafts, repairs and stop rules. The rules are applied to the estimates.
         min_expected_gain: Smallest expected gain, in points of the score, for each unit of cost.
-            Its default, and that of `max_attempts`, are chosen together (see docs/adaptive.md).
         cost_unit: "calls", "tokens" (1,000 of them) or "usd".
         max_attempts: Maximum number of texts after the first drafts. Grades that are asked for
             again count with the calls that they take.

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, Unpack
 
-from ..base import checks
 from ..base.log import log
 from ..base.sync import check_event_loop, run_sync, sync_form_of
 from ..base.text import pluralize
@@ -35,8 +34,8 @@ from ..settings import (
     BatchFields,
     OptionFields,
     check_settings,
-    removed_setting_message,
     settings_of,
+    unknown_setting_error,
 )
 from ..storage.journal import Journal
 from ..tables.sources import open_source
@@ -114,8 +113,7 @@ class BatchRun:
         for name in arguments:
             if name not in names:
                 known = *names, "source", "output", *ROLE_ARGUMENTS
-                message = checks.unknown_name_message("argument", name, known)
-                raise ConfigError(removed_setting_message(name) or message)
+                raise unknown_setting_error(name, known)
         callbacks = {name: arguments.pop(name, None) for name in settings_of(BatchCallbacks)}
         check_settings(BatchCallbacks, SimpleNamespace(**callbacks))
         settings = {

@@ -42,7 +42,7 @@ from ..settings import (
     PlanSettings,
     Settings,
     check_settings,
-    removed_setting_message,
+    unknown_setting_error,
 )
 
 SHIPPED = Priors()
@@ -72,8 +72,7 @@ class Options(OptionFields):
         known = [*(f.name for f in fields(cls)), *ROLE_ARGUMENTS]
         for name in settings:
             if name not in known or name in ROLE_ARGUMENTS:
-                message = checks.unknown_name_message("argument", name, known)
-                raise ConfigError(removed_setting_message(name) or message)
+                raise unknown_setting_error(name, known)
         return cls(answer=answer, **settings)
 
     def __post_init__(self) -> None:
@@ -176,13 +175,13 @@ def default_plan(
     `writes`: whether there is a model that writes; `new_drafts`: whether it may write drafts after
     the first ones. Raises ConfigError for invalid prompts.
     """
-    iterations, stale = settings.max_iterations, settings.patience
+    iterations, stale_rounds = settings.max_iterations, settings.patience
     rule = target(settings.target_score) | done()
     limits = max_iterations(DEFAULT_ITERATIONS if iterations is None else iterations)
-    if stale is None:
+    if stale_rounds is None:
         limits = patience(DEFAULT_PATIENCE, settings.min_delta) | limits
     else:
-        rule |= patience(stale, settings.min_delta)
+        rule |= patience(stale_rounds, settings.min_delta)
     rules = SelfRefine(
         rule,
         drafts=settings.drafts,

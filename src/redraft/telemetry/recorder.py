@@ -186,6 +186,7 @@ class Recorder:
         target = say.call_target(model, address, operation=operation)
         with self.forwarded_call(target, request) as made, made.as_current():
             made.reply = reply = await call(request)
+            made.seconds_to_first_chunk = reply.first_chunk_seconds
             if step := _CURRENT_STEP.get():
                 step.span = trace.get_current_span().get_span_context()
                 step.response_id = reply.response_id

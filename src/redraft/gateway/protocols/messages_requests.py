@@ -170,31 +170,39 @@ def _read_tools(given: MessagesRequest) -> tuple[Tool, ...]:
     """Return the tools that the model may call at the end of the conversation: those of the
     request, with what its messages add and remove.
     """
-    tools = [_read_tool(tool) for tool in given.tools or ()]
+    tools = tuple(_read_tool(tool) for tool in given.tools or ())
     if twice := first_duplicate(tool.name for tool in tools if "name" in (tool.raw or {})):
         raise invalid_request("tools", f"tools: the tool {twice!r} is defined twice")
     added: dict[str, Tool] = {}
-    removed: set[str] = set()
+    removals: dict[str, bool] = {}  # by name: whether the last change is one
     for change in _tool_changes(given.messages):
-        name = change.tool.name if change.tool.type == "tool_reference" else None
+        name = change.tool.name or ""
         if change.tool.definition:
             tool = _read_tool(change.tool.definition)
             added[tool.name], name = tool, tool.name
-        if name and change.type == "tool_removal":
-            removed.add(name)
-        elif name:
-            removed.discard(name)
-    tools = [*(tool for tool in tools if tool.name not in added), *added.values()]
-    if len(tools) > MAX_TOOLS:
-        message = f"messages: with those added there are {len(tools)} tools; at most {MAX_TOOLS}"
-        raise invalid_request("messages", message)
-    return tuple(tool for tool in tools if tool.name not in removed)
+        removals[name] = change.type == "tool_removal"
+    return _changed_tools(tools, added, removals)
 
 
 def _tool_changes(messages: Iterable[Message]) -> Iterator[ToolChangeBlock]:
+    """Yield what messages change. Tools of MCP servers are not known by their names here."""
     for message in messages:
-        if isinstance(message.content, list):
-            yield from (block for block in message.content if isinstance(block, ToolChangeBlock))
+        for block in message.content if isinstance(message.content, list) else ():
+            if isinstance(block, ToolChangeBlock) and not block.tool.type.startswith("mcp_"):
+                yield block
+
+
+def _changed_tools(
+    tools: Iterable[Tool], added: Mapping[str, Tool], removals: Mapping[str, bool]
+) -> tuple[Tool, ...]:
+    """Return the tools and those added, which replace others of their names, without the removed
+    ones.
+    """
+    every = [*(tool for tool in tools if tool.name not in added), *added.values()]
+    if len(every) > MAX_TOOLS:
+        message = f"messages: with those added there are {len(every)} tools; at most {MAX_TOOLS}"
+        raise invalid_request("messages", message)
+    return tuple(tool for tool in every if not removals.get(tool.name))
 
 
 def _read_tool(tool: CustomTool | ProviderTool) -> Tool:
@@ -285,13 +293,17 @@ def _block_parts(block: Block) -> Iterator[Part]:
             yield _media("image", block.source, None, raw)
         case DocumentBlock():
             yield from _document_parts(block)
-        case SearchResultBlock():
-            texts = (block.title, block.source, *(each.text for each in block.content))
-            yield Text("\n\n".join(texts), raw=raw)
-        case ToolReferenceBlock():
-            yield Text(f"Found the tool {short_name(block.tool_name)}.", raw=raw)
+        case SearchResultBlock() | ToolReferenceBlock():
+            yield Text(_text_of(block), raw=raw)
         case _:
             yield Other(block.type, raw, is_hint=isinstance(block, ToolChangeBlock))
+
+
+def _text_of(found: SearchResultBlock | ToolReferenceBlock) -> str:
+    """Return what a search of the client found."""
+    if isinstance(found, ToolReferenceBlock):
+        return f"Found the tool {short_name(found.tool_name)}."
+    return "\n\n".join((found.title, found.source, *(each.text for each in found.content)))
 
 
 def _document_parts(block: DocumentBlock) -> Iterator[Part]:
@@ -406,7 +418,7 @@ class _RequestWriter:
             "thinking": self._thinking(),
             "output_config": config or None,
             "output_format": None,
-            "tools": self._given.get("tools") if self._is_same else self._tools(),
+            "tools": self._tools(),
             "tool_choice": self._tool_choice(),
             **self._parameters(),
         }
@@ -494,6 +506,8 @@ class _RequestWriter:
     # ---- tools
 
     def _tools(self) -> list[Json] | None:
+        if self._is_same:
+            return self._given.get("tools")
         tools = [
             tool for n, each in enumerate(self._request.tools) if (tool := self._tool(n, each))
         ]
