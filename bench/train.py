@@ -1,14 +1,14 @@
 """Measure when a trained head is worth it: on recorded judges and labels of people, compare the
-best single grader, the same calibrated, and a head over all graders.
+best single judge, the same calibrated, and a head over all graders.
 
     python bench/train.py FOLDER [--labels 50 100 200 400] [--splits 20] [--only NAME] [--json FILE]
 
 FOLDER holds folders of data sets, recognised by their names: Summary of a Haystack, UniEval's
 meta-evaluation, LLMBar, JudgeBench and PandaLM's test set. In each split, whole clusters
 (documents, tasks, pairs) are drawn until there are N labels to fit; all others are held out. The
-best grader is the one that agrees best with the labels to fit. Labels of answers: the root mean
+best judge is the one that, calibrated, predicts the labels to fit best. Labels of answers: the root mean
 squared error, from 0 to 1, lower is better. Labels of pairs: the share of pairs in which people's
-choice is preferred, ties count half; and the log loss of the probability of that choice. The last
+choice is not preferred, ties count half; and the log loss of the probability of that choice. The last
 columns say by how much the head differs from calibration, in how many of the splits it is better,
 and how many of the held-out answers it abstains from.
 """
@@ -36,6 +36,7 @@ from redraft.train.head import Features, HeadScore
 
 MIN_HELD_OUT = 40
 COMPUTED = {name: as_grader(name) for name in ("readability", "repetition")}
+NO_JUDGES = {"log length", "overlap", *COMPUTED}
 TEXTS: dict[str, dict[str, float]] = {}
 
 
@@ -194,7 +195,7 @@ def head_of(items, names):
 
 
 def raw_error(items, name):
-    """Return the error of a grader's own score."""
+    """Return the error of a judge's own score."""
     return error_of(items, [[answer[name] for answer in item.answers] for item in items])
 
 
@@ -245,7 +246,7 @@ def measure_split(items, labels, rng):
         return None
     answers = [answer for item in fit for answer in item.answers]
     names = [name for name in answers[0] if len({answer[name] for answer in answers}) > 1]
-    singles = {name: head_of(fit, [name]) for name in names}
+    singles = {name: head_of(fit, [name]) for name in names if name not in NO_JUDGES}
     best = min(singles, key=lambda name: singles[name].loss)
     head = head_of(fit, names)
     judged, _ = head_scores(singles[best], held_out, [best])

@@ -165,7 +165,13 @@ class _Labels:
             value = weights @ (np.logaddexp(0, linear) - labels * linear) + ridge @ w**2 / 2
             return float(value), rows.T @ (weights * (expit(linear) - labels)) + ridge * w
 
-        found: Array = minimize(loss, np.zeros(len(ridge)), jac=True, method="L-BFGS-B").x
+        def curvature(w: Array, direction: Array) -> Array:
+            p = expit(rows @ w)
+            product: Array = rows.T @ (weights * p * (1 - p) * (rows @ direction))
+            return product + ridge * direction
+
+        start = np.zeros(len(ridge))
+        found: Array = minimize(loss, start, method="Newton-CG", jac=True, hessp=curvature).x
         return found
 
     def fit_features(self, penalty: float) -> list[float]:
