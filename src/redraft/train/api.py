@@ -48,7 +48,7 @@ from ..validation.statistics import (
 )
 from .features import CRITERION, FeatureReader, features_of, graders_of
 from .grader import TrainedGrader, grader_folder, save_grader
-from .head import Features
+from .head import Features, Head, HeadScore
 
 if TYPE_CHECKING:
     from .fitting import FittedHead, Target
@@ -70,12 +70,15 @@ class TrainingResult:
         grader: The grader, which is stored and used as "trained:NAME".
         folder: The folder of the grader.
         validation: Its validation on the held-out labels; its card is saved.
-        singles: What decides about trust, of each grader alone on the same held-out labels.
-        losses: The mean log loss of each grader alone, calibrated, and of the head ("head"), on
-            labels that they were not fitted to; lower is better.
+        losses: The mean log loss of each grader alone, calibrated, and of the head ("head"), in
+            cross-validation on the labels that are not held out; lower is better.
+        single: What decides about trust, of `best_single` alone, calibrated, on the held-out
+            labels; None if no grader alone can be calibrated.
         gain: By how much the loss of the head is lower than that of `best_single`, with an
             interval; None if no grader alone can be calibrated.
-        fitted: The labels that the head was fitted to.
+        fitted: How many rows the head was fitted to.
+        unused: The graders that the head does not read, since they give no score for more than a
+            tenth of the answers.
         lost: The answers that could not be graded, by reason.
         usage: The usage of all calls.
     """
@@ -83,10 +86,11 @@ class TrainingResult:
     grader: TrainedGrader
     folder: Path
     validation: ValidationResult
-    singles: Mapping[str, Measure]
     losses: Mapping[str, float]
+    single: Measure | None
     gain: PairedDifference | None
     fitted: int
+    unused: tuple[str, ...]
     lost: Mapping[str, int]
     usage: Usage
 
@@ -106,10 +110,12 @@ class TrainingResult:
             "grader": self.grader.name,
             "folder": str(self.folder),
             "fitted": self.fitted,
+            "unused": list(self.unused),
             "lost": dict(self.lost),
             "losses": dict(self.losses),
+            "best_single": self.best_single,
+            "single": self.single and asdict(self.single),
             "gain": self.gain and asdict(self.gain),
-            "singles": {name: asdict(measure) for name, measure in self.singles.items()},
             "usage": asdict(self.usage),
             "card": self.validation.to_dict(),
         }
@@ -171,13 +177,17 @@ async def train(
         scale=scale,
     )
     data = labelled_data(labelled, scale=scale or labelled.label_scale or labelled.scale)
+    _check_labels(data)
     fit_cases, held_out_cases = split_cases(data.cases, held_out)
     reader = FeatureReader(graders_of(specs, embeddings))
     judge = (await resolve_model(judge) or False) if needs_judge(reader) else False
     with _stored_replies(folder, options) as with_replies:
         async with await open_session(reader, judge, with_replies) as session:
             answers = await _read_answers(data.cases, session, on_answer)
-    heads = _fit_heads(fit_cases, answers.features, data.report_config.scale)
+    names = _known_features(answers.features.values())
+    complete = [case for case in fit_cases if _case_features(case, answers.features, names)]
+    heads = _fit_heads(complete, answers.features, names, data.report_config.scale)
+    losses = {each: fitted.loss for each, fitted in heads.items()}
     grader = save_grader(folder, name, specs, embeddings, heads[HEAD].head)
     held_out_data = replace(
         data,
@@ -193,12 +203,12 @@ async def train(
         grader,
         folder,
         measured,
-        _measure_singles(held_out_data, answers.features, heads, measured.card_store),
-        {each: fitted.loss for each, fitted in heads.items()},
-        _gain(heads),
-        len(fit_cases),
-        answers.lost,
-        answers.usage,
+        losses,
+        *_best_alone(held_out_data, answers.features, heads, measured.card_store),
+        fitted=len(complete),
+        unused=tuple(sorted(answers.grader_names - set(names))),
+        lost=answers.lost,
+        usage=answers.usage,
     )
 
 
@@ -207,6 +217,21 @@ ARGUMENTS = tuple(name for name in signature(train).parameters if name != "setti
 
 train_sync = async_to_sync(train)
 """Call `train` without await. It also works where an event loop is running."""
+
+
+def _check_labels(data: LabelledData) -> None:
+    """Raise ConfigError for labels that nothing can be learned from, or that are off their
+    scale.
+    """
+    labels = {case.label for case in data.cases if case.label is not None}
+    if len(labels) == 1:
+        raise ConfigError(f"all labels are {next(iter(labels)):g}: there is nothing to learn")
+    low, high = data.report_config.scale or (0.0, 1.0)
+    if wrong := [label for label in labels if not low <= label <= high]:
+        raise ConfigError(
+            f"scale: {low:g} to {high:g} has no place for the label {wrong[0]:g}; name the lowest "
+            "and the highest label that people could give"
+        )
 
 
 def split_cases(
@@ -247,13 +272,22 @@ class _Answers:
     lost: Counter[str] = field(default_factory=Counter)
     usage: Usage = NO_USAGE
 
+    @property
+    def grader_names(self) -> set[str]:
+        """The names of the graders that were asked."""
+        return {
+            name for each in self.features.values() for name in each.values if CRITERION not in name
+        }
+
     def add(self, key: tuple[str, int], record: Record) -> None:
         """Add what a step left. Raises BudgetExhaustedError once the budget or the time is used
         up.
         """
         self.usage += record.usage
         if isinstance(record, Feedback):
-            self.features[key] = features_of(record.metadata)
+            self.features[key] = features_of(
+                vote for vote in record.votes if isinstance(vote, Feedback)
+            )
         elif isinstance(record, Failure):
             if record.stop_reason in {StopReason.BUDGET, StopReason.DEADLINE}:
                 raise record.as_error(f"{record.message}; the same command goes on from here")
@@ -303,23 +337,33 @@ async def _read_answers(
 # ---- heads
 
 
+def _known_features(answers: Iterable[Features]) -> list[str]:
+    """Return the names of the features that most answers have."""
+    known = Counter(
+        name for each in answers for name, value in each.values.items() if value is not None
+    )
+    most = max(known.values(), default=0)
+    return [name for name, count in known.items() if count >= MIN_KNOWN * most]
+
+
+def _case_features(
+    case: LabelledCase, features: AnswerFeatures, names: Iterable[str]
+) -> list[Features] | None:
+    """Return the features of all answers of a case; None if some are unknown."""
+    found = [features.get((case.id, n)) for n in range(len(case.responses))]
+    complete = [f for f in found if f and None not in map(f.values.get, names)]
+    return complete if len(complete) == len(found) else None
+
+
 def _fit_heads(
     cases: Sequence[LabelledCase],
     features: AnswerFeatures,
+    names: Sequence[str],
     scale: tuple[float, float] | None,
 ) -> dict[str, FittedHead]:
     """Return the head, as HEAD, and for each grader alone the head that calibrates it."""
     from .fitting import fit_head  # it needs an extra
 
-    known = Counter(
-        name
-        for case in cases
-        for n in range(len(case.responses))
-        for name, value in features.get((case.id, n), Features({})).values.items()
-        if value is not None
-    )
-    most = max(known.values(), default=0)
-    names = [name for name, count in known.items() if count >= MIN_KNOWN * most]
     answers, targets = _targets(cases, features, names, scale)
     heads = {HEAD: fit_head(answers, targets, names)}
     for name in names:
@@ -334,35 +378,22 @@ def _best_single(losses: Mapping[str, float]) -> str:
     return min((name for name in losses if name != HEAD), key=losses.__getitem__, default="")
 
 
-def _gain(heads: Mapping[str, FittedHead]) -> PairedDifference | None:
-    """Return by how much the loss of the head is lower than that of the best grader alone."""
-    best = _best_single({name: fitted.loss for name, fitted in heads.items()})
-    if not best:
-        return None
-    head = heads[HEAD]
-    return paired_difference(head.losses, heads[best].losses, clusters=head.clusters)
-
-
 def _targets(
     cases: Sequence[LabelledCase],
     features: AnswerFeatures,
     names: Sequence[str],
     scale: tuple[float, float] | None,
 ) -> tuple[list[Features], list[Target]]:
-    """Return the answers of the cases in which all features are known, and what people say of
-    them. `scale` is that of the labels, for kind score.
+    """Return the answers of the cases, and what people say of them. `scale` is that of the labels,
+    for kind score.
     """
     from .fitting import Target, ranked_targets  # it needs an extra
 
     low, high = scale or (0.0, 1.0)
     answers, targets = list[Features](), list[Target]()
     for case in cases:
-        found = [features.get((case.id, n)) for n in range(len(case.responses))]
-        complete = [f for f in found if f and None not in map(f.values.get, names)]
-        if len(complete) < len(found):
-            continue
         first, cluster = len(answers), cluster_of(case)
-        answers += complete
+        answers += _case_features(case, features, names) or ()
         if case.ranks is not None:
             targets += ranked_targets(first, case.ranks, cluster)
         else:
@@ -378,25 +409,8 @@ def _targets(
 def _validate(data: LabelledData, session: Session, answers: _Answers) -> ValidationResult:
     """Return the validation of the trained grader of a session, from features that are known."""
     harness = GraderHarness(session)
-    grader = harness.traits.grader
-
-    def verdict(case: LabelledCase) -> Verdict:
-        scores = [
-            grader.head.score(answers.features[key])
-            for n in range(len(case.responses))
-            if (key := (case.id, n)) in answers.features
-        ]
-        problems = [score for score in scores if isinstance(score, str)]
-        if problems or len(scores) < len(case.responses):
-            return Verdict(case.id, reason=next(iter(problems), "it could not be graded"))
-        return Verdict(
-            case.id, tuple(score.value for score in scores if not isinstance(score, str))
-        )
-
-    store = CardStore.in_folder(session.options.cards_dir)
-    result = validate_recorded(
-        data, [verdict(case) for case in data.cases], store, grader=grader.name, output_format=LIVE
-    )
+    grader, store = harness.traits.grader, CardStore.in_folder(session.options.cards_dir)
+    result = _measure(data, answers.features, grader.head, store, grader.name)
     fingerprint, parts = harness.roles.identify(harness.panel_grader.name)
     card = replace(
         result.card,
@@ -408,27 +422,34 @@ def _validate(data: LabelledData, session: Session, answers: _Answers) -> Valida
     return replace(result, card=card)
 
 
-def _measure_singles(
-    data: LabelledData, features: AnswerFeatures, names: Iterable[str], store: CardStore
-) -> dict[str, Measure]:
-    """Return what decides about trust, of each grader alone."""
-    return {
-        name: validate_recorded(
-            data,
-            [
-                Verdict(
-                    case.id,
-                    tuple(
-                        features.get((case.id, n), Features({})).values.get(name)
-                        for n in range(len(case.responses))
-                    ),
-                )
-                for case in data.cases
-            ],
-            store,
-            grader=name,
-            output_format=LIVE,
-        ).headline
-        for name in names
-        if name != HEAD
-    }
+def _measure(
+    data: LabelledData, features: AnswerFeatures, head: Head, store: CardStore, grader: str
+) -> ValidationResult:
+    """Return the validation of what a head says, from features that are known."""
+
+    def verdict(case: LabelledCase) -> Verdict:
+        found = _case_features(case, features, ())
+        if found is None:
+            return Verdict(case.id, reason="it could not be graded")
+        scores = [head.score(each) for each in found]
+        if problem := next((each for each in scores if isinstance(each, str)), None):
+            return Verdict(case.id, reason=problem)
+        return Verdict(case.id, tuple(each.value for each in scores if isinstance(each, HeadScore)))
+
+    verdicts = list(map(verdict, data.cases))
+    return validate_recorded(data, verdicts, store, grader=grader, output_format=LIVE)
+
+
+def _best_alone(
+    data: LabelledData, features: AnswerFeatures, heads: Mapping[str, FittedHead], store: CardStore
+) -> tuple[Measure | None, PairedDifference | None]:
+    """Return what decides about trust, of the best grader alone, and by how much the loss of the
+    head is lower.
+    """
+    best = _best_single({name: fitted.loss for name, fitted in heads.items()})
+    if not best:
+        return None, None
+    head, single = heads[HEAD], heads[best]
+    measured = _measure(data, features, single.head, store, best)
+    gain = paired_difference(head.losses, single.losses, clusters=head.clusters)
+    return measured.headline, gain

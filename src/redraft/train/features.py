@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..base.jsontext import strict_loads
 from ..base.own_code import fingerprint_name
 from ..errors import ConfigError
-from ..graders.composite import Composite, as_parts, grade_parts
+from ..graders.composite import Composite, as_parts, grade_parts, total_usage
 from ..loop.records import Candidate, Feedback
 from ..loop.task import Message, Task
 from ..models.endpoint_url import redacted_model_name
@@ -21,7 +20,7 @@ from ..models.scoring import ScoringModel, connect_vectors
 from ..protocols import JudgeClient, Request
 from .head import Features
 
-VALUES, VECTOR = "values", "vector"  # keys in the metadata of a feedback
+VECTOR = "vector"  # a key in the metadata of a feedback
 CRITERION = ": "  # between the names of a grader and of its criterion
 
 
@@ -66,6 +65,11 @@ def graders_of(specs: Iterable[str], embeddings: str | None) -> tuple[object, ..
             "graders: a trained grader is stored with the names of its graders, so each is a name "
             f"or a SPEC such as 'helpfulness', got {names!r:.200}"
         )
+    if nested := next((name for name in names if "trained:" in name), None):
+        raise ConfigError(
+            f"graders: a trained grader cannot read another one, got {nested!r:.80}: name the "
+            "graders that it reads"
+        )
     graders = as_parts(names, "train") if names else ()
     parts = (*graders, *([EmbeddingVector(embeddings)] if embeddings else ()))
     if not parts:
@@ -76,9 +80,9 @@ def graders_of(specs: Iterable[str], embeddings: str | None) -> tuple[object, ..
     return parts
 
 
-def feature_data(votes: Iterable[Feedback]) -> dict[str, Any]:
-    """Return the features in the feedback of graders, as JSON: "NAME" is a score, "NAME: CRITERION"
-    that of a criterion, if there are several.
+def features_of(votes: Iterable[Feedback]) -> Features:
+    """Return the features in the feedback of graders: "NAME" is a score, "NAME: CRITERION" that of
+    a criterion, if there are several.
     """
     values, vector = dict[str, float | None](), ""
     for vote in votes:
@@ -88,12 +92,7 @@ def feature_data(votes: Iterable[Feedback]) -> dict[str, Any]:
         values[vote.grader] = vote.score
         if len(vote.criteria) > 1:
             values |= {f"{vote.grader}{CRITERION}{each.name}": each.score for each in vote.criteria}
-    return {VALUES: values, VECTOR: vector}
-
-
-def features_of(data: Mapping[str, Any]) -> Features:
-    """Return the features in what `feature_data` returned."""
-    return Features(data[VALUES], tuple(array("f", b64decode(data[VECTOR]))))
+    return Features(values, tuple(array("f", b64decode(vector))))
 
 
 def without_vectors(votes: Iterable[Feedback]) -> tuple[Feedback, ...]:
@@ -104,9 +103,7 @@ def without_vectors(votes: Iterable[Feedback]) -> tuple[Feedback, ...]:
 @fingerprint_name("feature_reader")
 @dataclass(frozen=True)
 class FeatureReader(Composite):
-    """Has graders grade an answer and puts its features into `Feedback.metadata`; the score says
-    nothing.
-    """
+    """Has graders grade an answer: their votes hold its features, and the score says nothing."""
 
     graders: tuple[object, ...]
     name: str = "features"
@@ -116,6 +113,6 @@ class FeatureReader(Composite):
         return self.graders
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the features. Raises what a grader raises."""
+        """Return the votes. Raises what a grader raises."""
         votes = await grade_parts(self.part_traits, task, candidate, ask)
-        return Feedback(1.0, metadata=feature_data(votes))
+        return Feedback(1.0, usage=total_usage(votes), votes=tuple(votes))

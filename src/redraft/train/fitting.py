@@ -158,7 +158,7 @@ class _Labels:
         labels, weights = self.labels[used], self.weights[used]
         ones = np.full((len(labels), 1), float(self.has_intercept))
         rows = np.hstack([self.rows[used], ones])
-        ridge = np.append(np.full(rows.shape[1] - 1, penalty), INTERCEPT_PENALTY)
+        ridge: Array = np.append(np.full(rows.shape[1] - 1, penalty), INTERCEPT_PENALTY)
 
         def loss(w: Array) -> tuple[float, Array]:
             linear = rows @ w
@@ -168,7 +168,8 @@ class _Labels:
         def curvature(w: Array, direction: Array) -> Array:
             p = expit(rows @ w)
             product: Array = rows.T @ (weights * p * (1 - p) * (rows @ direction))
-            return product + ridge * direction
+            product += ridge * direction
+            return product
 
         start = np.zeros(len(ridge))
         found: Array = minimize(loss, start, method="Newton-CG", jac=True, hessp=curvature).x

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..base import checks
 from ..base.documents import read_small_text
 from ..base.own_code import fingerprint_name
-from ..errors import ConfigError, StoreError
+from ..errors import ConfigError, RedraftError, StoreError
 from ..graders.base import all_actions
 from ..graders.composite import Composite, format_vote, grade_parts, total_usage
 from ..loop.records import Candidate, CriterionScore, Feedback
@@ -25,7 +25,7 @@ from ..loop.task import Task
 from ..protocols import JudgeClient
 from ..storage import write_atomic
 from ..storage.secure_files import data_dir, make_folder
-from .features import feature_data, features_of, graders_of, without_vectors
+from .features import features_of, graders_of, without_vectors
 from .head import Head
 
 SCHEMA = 1
@@ -59,7 +59,7 @@ class TrainedGrader(Composite):
         """
         votes = await grade_parts(self.part_traits, task, candidate, ask)
         said = "; ".join(format_vote(vote) for vote in votes if vote.score is not None)
-        score = self.head.score(features_of(feature_data(votes)))
+        score = self.head.score(features_of(votes))
         votes, usage = list(without_vectors(votes)), total_usage(votes)
         if isinstance(score, str):
             reason = f"unlike the labelled answers: {score}"
@@ -124,6 +124,6 @@ def load_grader(name: str) -> TrainedGrader:
         raise ConfigError(
             f"there is no trained grader {name!r}: `redraft train DATA --name {name}` makes one"
         ) from None
-    except (OSError, StoreError, ValueError, TypeError, KeyError) as error:
+    except (OSError, RedraftError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is not a trained grader: {error!s:.300}") from error
     return TrainedGrader(graders, head, f"trained:{name}")

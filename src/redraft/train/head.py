@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import fsum
 from operator import mul
 from statistics import pstdev
@@ -21,6 +22,7 @@ from ..loop.serialize import unpack
 
 BEYOND = 1.0  # standard deviations outside the labelled answers within which a feature is accepted
 Z_95 = 1.96
+MAX_NUMBER = 1e12  # in a head: no score overflows
 
 
 class HeadScore(NamedTuple):
@@ -49,7 +51,8 @@ class Head:
     none). All other tuples are parallel to both, first the numbers: `center` and `spread` make a
     feature standard, `low` and `high` are its ends. `max_distance` is the largest squared distance
     of a vector from the center. `resamples` are the weights, each with its intercept last, that
-    samples of the clusters give. Raises ConfigError if the lengths do not fit.
+    samples of the clusters give. Raises ConfigError if the lengths do not fit, or for a number
+    beyond MAX_NUMBER.
     """
 
     names: tuple[str, ...]
@@ -68,8 +71,14 @@ class Head:
         lengths = [*map(len, (self.center, self.spread, self.weights))]
         numbers = [len(self.low), len(self.high)]
         fits = lengths == [m] * 3 and numbers == [n] * 2
-        if not fits or m == 0 or {*map(len, self.resamples)} != {m + 1} or min(self.spread) <= 0:
+        if not fits or m == 0 or {*map(len, self.resamples)} != {m + 1}:
             raise ConfigError(f"a head of {m} features has other numbers of weights: {lengths}")
+        used = (self.center, self.weights, self.low, self.high, *self.resamples, (self.intercept,))
+        if not (
+            all(abs(number) <= MAX_NUMBER for number in chain(*used, self.spread))
+            and min(self.spread) >= 1 / MAX_NUMBER
+        ):
+            raise ConfigError("a head has a number that is too large, or a spread of 0")
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Head:
@@ -115,4 +124,6 @@ class Head:
 
 
 def _dot(row: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(map(mul, row, weights))  # the intercept of a resample, its last number, is left out
+    """Return the sum of the products. The intercept of a resample, its last number, is left out."""
+    products: float = sum(map(mul, row, weights))
+    return products

@@ -21,6 +21,7 @@ from ..display import make_display, message_writer
 from ..exit_codes import IMPERFECT, INTERRUPTED, OK
 from ..options import OptionValues
 from ..output import notice, print_json, warning
+from ..progress import format_usage
 from ..request import announce_sources, find_judge, judging_settings
 from ..terminal import console, figure_table, text_line
 from .validate import read_labelled
@@ -159,6 +160,8 @@ def _show(result: api.TrainingResult) -> None:
     out, card = console(stderr=False), result.validation.card
     for reason, times in result.lost.items():
         warning(f"{pluralize(times, 'answer')} not graded: {reason}")
+    for name in result.unused:
+        warning(f"the head does not read {name}: it gives too few scores")
     if result.trusted:
         out.print(text_line("better than chance", "bold green"))
     else:
@@ -166,21 +169,28 @@ def _show(result: api.TrainingResult) -> None:
     out.print(text_line(f"{card.grader}: {format_headline(card.headline)}", "bold"))
     out.print(_comparison(result))
     out.print(text_line(_advice(result)))
+    out.print(text_line(f"graded once: {format_usage(result.usage)}"))
     out.print(text_line(f"card: {result.validation.card_folder / 'card.md'}", "dim"))
     notice(f"fitted to {result.fitted} labels: --grader {result.grader.name}")
 
 
 def _comparison(result: api.TrainingResult) -> Table:
-    """Return the graders on the held-out labels, the trained one first."""
-    card = result.validation.card
-    rows = [
-        (card.grader, card.headline, result.losses["head"]),
-        *((name, measure, result.losses[name]) for name, measure in result.singles.items()),
-    ]
+    """Return the trained grader and the best grader alone on the held-out labels, and the log loss
+    of all.
+    """
+    card, best = result.validation.card, result.best_single
+    measures = {api.HEAD: card.headline, best: result.single}
     headings = ("grader", card.headline.name, "95%", "n", "log loss")
     return figure_table(
         headings,
-        ((name, *measure_cells(measure)[1:4], f"{loss:.3f}") for name, measure, loss in rows),
+        (
+            (
+                card.grader if name == api.HEAD else name,
+                *(measure_cells(measure)[1:4] if (measure := measures.get(name)) else ("",) * 3),
+                f"{loss:.3f}",
+            )
+            for name, loss in result.losses.items()
+        ),
         headings[1:],
     )
 
