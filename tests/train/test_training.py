@@ -16,7 +16,7 @@ from redraft import Budget, ScriptedModel
 from redraft.errors import BudgetExhaustedError, ConfigError, GradingError
 from redraft.graders import as_grader
 from redraft.graders.cards import CardStore
-from redraft.train import load_grader, train
+from redraft.train import train
 from redraft.train.api import split_cases
 from redraft.validation import read_cases
 from redraft.validation.report import cluster_of
@@ -265,6 +265,15 @@ BAD = {
     "an empty name": (dict(name=""), "or the path of a folder"),
     "all held out": (dict(held_out=1.0), "held_out must be"),
     "none held out": (dict(held_out=0), "held_out must be"),
+    "equal labels": (
+        dict(cases=[{**row, "label": 0.5} for row in scored_rows()]),
+        "all labels are 0.5: there is nothing to learn",
+    ),
+    "a narrow scale": (dict(cases=scored_rows(), scale=(0, 0.5)), "no place for the label 0.6"),
+    "a trained grader": (dict(graders=["judge", "trained:a"]), "cannot read another one"),
+    "a jury with one": (dict(graders=["jury:trained:./a,clarity"]), "cannot read another one"),
+    "many graders": (dict(graders=["judge"] * 101), "101 are named, and 100 are the most"),
+    "no model's name": (dict(embeddings=3), "embeddings must be"),
     "few labels": (dict(cases=passed_rows(19)), "labels of 20 tasks are the fewest"),
     "a setting that there is not": (dict(held=0.3), "unknown argument"),
     "a chat model as embeddings": (dict(embeddings="anthropic:claude"), "OpenAI-compatible"),
@@ -288,17 +297,6 @@ def test_a_grader_that_is_not_there():
         as_grader("trained:support")
     with pytest.raises(ConfigError, match="needs the NAME"):
         as_grader("trained:")
-
-
-DAMAGED = ["", "[]", "{}", '{"redraft_trained": 2}', '{"redraft_trained": 1, "head": {}}', "x" * 99]
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_a_file_of_something_else(text, tmp_path):
-    """It is named, and so is what is wrong."""
-    (tmp_path / "grader.json").write_text(text)
-    with pytest.raises(ConfigError, match="grader.json is not a trained grader"):
-        load_grader(f"{tmp_path}/")
 
 
 @pytest.mark.slow

@@ -176,8 +176,9 @@ async def train(
         lower_is_better=lower_is_better,
         scale=scale,
     )
-    data = labelled_data(labelled, scale=scale or labelled.label_scale or labelled.scale)
-    _check_labels(data)
+    known_scale = scale or labelled.label_scale or labelled.scale
+    _check_labels(labelled.cases, known_scale or (0.0, 1.0))
+    data = labelled_data(labelled, scale=known_scale)
     fit_cases, held_out_cases = split_cases(data.cases, held_out)
     reader = FeatureReader(graders_of(specs, embeddings))
     judge = (await resolve_model(judge) or False) if needs_judge(reader) else False
@@ -219,14 +220,14 @@ train_sync = async_to_sync(train)
 """Call `train` without await. It also works where an event loop is running."""
 
 
-def _check_labels(data: LabelledData) -> None:
+def _check_labels(cases: Iterable[LabelledCase], scale: tuple[float, float]) -> None:
     """Raise ConfigError for labels that nothing can be learned from, or that are off their
     scale.
     """
-    labels = {case.label for case in data.cases if case.label is not None}
+    labels = {case.label for case in cases if case.label is not None}
     if len(labels) == 1:
         raise ConfigError(f"all labels are {next(iter(labels)):g}: there is nothing to learn")
-    low, high = data.report_config.scale or (0.0, 1.0)
+    low, high = scale
     if wrong := [label for label in labels if not low <= label <= high]:
         raise ConfigError(
             f"scale: {low:g} to {high:g} has no place for the label {wrong[0]:g}; name the lowest "

@@ -9,6 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from ..base import checks
 from ..base.jsontext import strict_loads
 from ..base.own_code import fingerprint_name
 from ..errors import ConfigError
@@ -21,6 +22,7 @@ from ..protocols import JudgeClient, Request
 from .head import Features
 
 VECTOR = "vector"  # a key in the metadata of a feedback
+MAX_GRADERS = 100
 CRITERION = ": "  # between the names of a grader and of its criterion
 
 
@@ -60,6 +62,10 @@ def graders_of(specs: Iterable[str], embeddings: str | None) -> tuple[object, ..
     a model. Raises ConfigError.
     """
     names = list(specs)
+    if embeddings is not None:
+        checks.text("embeddings", embeddings)
+    if len(names) > MAX_GRADERS:
+        raise ConfigError(f"graders: {len(names):,} are named, and {MAX_GRADERS} are the most")
     if any(not isinstance(name, str) for name in names):
         raise ConfigError(
             "graders: a trained grader is stored with the names of its graders, so each is a name "

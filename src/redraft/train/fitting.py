@@ -193,7 +193,8 @@ def _losses_on_others(labels: _Labels, penalty: float) -> Array:
         fitted = replace(labels, weights=np.where(out, 0.0, labels.weights)).fit(penalty)
         linear = labels.rows[out] @ fitted[:-1] + fitted[-1]
         losses[out] = np.logaddexp(0, linear) - labels.labels[out] * linear
-    return losses * labels.weights / labels.weights.mean()
+    losses *= labels.weights / labels.weights.mean()
+    return losses
 
 
 def _cluster_samples(labels: _Labels) -> list[_Labels]:

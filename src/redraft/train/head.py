@@ -73,7 +73,8 @@ class Head:
         fits = lengths == [m] * 3 and numbers == [n] * 2
         if not fits or m == 0 or {*map(len, self.resamples)} != {m + 1}:
             raise ConfigError(f"a head of {m} features has other numbers of weights: {lengths}")
-        used = (self.center, self.weights, self.low, self.high, *self.resamples, (self.intercept,))
+        single = (self.intercept, self.max_distance)
+        used = (self.center, self.weights, self.low, self.high, *self.resamples, single)
         if not (
             all(abs(number) <= MAX_NUMBER for number in chain(*used, self.spread))
             and min(self.spread) >= 1 / MAX_NUMBER
