@@ -2,18 +2,18 @@
 
 import json
 import random
+import re
 
 import pytest
 
-RNG = random.Random(3)
-
+from .chat_server import verdict
 
 def rows(*, noise=False, n=60):
     """Short answers are what people like."""
-    found = []
+    rng, found = random.Random(3), []
     for task in range(n):
         words = task % 12 + 1
-        good = RNG.random() < 0.5 if noise else words < 7
+        good = rng.random() < 0.5 if noise else words < 7
         found.append({"prompt": f"Task {task}", "response": "word " * words, "label": bool(good)})
     return found
 
@@ -100,3 +100,100 @@ def test_what_is_missing_is_named(labels):
     (labels.folder / "mine.py").write_text("def grade(text): return 1.0\n")
     own = labels("train", "labels.jsonl", "--name", "a", "--grader", "mine.py:grade")
     assert own.returncode == 2 and "mine.py:grade" in own.stderr.decode()
+
+
+def counting_judge(messages, n):
+    """A judge that prefers few words."""
+    words = messages[-1]["content"].rpartition("<answer")[2].count("word ")
+    return verdict(max(0, 5 - words // 2))
+
+
+def judged(redraft, *more, data="labels.jsonl"):
+    where = ("--name", "./judged", "--cards-dir", "cards")
+    return redraft("train", data, *where, "--grader", "judge", *more)
+
+
+def test_what_the_judge_cost_is_shown(labels, serve):
+    """Each answer is one call; the cost is that of the prices, and unknown without one."""
+    server = serve(counting_judge)
+    done = judged(labels, "--judge", server.model, "--price", "tiny=1,2")
+    assert done.returncode == 0, done.err
+    assert server.calls == 60
+    assert re.search(r"^graded once: calls 60 · tokens [\d,]+ · cost [\d.]+ USD$", done.out, re.M)
+    assert done.out.splitlines()[0] == "better than chance"
+    unknown = judged(labels, "--judge", server.model)
+    assert "· cost unknown" in unknown.out
+
+
+def test_an_interrupted_training_resumes(labels, serve):
+    """A budget that runs out is exit code 1; the same command pays only for what is missing."""
+    server = serve(counting_judge)
+    short = judged(labels, "--judge", server.model, "--budget-calls", "12")
+    assert short.returncode == 1
+    assert "the same command goes on from here" in short.err
+    assert server.calls == 12
+    assert judged(labels, "--judge", server.model).returncode == 0
+    assert server.calls == 60
+
+
+def test_a_judge_that_fails_is_an_error(labels, serve):
+    """Exit code 1, with how many answers could not be graded, and the reason; nothing is stored."""
+    server = serve(lambda messages, n: (401, "no such key"))
+    done = judged(labels, "--judge", server.model)
+    assert done.returncode == 1
+    assert "60 of 60 answers could not be graded" in done.err and "no such key" in done.err
+    assert not (labels.folder / "judged" / "grader.json").exists()
+
+
+def test_a_judge_needs_a_model(labels):
+    """Exit code 2 before anything is stored, if none is to be found."""
+    done = judged(labels, "--judge", "none")
+    assert done.returncode == 2, done.err
+    assert not (labels.folder / "judged").exists()
+
+
+HOSTILE = {
+    "no grader": ('{"redraft_trained": 1}', "is not a trained grader"),
+    "not even text": (b"\xff\x00\x80", "is not a trained grader"),
+    "itself": (
+        '{"redraft_trained": 1, "graders": ["trained:./bad"], "embeddings": null, "head": {}}',
+        "is not a trained grader",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_foreign_file_is_a_mistake_in_the_call(name, redraft):
+    """Exit code 2, and no traceback."""
+    content, message = HOSTILE[name]
+    (redraft.folder / "bad").mkdir()
+    data = content if isinstance(content, bytes) else content.encode()
+    (redraft.folder / "bad" / "grader.json").write_bytes(data)
+    (redraft.folder / "a.md").write_text("Hi.")
+    done = redraft("grade", "--response", "a.md", "--grader", "trained:./bad")
+    assert done.returncode == 2
+    assert message in done.err and "Traceback" not in done.err
+
+
+def test_help_has_examples(redraft):
+    """They name the command, a grader that was trained, and the exit codes."""
+    done = redraft("train", "--help")
+    for text in ("redraft train labels.jsonl", "trained:support", "Exit codes"):
+        assert text in done.out
+
+
+@pytest.mark.slow
+def test_a_judge_of_random_weights_is_refused(labels, digit_server):
+    """The whole of it with a real llama.cpp server, whose verdicts say nothing."""
+    others = ("--grader", "length:words=1-4", "--limit", "24", "--json")
+    done = judged(labels, "--judge", digit_server, *others, data="noise.jsonl")
+    assert done.returncode == 3, done.err
+    data = json.loads(done.out)
+    assert data["usage"]["calls"] >= 24 and data["card"]["trusted"] is False
+    (labels.folder / "answer.md").write_text("word word")
+    refused = labels(
+        *("grade", "--response", "answer.md", "--grader", "trained:./judged"),
+        *("--judge", digit_server, "--cards-dir", "cards", "--require-validated", "error"),
+    )
+    assert refused.returncode == 2
+    assert "no better than chance" in refused.err

@@ -7,7 +7,7 @@ from math import log
 
 import pytest
 
-from redraft.errors import ConfigError, StoreError
+from redraft.errors import ConfigError, GradingError, StoreError
 from redraft.train.fitting import Target, fit_head, ranked_targets
 from redraft.train.head import Features, Head, HeadScore
 
@@ -182,8 +182,8 @@ def test_damaged_heads_are_refused(name):
 
 def test_too_little_to_learn_from():
     """Few tasks, and graders that always say the same, are errors."""
-    with pytest.raises(ConfigError, match="at least 10 tasks, got 9"):
+    with pytest.raises(GradingError, match="at least 10 tasks, and there are 9"):
         fit_head(answers_of(QUALITY), KINDS["score"][:9], NAMES)
     same = [Features({"judge": 0.5}) for _ in QUALITY]
-    with pytest.raises(ConfigError, match="nothing that the graders say differs"):
+    with pytest.raises(GradingError, match="nothing that the graders say differs"):
         fit_head(same, KINDS["score"], ["judge"])

@@ -162,7 +162,8 @@ async def train(
 
     Raises:
         ConfigError: An argument is wrong, or there are too few labels. Raised before any call.
-        GradingError: More than half of the answers could not be graded.
+        GradingError: More than half of the answers could not be graded, or nothing that the graders
+            say differs between them.
         BudgetExhaustedError: The budget ran out; the same call goes on with the replies so far.
         StoreError: The grader or its card cannot be saved.
     """
@@ -182,6 +183,8 @@ async def train(
     fit_cases, held_out_cases = split_cases(data.cases, held_out)
     reader = FeatureReader(graders_of(specs, embeddings))
     judge = (await resolve_model(judge) or False) if needs_judge(reader) else False
+    async with await open_session(reader, judge, options) as session:
+        session.resolve_panel(())  # what is wrong is an error before anything is stored
     with _stored_replies(folder, options) as with_replies:
         async with await open_session(reader, judge, with_replies) as session:
             answers = await _read_answers(data.cases, session, on_answer)

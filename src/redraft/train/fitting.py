@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from ..errors import ConfigError
+from ..errors import GradingError
 from .head import Features, Head
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -83,17 +83,19 @@ def fit_head(
     """Return the head that uses the features with these names, and the vectors of the answers if
     they have any.
 
-    Raises ConfigError for fewer than ten clusters, and if no feature varies.
+    Raises GradingError for fewer than ten clusters, and if no feature varies.
     """
     if (count := len({target.cluster for target in targets})) < MIN_CLUSTERS:
-        raise ConfigError(f"a head needs labels of at least {MIN_CLUSTERS} tasks, got {count}")
+        raise GradingError(
+            f"a head needs graded answers to at least {MIN_CLUSTERS} tasks, and there are {count}"
+        )
     numbers = np.array([[each.values[name] for name in names] for each in answers], float)
     vectors = np.array([each.vector for each in answers], float)
     values = np.hstack([numbers.reshape(len(answers), -1), vectors])
     center, deviation = values.mean(axis=0), values.std(axis=0)
     varies = deviation > MIN_SPREAD
     if not varies.any():
-        raise ConfigError("nothing that the graders say differs between the labelled answers")
+        raise GradingError("nothing that the graders say differs between the labelled answers")
     # the spreads of a vector are wider: all of it counts as one feature
     width = np.sqrt(max(1, varies[len(names) :].sum()))
     spread = np.where(varies, deviation, 1.0)
