@@ -47,9 +47,9 @@ def test_contracts_count_every_import():
 
 def test_what_the_core_uses_of_other_rooms_is_there():
     """The core finds it by name, which no contract sees: it is in the rooms that extend the core."""
-    assert sorted(redraft.EXTENSIONS) == ["graders", "observer", "sandbox", "tests"]
+    assert sorted(redraft.EXTENSIONS) == ["graders", "observer", "sandbox", "tests", "trained"]
     for name, module in redraft.EXTENSIONS.items():
-        assert module.partition(".")[0] in {"sandbox", "telemetry"}
+        assert module.partition(".")[0] in {"sandbox", "telemetry", "train"}
         assert extension(name) is import_module(f"redraft.{module}")
 
 

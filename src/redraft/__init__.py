@@ -70,6 +70,7 @@ EXTENSIONS = {
     "observer": "telemetry",
     "sandbox": "sandbox",
     "tests": "sandbox.code.tests",
+    "trained": "train.grader",
 }
 
 _MOVED_NAMES = {

@@ -46,6 +46,9 @@ from redraft.plans.adaptive import Adaptive
 from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.requirements import KINDS, parse
+from redraft.train.features import graders_of
+from redraft.train.grader import TrainedGrader
+from redraft.train.head import Head
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fingerprints.json"
 ADVICE = """
@@ -83,6 +86,11 @@ COMPOSITES = {
     "router": lambda: router(
         {"short": "words:-5", "other": "judge"}, by="metadata.kind", default="clarity"
     ),
+    "trained": lambda: TrainedGrader(
+        graders_of(["judge", "readability"], "http://127.0.0.1:1/v1#vectors"),
+        Head(("judge", "readability"), (0.5,) * 3, (0.2,) * 3, (0.0,) * 2, (1.0,) * 2, (1.0,) * 3, 0.1, ((1.0,) * 4,), 1, 2.0),
+        "trained:NAME",
+    ),
     "weighted mean": lambda: WeightedMean({"words:-5": 1, "judge": 2}),
 }
 PLANS = {
@@ -108,11 +116,13 @@ def fingerprint(value):
 
 
 def registry_graders():
-    """Return every named grader except requirements, which have a list of their own."""
+    """Return every named grader except requirements, which have a list of their own, and those that
+    are trained, which are read from a file.
+    """
     return {
         entry.name: entry.example
         for entry in entries()
-        if entry.mode != "requirement" and entry.origin == "redraft"
+        if entry.mode != "requirement" and entry.origin == "redraft" and entry.name != "trained"
     }
 
 

@@ -103,6 +103,7 @@ def test_every_grader_that_is_refused():
         "lint",
         "security",
         "tests",
+        "trained",
         "types",
     }
 

@@ -21,7 +21,10 @@ def test_names_are_unique(monkeypatch):
     assert len({e.name for e in found}) == len(found)
     for e in found:
         assert e.about and e.example, e.name
-        assert isinstance(as_grader(e.example), Grader | Comparer), e.name
+        if e.name == "trained":  # each is in a file of its own
+            assert callable(e.make)
+        else:
+            assert isinstance(as_grader(e.example), Grader | Comparer), e.name
 
 
 def test_expected_graders_exist():

@@ -36,9 +36,11 @@ _YAML_NUMBER = re.compile(r"[-+\d_:\s]*")  # a whole number of YAML, also in bas
 _LONG_KEY = re.compile(rf"(?<![^\s\[{{,])(?:{_PART}[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
 
 
-def read_small_text(path: str | Path, encoding: str = "utf-8") -> str:
+def read_small_text(path: str | Path, encoding: str = "utf-8", max_bytes: int = MAX_BYTES) -> str:
     """Return the text of a file, with line ends as newline characters."""
-    return read_small_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    return (
+        read_small_bytes(path, max_bytes).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+    )
 
 
 def read_small_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:

@@ -36,6 +36,7 @@ COMMANDS = {  # with their short help, so that `redraft --help` lists them witho
     "models": "List where Redraft looks for models, and what it found.",
     "graders": "List all graders, or show one.",
     "validate": "Measure a grader against labels of people.",
+    "train": "Fit a grader to labels of people.",
     "compare": "Say whether B is better than A.",
     "gate": "Fail a build if B is worse than A.",
     "rubric": "Find criteria for a judge, from labelled data or a description.",

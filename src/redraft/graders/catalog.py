@@ -228,6 +228,14 @@ JUDGES: tuple[GraderEntry, ...] = (
         _make_jury,
         "jury:helpfulness,clarity",
     ),
+    _entry(
+        "trained",
+        "pointwise",
+        "a head that `redraft train` fitted to labels of people, over other graders; unknown for "
+        "answers that are unlike the labelled ones",
+        lambda argument: extension("trained").load_grader(argument),
+        "trained:NAME",
+    ),
 )
 
 

@@ -252,7 +252,7 @@ def _argument_refusal(name: str, argument: str) -> str:
     named, options = split_options(argument)
     if chosen := [key for key in map(option_key, options) if key not in FOREIGN_OPTIONS]:
         return f"sets {checks.format_value(chosen[0])} of the judge"
-    if name == "checklist" and named:
+    if name in {"checklist", "trained"} and named:
         return "would read a file"
     is_rubric = not named or is_gallery_rubric(named) or aliased_rubric(named)
     if name in RUBRIC_JUDGES and not is_rubric:

@@ -72,6 +72,8 @@ class GraderTraits(NamedTuple):
       an editable grader scores below 1, unless the setting `editor` is False.
     - `guards_repairs`: a repair that another grader offers is dropped when this one scores it
       lower.
+    - `needs_card`: it was fitted to labels, so that it needs a validation card even if it only
+      computes.
     """
 
     grader: Any
@@ -103,6 +105,7 @@ class GraderTraits(NamedTuple):
     editable: bool
     repair: Callable[[Task, Candidate], Awaitable[Edit | None]] | None
     guards_repairs: bool
+    needs_card: bool
 
     def walk(self) -> Iterator[GraderTraits]:
         """Yield these traits and those of every part."""
@@ -138,9 +141,9 @@ class GraderTraits(NamedTuple):
     @property
     def is_deterministic(self) -> bool:
         """Whether it is a requirement, one of Redraft's graders that ask no model, or made of
-        nothing else.
+        nothing else, and was not fitted to labels.
         """
-        return not (self.is_user_defined or self.makes_calls)
+        return not (self.is_user_defined or self.makes_calls or self.needs_card)
 
     @property
     def runs_user_code(self) -> bool:
@@ -219,6 +222,7 @@ def traits_of(grader: Any) -> GraderTraits:
         editable=bool(attribute("editable")),
         repair=attribute("repair"),
         guards_repairs=bool(attribute("guards_repairs")),
+        needs_card=bool(attribute("needs_card")),
     )
 
 

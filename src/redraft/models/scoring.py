@@ -3,8 +3,9 @@ embeddings, moderation.
 
 `ScoringModel` is a `Model`, so that its calls get the same retries, timeouts, limits, budgets and
 cache as a chat model's. The last message of a request is the text to be scored, the messages
-before it are the task. The reply is JSON: {"score": NUMBER} or, from a moderation endpoint,
-{"flagged": BOOL, "category_scores": {...}, "categories": {...}}.
+before it are the task. The reply is JSON: {"score": NUMBER}; {"vector": [...]}, an embedding of all
+messages; or, from a moderation endpoint, {"flagged": BOOL, "category_scores": {...}, "categories":
+{...}}.
 
 The requests and responses are those that the servers publish:
 
@@ -42,10 +43,18 @@ from .pricing import FREE, Price
 from .registry import connect, connect_endpoint
 
 ServerApi: TypeAlias = Literal[
-    "classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"
+    "classify",
+    "score",
+    "rerank",
+    "pooling",
+    "predict",
+    "tei_rerank",
+    "moderations",
+    "embeddings",
+    "vectors",
 ]
 # whose path is below the base URL of chat models
-OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings")
+OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings", "vectors")
 # of reward models
 REWARD_APIS = tuple(name for name in get_args(ServerApi) if name not in OPENAI_APIS)
 MAX_CATEGORIES = 200  # of a moderation endpoint
@@ -184,13 +193,23 @@ def connect_embeddings(model_name: str) -> ScoringModel:
     return _connect_openai_api("embeddings", model_name, "embedding")
 
 
-def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> ScoringModel:
-    """Return the client of an API beside the one for chat models. A URL may include its path, as
-    the URLs of reward models do.
+def connect_vectors(model_name: str) -> ScoringModel:
+    """Return the client of an embeddings endpoint that gives the vector of all messages as one
+    text. Raises ConfigError.
     """
+    return _connect_openai_api("vectors", model_name, "embedding", "embeddings")
+
+
+def _connect_openai_api(
+    api: ServerApi, model_name: str, grader: str, path: str = ""
+) -> ScoringModel:
+    """Return the client of an API beside the one for chat models; `path` is "" if it is called as
+    the API. A URL may include it, as the URLs of reward models do.
+    """
+    path = path or api
     address, hash_sign, name = model_name.partition("#")
     model_name = (
-        f"{address.rstrip('/').removesuffix(f'/{api}')}{hash_sign}{name}"
+        f"{address.rstrip('/').removesuffix(f'/{path}')}{hash_sign}{name}"
         if "://" in address
         else model_name
     )
@@ -201,7 +220,7 @@ def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> Scoring
             f"{grader} needs an OpenAI-compatible endpoint (openai:NAME, "
             f"http://host:port/v1#NAME), got {shown!r}"
         )
-    return ScoringModel(client, api, f"/{api}")
+    return ScoringModel(client, api, f"/{path}")
 
 
 def _usage_of(data: Any) -> Usage:
@@ -260,6 +279,10 @@ def _moderation_body(model: str, messages: Sequence[Message], raw: bool) -> dict
 
 def _embeddings_body(model: str, messages: Sequence[Message], raw: bool) -> dict[str, Any]:  # noqa: FBT001
     return {"model": model, "input": list(reversed(_split(messages))), "encoding_format": "float"}
+
+
+def _vectors_body(model: str, messages: Sequence[Message], raw: bool) -> dict[str, Any]:  # noqa: FBT001
+    return {"model": model, "input": [conversation_text(messages)], "encoding_format": "float"}
 
 
 # ---- responses
@@ -382,6 +405,10 @@ def _read_embeddings(data: Any, label: str) -> dict[str, Any]:
     return {"score": cosine_similarity(*_parse_vectors(data, 2))}
 
 
+def _read_vectors(data: Any, label: str) -> dict[str, Any]:
+    return {"vector": _parse_vectors(data, 1)[0]}
+
+
 def _parse_vectors(data: Any, count: int) -> list[list[float]]:
     """Return the vectors in a response, sorted by index. Raises BadResponseError for anything
     else.
@@ -427,4 +454,5 @@ API_FORMS: Mapping[ServerApi, ApiForm] = {
     ),
     "moderations": ApiForm(_moderation_body, _read_moderation),
     "embeddings": ApiForm(_embeddings_body, _read_embeddings),
+    "vectors": ApiForm(_vectors_body, _read_vectors),
 }

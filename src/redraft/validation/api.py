@@ -109,7 +109,7 @@ async def validate(
     labelled = labelled_cases(cases, columns or {}, kind, limit)
     labelled = in_direction(labelled, lower_is_better=lower_is_better, scale=scale)
     config = LiveConfig(repeats, _as_attacks(attacks), restart, on_case)
-    async with await _open_session(grader, judge, options) as session:
+    async with await open_session(grader, judge, options) as session:
         data = labelled_data(labelled, threshold, scale)
         cards = CardStore.in_folder(options.cards_dir)
         result = await validate_live(data, session, cards, _without_stale_verdicts(config, session))
@@ -218,7 +218,7 @@ def _as_attacks(attacks: Any) -> list[Attack]:
     return [attack if isinstance(attack, Attack) else Attack(attack) for attack in texts]
 
 
-async def _open_session(grader: Any, judge: Any, options: Options) -> Session:
+async def open_session(grader: Any, judge: Any, options: Options) -> Session:
     """Return a session with a single grader; without a `judge`, a model is looked for only if the
     grader calls one.
     """

@@ -215,7 +215,9 @@ def _example_command(entry: GraderEntry, spec: str) -> str:
 
 def _rubric(entry: GraderEntry, argument: str) -> Rubric | None:
     """Return the rubric of a built-in grader that has one."""
-    grader = entry.make(argument) if entry.calls_model and entry.origin == "redraft" else None
+    is_judge = entry.calls_model and entry.origin == "redraft"
+    is_whole = argument or ":" not in entry.example  # else there is none, or it has no rubric
+    grader = entry.make(argument) if is_judge and is_whole else None
     rubric = traits_of(grader).criteria
     return rubric if isinstance(rubric, Rubric) else None
 

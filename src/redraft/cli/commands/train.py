@@ -1,0 +1,212 @@
+"""`redraft train`: fit a grader to labels of people, with a card on labels that were held out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from rich.progress import Progress
+from rich.table import Table
+
+from ...base.text import pluralize
+from ...train import api
+from ...validation.card_page import format_headline, measure_cells
+from ...validation.cases import LabelKind
+from ...validation.labelled import LabelledCases
+from .. import options
+from ..command_classes import ConfiguredCommand
+from ..display import make_display, message_writer
+from ..exit_codes import IMPERFECT, INTERRUPTED, OK
+from ..options import OptionValues
+from ..output import notice, print_json, warning
+from ..progress import format_usage
+from ..request import announce_sources, find_judge, judging_settings
+from ..terminal import console, figure_table, text_line
+from .validate import read_labelled
+
+EPILOG = """\b
+Examples:
+  redraft train labels.jsonl --name support --grader helpfulness --grader readability
+  redraft train pairs.jsonl --name support --grader judge --judge ollama:llama3.2 --embeddings ollama:nomic-embed-text
+  redraft grade --response answer.md --grader trained:support --require-validated error
+
+\b
+DATA is labelled as for `redraft validate`. Every answer is graded once by each --grader.
+A head learns from their scores, and from those of their criteria, what people would say.
+It is fitted to 70% of the labels; the validation card is about the other 30%.
+
+\b
+After an interruption the same command resumes: no call is paid for twice. Exit codes:
+0 better than chance, 1 failed, 2 usage, 3 not shown to be better than chance (the grader
+is stored, and `--require-validated error` refuses it), 130 interrupted.
+"""  # noqa: E501
+
+
+@click.command(short_help="Fit a grader to labels of people.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.argument("data", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--name",
+    required=True,
+    metavar="NAME",
+    help="The grader is then used as trained:NAME; the path of a folder, such as ./support, "
+    "stores it there.",
+)
+@options.setting(
+    "--grader",
+    multiple=True,
+    type=options.GRADER,
+    metavar="NAME",
+    help="A grader that the head reads: a name that `redraft graders` lists, or a SPEC "
+    "(repeatable).",
+)
+@options.setting(
+    "--embeddings",
+    metavar="MODEL",
+    help="A model of a /v1/embeddings endpoint that the head reads, too.",
+)
+@click.option(
+    "--held-out",
+    type=options.NumberRange(0.1, 0.5),
+    default=0.3,
+    show_default=True,
+    metavar="SHARE",
+    help="The share of the labels that the card is about.",
+)
+@options.setting(
+    "--model", metavar="MODEL", help="The model that the graders call. Default: look for one."
+)
+@options.setting("--judge", metavar="MODEL", help="The same; takes precedence over --model.")
+@options.params
+@options.execution
+@options.label_columns
+@click.option(
+    "--kind",
+    type=click.Choice(["score", "pass", "pair", "ranking"]),
+    help="Kind of the labels, if the data do not show it.",
+)
+@options.direction("labels")
+@options.label_limit
+@options.scale("Scale of the labels, such as 1-5. Default: from their lowest to their highest.")
+@options.cards_dir
+@options.judge_calls_in_flight
+@options.budget
+@options.timeout
+@options.as_json
+@options.debug
+def train(
+    *,
+    data: str,
+    name: str,
+    grader: tuple[str, ...],
+    embeddings: str | None,
+    held_out: float,
+    columns: Mapping[str, str],
+    kind: LabelKind | None,
+    lower_is_better: bool | None,
+    limit: int | None,
+    scale: tuple[float, float] | None,
+    as_json: bool,
+    **settings: Any,
+) -> int:
+    """Fit a grader to the labels in DATA, so that its scores are what people would say, and
+    measure it on labels that were held out.
+    """
+    how: dict[str, Any] = {
+        "name": name,
+        "embeddings": embeddings,
+        "held_out": held_out,
+        "lower_is_better": lower_is_better,
+        "scale": scale,
+    }
+    labelled = read_labelled(data, columns, kind, limit)
+    try:
+        result = asyncio.run(_train(labelled, grader, how, {**settings, "grader": grader}))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        warning("interrupted; finished replies are saved", "run the same command to resume")
+        return INTERRUPTED
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        _show(result)
+    return OK if result.trusted else IMPERFECT
+
+
+async def _train(
+    labelled: LabelledCases,
+    graders: tuple[str, ...],
+    how: Mapping[str, Any],
+    settings: OptionValues,
+) -> api.TrainingResult:
+    model = await find_judge(settings["judge"], settings["model"])
+    announce_sources(model)
+    given: Any = {**how, **judging_settings(settings)}
+    bar = Progress(console=console(stderr=True))
+    task = bar.add_task("grading", total=None)
+    display = make_display(bar.get_renderable, write=message_writer())
+
+    def show(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        facts = {"graded": done, "of": total}
+        display.show_progress(f"{done:,} of {total:,} answers graded", "graded", lambda: facts)
+
+    with display:
+        return await api.train(labelled, graders, model or False, on_answer=show, **given)
+
+
+def _show(result: api.TrainingResult) -> None:
+    """Print whether the grader may be trusted, what it is compared with, and how it is used."""
+    out, card = console(stderr=False), result.validation.card
+    for reason, times in result.lost.items():
+        warning(f"{pluralize(times, 'answer')} not graded: {reason}")
+    for name in result.unused:
+        warning(f"the head does not read {name}: it gives too few scores")
+    if result.trusted:
+        out.print(text_line("better than chance", "bold green"))
+    else:
+        out.print(text_line("not shown to be better than chance", "bold red"))
+    out.print(text_line(f"{card.grader}: {format_headline(card.headline)}", "bold"))
+    out.print(_comparison(result))
+    out.print(text_line(_advice(result)))
+    out.print(text_line(f"graded once: {format_usage(result.usage)}"))
+    out.print(text_line(f"card: {result.validation.card_folder / 'card.md'}", "dim"))
+    notice(f"fitted to {result.fitted} labels: --grader {result.grader.name}")
+
+
+def _comparison(result: api.TrainingResult) -> Table:
+    """Return the trained grader and the best grader alone on the held-out labels, and the log loss
+    of all.
+    """
+    card, best = result.validation.card, result.best_single
+    measures = {api.HEAD: card.headline, best: result.single}
+    headings = ("grader", card.headline.name, "95%", "n", "log loss")
+    return figure_table(
+        headings,
+        (
+            (
+                card.grader if name == api.HEAD else name,
+                *(measure_cells(measure)[1:4] if (measure := measures.get(name)) else ("",) * 3),
+                f"{loss:.3f}",
+            )
+            for name, loss in result.losses.items()
+        ),
+        headings[1:],
+    )
+
+
+def _advice(result: api.TrainingResult) -> str:
+    """Return whether the head is worth more than its best part alone, in words."""
+    best, gain = result.best_single, result.gain
+    if gain is None:
+        return "no grader alone says anything about the labels"
+    if gain.interval and gain.interval[0] > 0:
+        low, high = gain.interval
+        return (
+            f"on other labels the head predicts better than {best} alone, calibrated: its log "
+            f"loss is lower by {gain.value:.3f} ({low:.3f} to {high:.3f})"
+        )
+    return (
+        f"not shown to predict better than {best} alone, calibrated: `redraft validate` "
+        "calibrates it, and there is nothing to train"
+    )
