@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmark_rows import ROWS
 from redraft.errors import ConfigError
 from redraft.graders import as_grader
 from redraft.loop.records import Candidate, Feedback, Outcome, StopReason
@@ -21,7 +22,6 @@ from redraft.train import grader as trained
 from redraft.train import load_grader, train
 from redraft.train.head import Head
 from redraft.validation import Label, LabelFile, LabelItem, LabelQuestion
-from validation.test_benchmarks import ROWS
 
 GOOD, BAD = "Short words do.", "Notwithstanding considerations heretofore unmentioned, indubitably."
 TASKS = range(24)
@@ -59,7 +59,9 @@ def table(path):
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["prompt", "response", "label"])
-        rows.writerows([f"Task {n}", answer(n, good=n % 2), "pass" if n % 2 else "fail"] for n in TASKS)
+        rows.writerows(
+            [f"Task {n}", answer(n, good=n % 2), "pass" if n % 2 else "fail"] for n in TASKS
+        )
 
 
 def benchmark(name):
