@@ -20,13 +20,14 @@ RULES = SelfRefine(target(TARGET) | done() | max_iterations(ATTEMPTS))
 
 
 def adaptive(price, priors):
-    """Return the plan at a price, with more attempts than its default."""
+    """Return the plan at a price that does not rise, with more attempts than its default."""
     return Adaptive(
         RULES,
         min_expected_gain=price,
         max_attempts=ATTEMPTS,
         priors=priors,
         exact_stop=max_iterations(ATTEMPTS),
+        price_rises=False,
     )
 
 

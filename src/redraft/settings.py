@@ -401,7 +401,7 @@ class PlanSettings:
         None,
         Number(),
         "Stop when no step is expected to raise the score by this much per unit of cost "
-        "(noise-aware only). Default: the plan's own.",
+        "(noise-aware only). Default: the plan's own, which rises with the texts.",
         detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
         group="noise-aware",

@@ -31,6 +31,7 @@ from redraft.plans.quality.lineage import comparison_winner, observe
 from redraft.plans.quality.posterior import Posterior
 from redraft.plans.quality.priors import Priors
 from redraft.plans.self_refine import SelfRefine
+from redraft.session.options import Options
 from redraft.usage import Usage
 
 JUDGE, OTHER = PanelGrader("judge"), PanelGrader("other")
@@ -188,10 +189,8 @@ def test_next_step(panel, prior, records, steps):
     """The plan returns the step that is due, else the most valuable step for its cost, else a
     stop.
     """
-    assert (
-        describe(Adaptive(BARE, 0.005, max_attempts=4, priors=prior)(trace(panel, *records)))
-        == steps
-    )
+    plan = Adaptive(BARE, 0.005, max_attempts=4, priors=prior, price_rises=False)
+    assert describe(plan(trace(panel, *records))) == steps
 
 
 def unreadable(id, repeat, grader="judge"):
@@ -442,6 +441,60 @@ def test_max_attempts_bounds_new_texts(attempts):
     )
 
 
+def test_the_price_rises_from_the_third_text_on():
+    """The note has the price and gains as they are; an attempt is a text, or as many grades."""
+    plan = Adaptive(BARE, 0.2, max_attempts=9, priors=HELPS)
+    flat = replace(plan, price_rises=False)
+    records, factors, notes = [draft(0), feedback(0, 0.5)], [], []
+    for i in range(1, 5):
+        (stop,), (flat_stop,) = (each(trace([JUDGE], *records)) for each in (plan, flat))
+        factors.append(plan.price_factor(trace([JUDGE], *records)))
+        notes.append(stop.note.partition(":")[0])
+        assert stop.note.partition(":")[2] == flat_stop.note.partition(":")[2]
+        assert flat_stop.note.startswith("no step gains 0.2 a call:")
+        records += [child(i, 0), feedback(i, 0.5)]
+    assert factors == [1.0, 1.0, 1.5, 2.0]
+    assert notes == [f"no step gains {price} a call" for price in ("0.2", "0.2", "0.3", "0.4")]
+    asked_again = [
+        draft(0),
+        feedback(0, 0.5),
+        child(1, 0),
+        unreadable(1, 0),
+        feedback(1, 0.5, repeat=1),
+    ]
+    assert plan.price_factor(trace([JUDGE], *asked_again)) == 1.25
+
+
+def test_the_risen_price_decides():
+    """A step that the flat price allows is too dear once the price has risen above its gain."""
+    records = [
+        draft(0),
+        feedback(0, 0.5),
+        child(1, 0),
+        feedback(1, 0.5),
+        child(2, 0),
+        feedback(2, 0.5),
+    ]
+    choices = Adaptive(BARE, 0.0, max_attempts=9, price_rises=False).decide(
+        trace([JUDGE], *records)
+    )
+    rate = max(choice.gain_per_cost for choice in choices.choices)
+    for price, goes_on in ((0.6 * rate, True), (0.7 * rate, False)):
+        plan = Adaptive(BARE, price, max_attempts=9)
+        assert plan.decide(trace([JUDGE], *records)).continues is goes_on
+        assert replace(plan, price_rises=False).decide(trace([JUDGE], *records)).continues
+
+
+def test_a_named_price_does_not_rise():
+    """The setting `min_expected_gain` is the price of every step; the plan's own one rises."""
+    named, own = (
+        Options(**given).make_plan(writes=True, noisy=True)
+        for given in ({"min_expected_gain": 0.01}, {})
+    )
+    assert (named.min_expected_gain, named.price_rises) == (0.01, False)
+    assert (own.min_expected_gain, own.price_rises) == (Adaptive.min_expected_gain, True)
+
+
 # ---- the answer returned
 
 LUCKY = [draft(0), feedback(0, 0.9), draft(1), *(feedback(1, 0.85, repeat=n) for n in range(6))]
@@ -536,6 +589,7 @@ def test_unknown_cost_is_reported():
         {"max_attempts": -1},
         {"max_attempts": 1.5},
         {"max_attempts": True},
+        {"price_rises": 1},
     ],
 )
 def test_invalid_settings_are_rejected(wrong):
@@ -847,5 +901,5 @@ def test_the_docs_name_the_rules_of_the_plans():
     price = f"{Adaptive.min_expected_gain:g}"
     assert f"| `max_iterations` | {DEFAULT_ITERATIONS} | {Adaptive.max_attempts}: " in page
     assert f"| `patience` | {DEFAULT_PATIENCE} | none: " in page
-    assert f"| `min_expected_gain` | | {price} |" in page
+    assert f"| `min_expected_gain` | | {price}, and it rises from the third text on |" in page
     assert f"{price}, the default of\n`min_expected_gain`" in page

@@ -102,15 +102,18 @@ class Adaptive(NoiseAwarePlan):
         calibrated_grader: Name of that judge; "" for any.
         exact_stop: Further stop rules where no price ends the work: while no score is noisy, since
             graders compute or only critique, and while the best breaks a must.
+        price_rises: Whether a step must gain n / 2 times `min_expected_gain` once there are n > 2
+            texts. First drafts count as one text, and grades that are asked for again count as in
+            `max_attempts`.
 
     Raises:
         ConfigError: An argument is wrong.
     """
 
     base_plan: SelfRefine = SelfRefine(target(0.9) | done())
-    min_expected_gain: float = 0.01  # pyright: ignore[reportIncompatibleMethodOverride]
+    min_expected_gain: float = 0.0103  # pyright: ignore[reportIncompatibleMethodOverride]
     cost_unit: CostUnit = "calls"  # pyright: ignore[reportIncompatibleMethodOverride]
-    max_attempts: int = 3
+    max_attempts: int = 4
     allow_new_drafts: bool = True
     priors: Priors = Priors()  # pyright: ignore[reportIncompatibleMethodOverride]
     second_look: bool = False
@@ -118,6 +121,7 @@ class Adaptive(NoiseAwarePlan):
     calibration: Calibration | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     calibrated_grader: str = ""
     exact_stop: StopRule = patience(DEFAULT_PATIENCE) | max_iterations(DEFAULT_ITERATIONS)
+    price_rises: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.base_plan, SelfRefine):
@@ -128,6 +132,7 @@ class Adaptive(NoiseAwarePlan):
         checks.one_of("cost_unit", self.cost_unit, COST_UNITS)
         checks.whole_number("max_attempts", self.max_attempts, 0)
         checks.flag("allow_new_drafts", self.allow_new_drafts)
+        checks.flag("price_rises", self.price_rises)
         checks.number("confidence", self.confidence, 0.01, 0.99)
         if not isinstance(self.priors, Priors):
             raise checks.invalid_argument("priors", "Priors", self.priors)
@@ -343,7 +348,8 @@ class Adaptive(NoiseAwarePlan):
         """Return all possible next actions for a trace with estimated scores, besides texts
         `chosen` for the same round.
 
-        An action that cannot be paid for to its end is left out.
+        An action that cannot be paid for to its end is left out. Gains are divided by
+        `price_factor`, so that they can be compared with one price for all texts and tasks.
         """
         best, top, calls_each = trace.best, top_candidates(trace), calls_per_candidate(trace)
         if best is None:
@@ -365,17 +371,17 @@ class Adaptive(NoiseAwarePlan):
             else [choice.candidate for choice in chosen if isinstance(choice, RefineChoice)]
         )
         choices: list[PlanChoice] = []
+        factor = self.price_factor(trace)
         if can_write:
-            p_refined = p_counts(trace, "refine")
+            p_refined = p_counts(trace, "refine") / factor
             for c in top:
                 # without advice, a refinement has nothing to change
                 if c not in refined and open_actions(trace, c):
                     gain = posterior.value_of_candidate("refine", c.id, rival) * p_refined
                     choices.append(RefineChoice(gain, costs.graded_text, c))
             if self.can_draft(trace):
-                gain = posterior.value_of_candidate("generate", None, rival) * p_counts(
-                    trace, "generate"
-                )
+                gain = posterior.value_of_candidate("generate", None, rival)
+                gain *= p_counts(trace, "generate") / factor
                 choices.append(DraftChoice(gain, costs.graded_text))
         if trace.failures:
             choices += self.choices_of_unread(trace, posterior, best, calls, needs)
@@ -393,7 +399,7 @@ class Adaptive(NoiseAwarePlan):
             steps = repeated_unreadable_grades(trace, c)
             if steps and len(steps) <= calls:
                 gain = posterior.value_of_candidate(c.role, c.parent, best.id)
-                gain *= readable_share(trace) ** len(steps)
+                gain *= readable_share(trace) ** len(steps) / self.price_factor(trace)
                 choice = RegradeChoice(gain, None, steps)
                 yield replace(choice, cost=choice.cost_by(step_costs(needs, self.cost_unit)))
 
@@ -432,6 +438,13 @@ class Adaptive(NoiseAwarePlan):
         written += len([f for f in trace.failures.values() if f.role == "generate"])
         return max(0, written - (0 if trace.task.given_responses else self.base_plan.drafts))
 
+    def price_factor(self, trace: Trace) -> float:
+        """Return how many times `min_expected_gain` the price of a step is."""
+        if not self.price_rises:
+            return 1.0
+        attempts = self.max_attempts - self.calls_left(trace) / calls_per_candidate(trace)
+        return max(1.0, (1 + attempts) / 2)
+
     def stop_for_value(self, trace: Trace, choices: Sequence[PlanChoice]) -> Stop:
         """Return the stop if no step is worth its price, or no step is possible."""
         best = trace.best.id if trace.best else None
@@ -450,13 +463,16 @@ class Adaptive(NoiseAwarePlan):
                 f"the cost of a step in {self.cost_unit} is unknown, so no step is worth it",
             )
         rates: dict[str, float] = {}
+        factor = self.price_factor(trace)
         for choice in choices:
-            rates[choice.name] = max(0.0, choice.gain_per_cost, rates.get(choice.name, 0.0))
+            rate = choice.gain_per_cost * factor
+            rates[choice.name] = max(0.0, rate, rates.get(choice.name, 0.0))
         gains = ", ".join(f"{what} {floor(rate * 1000) / 1000:.3f}" for what, rate in rates.items())
+        price = self.min_expected_gain * factor
         return Stop(
             best,
             StopReason.GAIN,
-            f"no step gains {self.min_expected_gain:g} {UNIT_PHRASES[self.cost_unit]}: {gains}",
+            f"no step gains {price:g} {UNIT_PHRASES[self.cost_unit]}: {gains}",
         )
 
     def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:

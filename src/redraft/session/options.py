@@ -196,6 +196,7 @@ def default_plan(
         rules,
         exact_stop=limits,
         min_expected_gain=Adaptive.min_expected_gain if price is None else price,
+        price_rises=price is None,
         cost_unit=settings.cost_unit,
         max_attempts=Adaptive.max_attempts if iterations is None else iterations,
         allow_new_drafts=new_drafts,
