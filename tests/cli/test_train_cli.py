@@ -8,6 +8,7 @@ import pytest
 
 from .chat_server import verdict
 
+
 def rows(*, noise=False, n=60):
     """Short answers are what people like."""
     rng, found = random.Random(3), []

@@ -59,7 +59,9 @@ def table(path):
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["prompt", "response", "label"])
-        rows.writerows([f"Task {n}", answer(n, good=n % 2), "pass" if n % 2 else "fail"] for n in TASKS)
+        rows.writerows(
+            [f"Task {n}", answer(n, good=n % 2), "pass" if n % 2 else "fail"] for n in TASKS
+        )
 
 
 def benchmark(name):
