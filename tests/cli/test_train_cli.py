@@ -120,7 +120,9 @@ def test_what_the_judge_cost_is_shown(labels, serve):
     done = judged(labels, "--judge", server.model, "--price", "tiny=1,2")
     assert done.returncode == 0, done.err
     assert server.calls == 60
-    assert re.search(r"^graded once: calls 60 · tokens [\d,]+ · cost [\d.]+ USD$", done.out, re.M)
+    assert re.search(
+        r"^graded once: calls 60 · tokens [\d,]+ · cost [\d.]+ USD$", done.out, re.MULTILINE
+    )
     assert done.out.splitlines()[0] == "better than chance"
     unknown = judged(labels, "--judge", server.model)
     assert "· cost unknown" in unknown.out
