@@ -6,11 +6,11 @@ best single judge, the same calibrated, and a head over all graders.
 FOLDER holds folders of data sets, recognised by their names: Summary of a Haystack, UniEval's
 meta-evaluation, LLMBar, JudgeBench and PandaLM's test set. In each split, whole clusters
 (documents, tasks, pairs) are drawn until there are N labels to fit; all others are held out. The
-best judge is the one that, calibrated, predicts the labels to fit best. Labels of answers: the root mean
-squared error, from 0 to 1, lower is better. Labels of pairs: the share of pairs in which people's
-choice is not preferred, ties count half; and the log loss of the probability of that choice. The last
-columns say by how much the head differs from calibration, in how many of the splits it is better,
-and how many of the held-out answers it abstains from.
+best judge is the one that, calibrated, predicts the labels to fit best. Labels of answers: the root
+mean squared error, from 0 to 1, lower is better. Labels of pairs: the share of pairs in which
+people's choice is not preferred, ties count half; and the log loss of the probability of that
+choice. The last columns say by how much the head differs from calibration, in how many of the
+splits it is better, and how many of the held-out answers it abstains from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Graders that are trained on labels of people, and used under `trained:NAME` like any other.
+"""Graders that are trained on labels of people, and used like any other.
 
 `train` and `train_sync` have named graders grade labelled answers, fit a head to what they say, and
 measure it on clusters that were held out: the card is part of the result. `head` says what a head
