@@ -6,6 +6,8 @@ import pytest
 
 from redraft.cli import rollouts
 
+from .chat_server import verdict
+
 GRADERS = """
 def tenths(text):
     return len(text) / 10
@@ -108,3 +110,19 @@ def test_it_takes_a_file_of_rows(redraft, arguments):
     done = redraft("grade", *arguments, "--as-rewards", "--grader", "graders.py:tenths")
     assert done.returncode == 2
     assert "rows" in done.err
+
+
+def test_a_budget_that_runs_out_loses_no_grade(redraft, serve):
+    """What was paid for is written; what was not has no number, and the exit code says so."""
+    rows = [{"step": n // 4, "prompt": f"Say {n}.", "completion": f"{n}"} for n in range(8)]
+    write(redraft.folder, rows)
+    server = serve(lambda messages, n: verdict(4))
+    done = redraft(
+        *("grade", "rollouts.jsonl", "--as-rewards", "--judge", server.model),
+        *("--budget-calls", "2"),
+    )
+    assert done.returncode == 1
+    given = [each["reward"] for each in lines(done)]
+    assert len(given) == 4 and given.count(None) == 2, "the step that was begun"
+    assert "4 rewards" in done.err and "2 unknown" in done.err
+    assert "the budget of the rewards is used up (calls)" in done.err

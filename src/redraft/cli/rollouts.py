@@ -87,7 +87,7 @@ class _Rollout(NamedTuple):
 
 def reward_rows(file: str, settings: OptionValues) -> int:
     """Write the reward of each row as a line of JSON to stdout, and a summary to stderr; return the
-    exit code. Raises ConfigError.
+    exit code. Raises ConfigError, and BudgetExhaustedError once what was graded is written.
 
     Rows with one prompt are a group for graders that rank, those of each step by themselves.
     """
@@ -99,17 +99,22 @@ def reward_rows(file: str, settings: OptionValues) -> int:
         raise click.UsageError("--as-rewards has no --answer and no --schema")
     function = RewardFunction(found.graders, found.judge, groups=True, **found.settings)
     rewards: list[tuple[float | None, float | None]] = []
+    shortage = None
     try:
         for chunk in _chunks(chain(first, rollouts)):
-            graded = function.rewards_sync([RewardSample(each.task) for each in chunk])
+            graded = function.paid_rewards([RewardSample(each.task) for each in chunk])
             for rollout, reward in zip(chunk, graded, strict=True):
                 click.echo(_line(rollout, reward))
                 rewards.append((rollout.recorded, reward.value))
+            if shortage := next((each.shortage for each in graded if each.shortage), None):
+                break
     finally:
         function.close()
     for row in bad:
         warning(f"{row.location}: {row.message}")
     notice(_summary(rewards))
+    if shortage:
+        raise shortage
     return FAILED if bad or any(reward is None for _, reward in rewards) else OK
 
 

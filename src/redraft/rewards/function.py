@@ -43,12 +43,14 @@ class ResponseReward:
         reason: Why the value is unknown, without texts of prompts, responses or servers; "" if it
             is known.
         asks_model: Names of the graders that asked a model.
+        shortage: The budget that was used up, if that is why the value is unknown.
     """
 
     value: float | None
     parts: Mapping[str, float | None] = field(default_factory=dict)
     reason: str = ""
     asks_model: frozenset[str] = frozenset()
+    shortage: BudgetExhaustedError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,16 @@ class RewardFunction:
 
         Raises ConfigError, and BudgetExhaustedError if the budget left no reward for a sample.
         """
-        return await asyncio.wrap_future(self._submit(samples))
+        return _affordable(await asyncio.wrap_future(self._submit(samples)))
 
     def rewards_sync(self, samples: Sequence[RewardSample]) -> list[ResponseReward]:
         """Do the same without await; not for a coroutine, whose event loop it would block."""
+        return _affordable(self.paid_rewards(samples))
+
+    def paid_rewards(self, samples: Sequence[RewardSample]) -> list[ResponseReward]:
+        """Do the same, but return also what was graded before the budget ran out: the other rewards
+        are unknown and have a `shortage`.
+        """
         return self._submit(samples).result()
 
     def close(self) -> None:
@@ -144,8 +152,7 @@ class RewardFunction:
     async def _grade(self, session: GradingSession, tasks: Sequence[Task]) -> list[ResponseReward]:
         if not (self._groups and any(grader.compares for grader in session.panel)):
             reports = await session.grade_many(tasks)
-            found = [(each.trace, reward_of(each.trace, 0, each.error)) for each in reports]
-            return [_affordable(trace, reward) for trace, reward in found]
+            return [reward_of(each.trace, 0, each.error) for each in reports]
         groups: dict[str, list[Task]] = {}
         for task in tasks:
             groups.setdefault(group_key(task), []).append(task)
@@ -224,14 +231,14 @@ def group_of(tasks: Sequence[Task]) -> Task:
 
 
 async def _rank(session: GradingSession, tasks: Sequence[Task]) -> dict[str, ResponseReward]:
-    """Return the rewards of a group by response. Raises BudgetExhaustedError."""
+    """Return the rewards of a group by response."""
     group = group_of(tasks)
     if len(group.responses) == 1:
         return {
             group.responses[0]: ResponseReward(None, reason="no other response to rank it with")
         }
     trace = await session.grade_group(group)
-    return {each.text: _affordable(trace, reward_of(trace, each.id)) for each in trace.candidates}
+    return {each.text: reward_of(trace, each.id) for each in trace.candidates}
 
 
 def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> ResponseReward:
@@ -248,9 +255,9 @@ def reward_of(trace: Trace, candidate: int, error: Exception | None = None) -> R
         total = sum(weight for weight, _ in weighted)
         value = sum(weight * (part or 0.0) for weight, part in weighted) / total
     models = frozenset(g.name for g in trace.graders if not g.model_free)
-    return ResponseReward(
-        value, parts, "" if value is not None else _reason(trace, parts, error), models
-    )
+    if value is not None:
+        return ResponseReward(value, parts, asks_model=models)
+    return ResponseReward(None, parts, _reason(trace, parts, error), models, _shortage(trace))
 
 
 def _part(trace: Trace, candidate: int, grader: PanelGrader) -> float | None:
@@ -274,17 +281,27 @@ def win_share(rankings: Sequence[Comparison], candidate: int) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _affordable(trace: Trace, reward: ResponseReward) -> ResponseReward:
-    """Return the reward. Raises BudgetExhaustedError if it lacks what the budget did not allow."""
+def _shortage(trace: Trace) -> BudgetExhaustedError | None:
+    """Return what the budget did not allow, if it ran out."""
     for failure in trace.failures.values():
-        if reward.value is None and failure.stop_reason is StopReason.BUDGET:
-            raise BudgetExhaustedError(
+        if failure.stop_reason is StopReason.BUDGET:
+            return BudgetExhaustedError(
                 f"the budget of the rewards is used up ({failure.limit}): give a larger one, or "
                 "end the training run",
                 limit=failure.limit,
                 usage=trace.usage,
             )
-    return reward
+    return None
+
+
+def _affordable(rewards: list[ResponseReward]) -> list[ResponseReward]:
+    """Return the rewards. Raises BudgetExhaustedError if one lacks what the budget did not
+    allow.
+    """
+    for reward in rewards:
+        if reward.shortage:
+            raise reward.shortage
+    return rewards
 
 
 def _reason(trace: Trace, parts: Mapping[str, float | None], error: Exception | None) -> str:
