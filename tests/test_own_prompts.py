@@ -184,8 +184,8 @@ async def test_the_noise_aware_plan_uses_them_too():
             "done": False,
         }
     )
-    model = ScriptedModel(["one", "two", "three", "four"])
-    judge = ScriptedModel([verdict] * 9)
+    model = ScriptedModel(["one"] * 20)
+    judge = ScriptedModel([verdict] * 20)
     result = await refine(
         "Why?",
         model,

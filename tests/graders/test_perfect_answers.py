@@ -132,8 +132,8 @@ REQUIREMENTS = {
     "title": "<<A>>\nb",
     "postscript:P.S.": "Bye\nP.S. more",
 }
-# three ask a server of their own, and what most drafts say is not judged
-LEFT_OUT = {"embedding", "moderation", "reward", "consensus"}
+# three ask a server of their own, one is a file on disk, and what most drafts say is not judged
+LEFT_OUT = {"embedding", "moderation", "reward", "trained", "consensus"}
 
 
 class GenerousJudge:

@@ -90,9 +90,10 @@ WORK = {  # of each command, arguments with which it does something or says why 
     "priors": ["list"],
     "keys": ["add", "someone", "--folder", "gateway"],
     "mcp": ["--debug"],
+    "train": ["labels.jsonl", "--name", "tone", "--grader", "judge", "--kind", "pass", "--debug"],
     "trust": ["--list"],
 }
-TAKES_MODEL = {"run", "best", "grade", "batch", "serve", "validate", "rubric", "mcp"}
+TAKES_MODEL = {"run", "best", "grade", "batch", "serve", "train", "validate", "rubric", "mcp"}
 SCRIPT = """
 import json, sys
 import opentelemetry._logs._internal as logs, opentelemetry.metrics._internal as metrics, opentelemetry.trace as traces

@@ -61,7 +61,7 @@ is stored, and `--require-validated error` refuses it), 130 interrupted.
     help="A grader that the head reads: a name that `redraft graders` lists, or a SPEC "
     "(repeatable).",
 )
-@options.setting(
+@click.option(
     "--embeddings",
     metavar="MODEL",
     help="A model of a /v1/embeddings endpoint that the head reads, too.",
