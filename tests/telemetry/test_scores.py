@@ -4,8 +4,12 @@ and Langfuse are sent. `test_score_tools` asks the real ones.
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 
 import pytest
+from chat_server import ChatServer
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import redraft
@@ -16,7 +20,7 @@ from redraft.storage.journal import Journal
 from redraft.telemetry.scores import TOOLS, export_scores
 
 from .conftest import configure
-from .score_server import BASIC, SECRET, ScoreServer, export
+from .score_server import BASIC, SECRET, VARIABLES, ScoreServer, export
 from .scored_run import GRADES, NO_SOURCES, SOURCES, make_run, stored_traces, tracer_provider
 
 
@@ -230,3 +234,73 @@ async def test_a_journal_of_a_stranger(traceparent, tmp_path, server):
         exported = await export_scores(TOOLS["phoenix"], environ, journal, journal.runs()[0])
     assert dict(exported.left_out) == {"no trace was recorded": ["row"]}
     assert server.headers == []
+
+
+# ---- at the end of a batch
+
+
+ROWS = "".join(f'{{"prompt": "Question {n}"}}\n' for n in range(3))
+
+
+@pytest.fixture
+def scored_batch(tmp_path, receiver, server):
+    """Run a batch of three rows whose scores go to a tool; return how it ended, the server of the
+    model, and the IDs of the spans that the collector got.
+    """
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+
+    def run(tool, *args, **environ):
+        chat = ChatServer(lambda messages, n: "hello there my friend")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+        tools = {name: value.format(server.url) for name, value in VARIABLES[tool].items()}
+        sent = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        command = ["batch", "rows.jsonl", "-o", "out.jsonl", "--scores-to", tool]
+        done = subprocess.run(
+            [sys.executable, "-m", "redraft", *command, "--model", chat.model]
+            + ["--grader", "words:3-9", *args],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=clean | tools | sent | environ,
+            timeout=60,
+        )
+        chat.close()
+        return done, chat, {span.span_id.hex() for span in receiver.spans}
+
+    return run
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_batch_writes_its_scores(tool, scored_batch, server):
+    """Once its spans are sent; a tool that does not show them at once is asked again."""
+    server.statuses = [404]
+    done, _, spans = scored_batch(tool, "--json")
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (event,) = [each for each in events if each["event"] == "scores"]
+    assert (event["scores"], event["left_out"]) == (6, {})
+    assert len(server.posted) == 6
+    assert {each.get("span_id") or each["observationId"] for each in server.posted} <= spans
+
+
+def test_a_tool_that_refuses_the_scores_fails_no_batch(scored_batch, server):
+    """The rows are there, and what writes the scores later is said."""
+    server.statuses = [401] * 20
+    done, _, _ = scored_batch("phoenix")
+    assert done.returncode == 0
+    assert "the scores were not written" in done.stderr and "status 401" in done.stderr
+    assert "redraft export out.jsonl --format phoenix" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        ({"PHOENIX_ENDPOINT": ""}, "PHOENIX_ENDPOINT"),
+    ],
+)
+def test_scores_that_could_have_no_place_are_refused_first(environ, said, scored_batch):
+    """No call is made."""
+    done, chat, _ = scored_batch("phoenix", **environ)
+    assert done.returncode == 2 and said in done.stderr
+    assert chat.asked == []

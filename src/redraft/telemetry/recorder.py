@@ -106,6 +106,8 @@ class Recorder:
 
     def __init__(self, key: tuple[Any, ...]) -> None:
         self.key = key
+        self.send_spans: Callable[[], object] = getattr(key[0], "force_flush", int)
+        """Has the provider of spans send those that have ended."""
         tracers, meters, loggers, content, openinference = key
         self.is_active = any(map(_records, (tracers, meters, loggers)))
         for name, value in zip(SETTINGS, (content, openinference), strict=True):

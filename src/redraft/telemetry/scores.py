@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from http import HTTPStatus
 from itertools import islice
+from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -36,6 +37,7 @@ NOT_RECORDED, NOT_SAMPLED = "no trace was recorded", "the trace was not sampled"
 NO_GRADE, NO_SPAN = "there is no grade", "no such span, or no such address (status 404)"
 ROW_SCORE, ID_KEY = "redraft", "redraft.id"
 MAX_REASON, MAX_ACTIONS, ROWS_AT_ONCE = 4_000, 20, 8  # characters, actions, rows
+ARRIVAL_SECONDS, PAUSE = 10.0, 0.5  # for a tool to show spans that it was just sent
 TIMEOUTS, MAX_WAIT, ATTEMPTS = Timeouts(total=60.0), 60.0, 6  # seconds
 
 
@@ -292,30 +294,35 @@ class ScoreExport:
     scores: int = 0
     left_out: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    async def add(
-        self, tool: ScoreTool, server: RequestTarget, run: RunInfo, row: str, trace: Trace
-    ) -> None:
-        """Write the scores of a row."""
-        scores, reasons = span_scores(run, row, trace)
-        try:
-            if scores:
-                await tool.write(server, scores)
-        except NoSpanError:
-            scores, reasons = [], {*reasons, NO_SPAN}
-        self.scores += len(scores)
-        for reason in reasons:
-            self.left_out[reason].append(row)
-
 
 async def export_scores(
-    tool: ScoreTool, environ: Mapping[str, str], journal: Journal, run: RunInfo
+    tool: ScoreTool,
+    environ: Mapping[str, str],
+    journal: Journal,
+    run: RunInfo,
+    arrival_seconds: float = 0.0,
 ) -> ScoreExport:
-    """Write the scores of a run. Raises ConfigError if the environment names no server, and
-    RedraftError if it does not take the scores.
+    """Write the scores of a run, whose spans the tool may still lack for `arrival_seconds`. Raises
+    ConfigError if the environment names no server, and RedraftError if it does not take the scores.
     """
     exported, server, rows = ScoreExport(), tool.server(environ), journal.traces(run.name)
+    ends_at = monotonic() + arrival_seconds
+
+    async def write_row(row: str, trace: Trace) -> None:
+        scores, reasons = span_scores(run, row, trace)
+        while scores:
+            try:
+                await tool.write(server, scores)
+                break
+            except NoSpanError:
+                if monotonic() >= ends_at:
+                    scores, reasons = [], {*reasons, NO_SPAN}
+                else:
+                    await asyncio.sleep(PAUSE)
+        exported.scores += len(scores)
+        for reason in reasons:
+            exported.left_out[reason].append(row)
+
     while some := [*islice(rows, ROWS_AT_ONCE)]:
-        await asyncio.gather(
-            *(exported.add(tool, server, run, row.id, trace) for row, trace in some)
-        )
+        await asyncio.gather(*(write_row(row.id, trace) for row, trace in some))
     return exported

@@ -42,6 +42,8 @@ from ...runs import BatchPreview, BatchProgress, BatchReport, BatchRun
 from ...runs.config import with_present_names
 from ...runs.progress import format_price
 from ...settings import BATCH_DEFAULTS, BatchFields, EndpointLimits, OptionFields, settings_of
+from ...telemetry import active_recorder
+from ...telemetry.scores import ARRIVAL_SECONDS, TOOLS, ScoreTool
 from .. import options
 from .. import output as out
 from ..command_classes import GroupedCommand
@@ -62,7 +64,9 @@ from ..request import (
     report_unused_prices,
     values_of,
 )
+from ..stored_runs import find_run
 from ..terminal import console, grid, plain_table, text_line
+from .export import write_scores
 
 RESUMES = "the same command resumes"
 POLL_INTERVAL = 0.25  # seconds between two updates of the progress
@@ -162,6 +166,12 @@ rate_limits = options.combine(
     metavar="PORT",
     help="Serve Prometheus metrics on 127.0.0.1:PORT (0: any free port).",
 )
+@options.option(
+    "--scores-to",
+    heading=options.OUTPUT,
+    type=click.Choice([*TOOLS]),
+    help="At the end, write the scores to the spans in this tool, as `redraft export` does.",
+)
 @options.as_json
 @options.debug
 @click.pass_context
@@ -173,6 +183,7 @@ def batch(
     output: str | None,
     column: dict[str, str],
     metrics: int | None,
+    scores_to: str | None,
     dry_run: bool,
     explain: bool,
     as_json: bool,
@@ -191,6 +202,7 @@ def batch(
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     rows_on_stdout = output == "-"
     keeps_journal = not rows_on_stdout or bool(settings["journal"])
+    tool = TOOLS.get(scores_to or "")
     try:
         with ExitStack() as stack:
             stack.enter_context(_error_events(as_json=as_json, stdout=not rows_on_stdout))
@@ -206,8 +218,10 @@ def batch(
                     "rows go to stdout and there is no journal, so an interrupted run starts over; "
                     "--journal FILE keeps one"
                 )
+            _check_scores(tool)
             shown = partial(show_progress, run, as_json=as_json, stdout=not rows_on_stdout)
             report = run_on_uvloop(_process(run, settings, metrics, shown))
+            _write_scores(tool, run, report, as_json=as_json, stdout=not rows_on_stdout)
     except (KeyboardInterrupt, asyncio.CancelledError):
         out.error(
             "interrupted" + ("; finished work is saved" if keeps_journal else ""),
@@ -265,6 +279,39 @@ def _check(
             raise click.UsageError(f"--{name.replace('_', '-')} needs --engine {info.engine}")
     if output not in (None, "-"):
         out.check_writable(str(output))
+
+
+def _check_scores(tool: ScoreTool | None) -> None:
+    """Raise ConfigError if scores are to be written, and no spans are recorded or the environment
+    names no server.
+    """
+    if tool and tool.server(os.environ) and active_recorder() is None:
+        raise ConfigError(
+            f"--scores-to writes scores to the spans in {tool.name}, and none are recorded: set "
+            "OTEL_EXPORTER_OTLP_ENDPOINT to its address"
+        )
+
+
+def _write_scores(
+    tool: ScoreTool | None, run: BatchRun, report: BatchReport, *, as_json: bool, stdout: bool
+) -> None:
+    """Write the scores of the run to a tool, if one is named. What it does not take fails no run:
+    an export can be made again.
+    """
+    if tool is None or report.stop == "interrupted":
+        return
+    if recorder := active_recorder():
+        recorder.send_spans()
+    try:
+        stored = find_run(run.config.name, str(run.config.journal))
+        exported = write_scores(tool, stored, ARRIVAL_SECONDS)
+    except RedraftError as error:
+        form = tool.name.lower()
+        hint = f"`redraft export {run.config.output} --format {form}` writes them"
+        out.warning(f"the scores were not written: {error}", hint)
+        return
+    if as_json:
+        out.write_event("scores", stdout=stdout, **vars(exported))
 
 
 def _make_run(

@@ -22,7 +22,7 @@ from ...tables.export.formats import (
     Provenance,
 )
 from ...tables.export.writer import export as export_run
-from ...telemetry.scores import TOOLS, ScoreTool, export_scores
+from ...telemetry.scores import TOOLS, ScoreExport, ScoreTool, export_scores
 from .. import options
 from ..output import notice, print_json
 from ..stored_runs import RUN, StoredRun, find_run
@@ -187,17 +187,25 @@ def export(
 
 
 def _export_scores(tool: ScoreTool, stored: StoredRun, *, as_json: bool) -> None:
-    """Write the scores of a run to a tool, and say which rows have none there."""
-    with Journal(stored.path, read_only=True) as file:
-        exported = run_sync(export_scores(tool, os.environ, file, stored.info))
+    """Write the scores of a run to a tool. Raises RedraftError if none could be written."""
+    exported = write_scores(tool, stored)
     if as_json:
         print_json(vars(exported))
+    if not exported.scores:
+        raise RedraftError(f"nothing was written: no score of the run has a span in {tool.name}")
+
+
+def write_scores(tool: ScoreTool, stored: StoredRun, arrival_seconds: float = 0.0) -> ScoreExport:
+    """Write the scores of a run to a tool, which may lack its spans for `arrival_seconds`, and say
+    which rows have none there. Raises RedraftError if the tool does not take them.
+    """
+    with Journal(stored.path, read_only=True) as file:
+        exported = run_sync(export_scores(tool, os.environ, file, stored.info, arrival_seconds))
     for reason, names in exported.left_out.items():
         some = ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)
         notice(f"left out: {pluralize(len(names), 'row')} ({some}): {reason}")
-    if not exported.scores:
-        raise RedraftError(f"nothing was written: no score of the run has a span in {tool.name}")
     notice(f"{tool.name} has {pluralize(exported.scores, 'score')} of the run")
+    return exported
 
 
 def _summarize(exported: ExportResult) -> None:
