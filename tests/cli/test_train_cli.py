@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import signal
 
 import pytest
 
@@ -137,6 +138,46 @@ def test_an_interrupted_training_resumes(labels, serve):
     assert server.calls == 12
     assert judged(labels, "--judge", server.model).returncode == 0
     assert server.calls == 60
+
+
+@pytest.mark.slow(but_each=2)
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_process_loses_no_reply(labels, serve, ending):
+    """Exit code 130, and how to resume; the same command asks again only for the reply that had not
+    arrived.
+    """
+    server = serve(counting_judge)
+    where = ("--name", "./judged", "--cards-dir", "cards", "--max-in-flight", "1")
+    command = ("train", "labels.jsonl", *where, "--grader", "judge", "--judge", server.model)
+    arrived = server.hold(20)
+    process = labels.start(*command)
+    assert arrived.wait(60)
+    process.send_signal(ending)
+    _, err = process.communicate(timeout=30)
+    server.release()
+    assert process.returncode == 130
+    assert b"run the same command to resume" in err and b"Traceback" not in err
+    assert not (labels.folder / "judged" / "grader.json").exists()
+    done = labels(*command)
+    assert done.returncode == 0, done.err
+    tasks = [re.findall(r"Task \d+", messages[-1]["content"])[0] for messages in server.asked]
+    assert tasks.count(tasks[20]) == 2 and len(tasks) == len(set(tasks)) + 1 == 61
+
+
+def test_a_grader_with_too_few_scores_is_not_read(labels):
+    """It is named, and the head is fitted to the others: readability is unknown of each third
+    answer here.
+    """
+    mixed = [
+        row if n % 3 else {**row, "response": row["response"].replace("word", "слово")}
+        for n, row in enumerate(rows())
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in mixed)
+    (labels.folder / "mixed.jsonl").write_text(text)
+    done = train(labels, "mixed.jsonl")
+    assert done.returncode == 0, done.err
+    assert "the head does not read readability: it gives too few scores" in done.err
+    assert "fitted to 42 labels" in done.err
 
 
 def test_a_judge_that_fails_is_an_error(labels, serve):

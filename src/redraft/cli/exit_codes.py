@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from traceback import format_exc
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -82,10 +83,15 @@ def exit_code_of(invoke: Callable[[], Any], report: Callable[[Exception], int]) 
 
 @contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C: finished work is kept, and a message says so."""
+    """Treat SIGTERM like Ctrl-C, also as an event loop does: finished work is kept, and a message
+    says so.
+    """
 
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):  # ignored, as in the background
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)

@@ -35,7 +35,7 @@ from ..storage.priors_store import PriorsStore
 from ..usage import NO_USAGE
 from .display import make_display
 from .errors import error_event, exit_code, report_error
-from .exit_codes import IMPERFECT, INTERRUPTED, handle_sigterm
+from .exit_codes import IMPERFECT, INTERRUPTED
 from .options import OptionValues
 from .output import notice, print_answer, warning
 from .progress import (
@@ -229,38 +229,33 @@ def candidate_table(trace: Trace) -> Table:
 
 
 async def run_request(request: RefineRequest, progress: RefinementProgress) -> Result:
-    """Refine and show the progress. SIGTERM works like Ctrl-C: the best answer so far is
-    returned.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    with handle_sigterm(asyncio.get_running_loop(), task.cancel):
-        refinement = await prepare_refinement(
-            request.trace, request.model, request.graders, request.judge, request.options
+    """Refine and show the progress."""
+    refinement = await prepare_refinement(
+        request.trace, request.model, request.graders, request.judge, request.options
+    )
+    is_missing = request.model is None and refinement.roles.writer is None
+    if is_missing and not progress.as_json:
+        warning(
+            "no model was found, so only the built-in editor is used",
+            "`redraft models` shows where Redraft looked for one",
         )
-        is_missing = request.model is None and refinement.roles.writer is None
-        if is_missing and not progress.as_json:
-            warning(
-                "no model was found, so only the built-in editor is used",
-                "`redraft models` shows where Redraft looked for one",
-            )
-        session, models = refinement.session, refinement.session.models
-        check_judge_params(session.graders)
-        announce_sources(models.writer, models.judge)
-        if note := session.default_judge_note:
-            notice(note)
-        report_unused_prices(session.options.prices, models.writer, models.judge)
-        message = ""
-        progress.begin(refinement.trace)
-        with progress.display:
-            _report_priors(refinement, as_json=progress.as_json)
-            try:
-                return await finish_refinement(refinement)
-            except RedraftError as error:
-                message = str(error)
-                raise
-            finally:
-                progress.end(message)
+    session, models = refinement.session, refinement.session.models
+    check_judge_params(session.graders)
+    announce_sources(models.writer, models.judge)
+    if note := session.default_judge_note:
+        notice(note)
+    report_unused_prices(session.options.prices, models.writer, models.judge)
+    message = ""
+    progress.begin(refinement.trace)
+    with progress.display:
+        _report_priors(refinement, as_json=progress.as_json)
+        try:
+            return await finish_refinement(refinement)
+        except RedraftError as error:
+            message = str(error)
+            raise
+        finally:
+            progress.end(message)
 
 
 def _report_priors(refinement: Refinement, *, as_json: bool) -> None:

@@ -4,7 +4,6 @@ model could add.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shlex
@@ -25,6 +24,7 @@ from rich.text import Text
 from ...answers.editor import FormEditor, edit_distance
 from ...base.checks import format_value, read_error_message, unknown_name_message
 from ...base.documents import parse_toml, read_small_text
+from ...base.sync import run_sync
 from ...errors import ConfigError
 from ...loop.task import Task
 from ...models import DiscoveryResult, find_model
@@ -116,7 +116,7 @@ class SingleStepEditor:
 
 
 def _show_case(out: Console, case: DemoCase) -> Result:
-    result = asyncio.run(refine(case.task, model=False, editor=SingleStepEditor()))
+    result = run_sync(refine(case.task, model=False, editor=SingleStepEditor()))
     demands = {parse(spec).spec: parse(spec).demand for spec in case.require}
     view = TraceView(out, changes_only=True, label=lambda name: demands.get(name, name))
     out.print()
@@ -224,7 +224,7 @@ def _suggest_model(out: Console, cases: list[DemoCase]) -> None:
 
 def _find_model() -> DiscoveryResult:
     try:
-        return asyncio.run(find_model())
+        return run_sync(find_model())
     except ConfigError:  # `redraft models` reports a REDRAFT_MODEL that is not valid
         return DiscoveryResult(None, ())
 

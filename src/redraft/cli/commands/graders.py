@@ -5,7 +5,6 @@ In the list each grader is one line: cut to the width of a terminal, whole in an
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -15,6 +14,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from ...base.sync import run_sync
 from ...base.text import pluralize
 from ...errors import ConfigError, SandboxUnavailableError
 from ...graders.aliases import find_alias
@@ -233,7 +233,7 @@ def _learn_scale(spec: str | None, path: str, *, as_json: bool) -> None:
             f"got {spec!r}"
         )
     samples = read_samples(path)
-    fitted = asyncio.run(learn_scale(reward, samples))
+    fitted = run_sync(learn_scale(reward, samples))
     notice(f"center and scale learned from {pluralize(len(samples), 'answer')}")
     click.echo(
         json.dumps({"grader": fitted.spec, "center": fitted.center, "scale": fitted.scale})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
+from ...base.sync import run_sync
 from ...errors import ConfigError
 from ...models import DiscoveryResult, find_model
 from ...models.discovery import search_address
@@ -45,7 +44,7 @@ def models(url: str | None, as_json: bool) -> int:
 
     With the URL of a server, list its models alone; the exit code is 1 if there are none.
     """
-    discovery = asyncio.run(search_address(url) if url else find_model(search_all=True))
+    discovery = run_sync(search_address(url) if url else find_model(search_all=True))
     code = FAILED if url and not discovery.locations[0].models else OK
     if not as_json:
         _show(discovery, is_all=url is None)

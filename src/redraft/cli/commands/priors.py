@@ -4,7 +4,6 @@ finished tasks in traces and journals, `calibrate` from calls that it makes.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 from collections import Counter, defaultdict
@@ -510,7 +509,7 @@ class TrainingData:
             names = settings_from_trace(self.ctx, names, options, trace, where)
         named = repr([names[each] for each in PAIR_SETTINGS])  # a rubric cannot be hashed
         if named not in self._keys:
-            self._keys[named] = asyncio.run(_find_key(names, where))
+            self._keys[named] = run_sync(_find_key(names, where))
         return self._keys[named]
 
 

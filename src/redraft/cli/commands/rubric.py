@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -13,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ...base.checks import format_value
+from ...base.sync import run_sync
 from ...errors import ConfigError
 from ...graders import rubric as rubrics
 from ...graders.judging.pointwise import Judge
@@ -170,14 +170,12 @@ def rubric(
     name = (name or Path(output or data or "rubric").stem).strip()
     if data is None:
         text = _description(ctx, source)
-        return asyncio.run(
-            _propose(text, name or "rubric", settings, output=output, as_json=as_json)
-        )
+        return run_sync(_propose(text, name or "rubric", settings, output=output, as_json=as_json))
     cases = list(read_labelled(data, columns, kind, limit).cases)
     first = rubrics.Rubric.load(start) if start else rubrics.DEFAULT_RUBRIC
     first = replace(first, name=name or first.name)
     first.to_toml()  # missing requirements are reported before anything is paid for
-    induced = asyncio.run(_induce(cases, first, rounds, settings))
+    induced = run_sync(_induce(cases, first, rounds, settings))
     text = to_toml(induced, Path(data).name)
     # a search that ended early without an improvement leaves an existing file alone
     is_worth_writing = induced.improved or not induced.stop_reason

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import click
 from rich.progress import Progress
 from rich.table import Table
 
+from ...base.sync import run_sync
 from ...base.text import pluralize
 from ...train import api
 from ...validation.card_page import format_headline, measure_cells
@@ -122,8 +122,8 @@ def train(
     }
     labelled = read_labelled(data, columns, kind, limit)
     try:
-        result = asyncio.run(_train(labelled, grader, how, {**settings, "grader": grader}))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        result = run_sync(_train(labelled, grader, how, {**settings, "grader": grader}))
+    except KeyboardInterrupt:
         warning("interrupted; finished replies are saved", "run the same command to resume")
         return INTERRUPTED
     if as_json:

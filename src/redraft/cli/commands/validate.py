@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from ...base.sync import run_sync
 from ...base.text import pluralize
 from ...errors import ConfigError
 from ...graders.cards import MIN_CALIBRATION_LABELS, CardStore, Measure
@@ -214,10 +214,10 @@ def validate(
             judge = load_rubric(rubric, template)
             measured: Any = judge_of(judge) if judge else load_grader(grader or "")
             named = [grader] if grader else []
-            result = asyncio.run(
+            result = run_sync(
                 _measure_live(labelled, measured, attacks, how, {**settings, "grader": named})
             )
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         warning("interrupted; finished answers are saved", RESUME)
         return INTERRUPTED
     return _report(result, as_json=as_json)
