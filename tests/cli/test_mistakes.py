@@ -418,6 +418,39 @@ def test_a_closed_pipe_ends_the_program_quietly(folder):
     assert process.wait(60) == 1 and said == b""
 
 
+CALLING = {  # commands that wait for a model
+    "run": ["Say it", "--trace", "t.json"],
+    "best": ["Say it", "-n", "2"],
+    "grade": ["Say it", "--response", "answer.txt", "--grader", "judge"],
+    "validate": ["labelled.csv", "--grader", "judge"],
+    "rubric": ["answers to questions"],
+    "batch": ["rows.jsonl", "-o", "out.jsonl"],
+}
+
+
+@pytest.mark.slow(but_each=3)
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize("command", CALLING)
+def test_a_signal_ends_a_command_with_a_message(command, sent, redraft, serve):
+    """Exit code 130 and no traceback, while a call waits for its reply."""
+    server = serve(lambda messages, n: "hello")
+    arrived = server.hold(0)
+    for name, content in {
+        **FILES,
+        "answer.txt": b"It.",
+        "rows.jsonl": b'{"prompt": "a"}\n',
+    }.items():
+        (redraft.folder / name).write_bytes(content)
+    process = redraft.start(command, *CALLING[command], "--model", server.model)
+    assert arrived.wait(60)
+    process.send_signal(sent)
+    if command == "batch":  # the first waits for calls in flight
+        server.release()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert b"interrupted" in said and b"Traceback" not in said
+
+
 @pytest.mark.parametrize(
     "sent",
     [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM],
