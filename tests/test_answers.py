@@ -1576,6 +1576,7 @@ WRAPPERS = {
 }
 
 
+@pytest.mark.slow
 @each_row("form", [*WRAPPERS.values(), None], ids=[*WRAPPERS, "a text"])
 @each_row("answer", [Order, Strict, ORDER_SCHEMA, Order | Point, Order | None], ids=str)
 def test_a_wrapper_is_taken_off_without_a_call(form, answer):

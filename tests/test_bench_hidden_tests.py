@@ -99,6 +99,7 @@ def test_programs_that_did_not_run_are_left_out(bench):
     assert bench.compare_scores(rows, {}) == {}
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("second", "met"), [([True, True], True), ([False, True], False)])
 def test_the_report_says_whether_the_goal_is_met(bench, capsys, second, met):
     """A mean difference to the hidden share of more than 0.05 misses the goal."""

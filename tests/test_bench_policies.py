@@ -509,6 +509,7 @@ def test_a_lesson_is_that_of_the_package_and_is_the_same_again(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_second_looks_of_a_lesson_are_its_tuition(monkeypatch):
     """If learning asks for a second grade of every row, that is one more call a row, divided among
     256.
@@ -781,6 +782,7 @@ def test_the_prices_near_a_number_of_calls_are_those_of_the_whole_sweep():
     assert near[0].calls <= 7 <= near[1].calls
 
 
+@pytest.mark.slow
 def test_an_invalid_worlds_file_is_a_usage_error(tmp_path):
     """Exit code 2, and no task is simulated."""
     (tmp_path / "bad.toml").write_text("[bad]\nup = 2")

@@ -86,6 +86,7 @@ def run(repository, *revisions):
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_each_revision_runs_its_own_sources_and_scripts(repository):
     """A revision that is slower beyond the limit ends with exit code 1, and the table names the
     figure.
@@ -111,6 +112,7 @@ def test_a_figure_of_one_revision_alone_is_named(repository):
     )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("revisions", [("base", "older"), ("older", "base")])
 def test_a_benchmark_of_one_revision_alone_is_named(repository, revisions):
     """It is left out, and the others are compared."""

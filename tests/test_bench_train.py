@@ -32,6 +32,7 @@ def write_rows(folder, rows):
     (folder / "sfhot.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.slow
 def test_a_head_of_two_judges_with_half_of_the_truth_each(figures, tmp_path):
     """People rate the mean of what two judges say: the head is right where one judge, calibrated,
     is half right; a judge that is off by a constant gains from calibration alone.

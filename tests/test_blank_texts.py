@@ -145,7 +145,7 @@ def test_a_column_of_blanks_hides_no_other(blank):
     )
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("mode", ["refine", "grade", "best"])
 @pytest.mark.parametrize("blank", ["", "  ", "\ufeff", "\u00a0"])

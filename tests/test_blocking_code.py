@@ -63,6 +63,7 @@ for name, settings in CASES.items():
 """
 
 
+@pytest.mark.slow
 def test_code_that_never_returns_ends_with_the_deadline():
     """The result comes at the deadline, asking for the parsed value returns, and the interpreter
     exits.

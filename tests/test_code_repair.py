@@ -171,7 +171,7 @@ LINT = {
 }  # fmt: skip
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=3)
 @pytest.mark.usefixtures("sandbox")
 @pytest.mark.parametrize("name", LINT)
 def test_findings_are_repaired_where_that_keeps_what_the_code_does(name):

@@ -41,7 +41,7 @@ def test_values_are_returned_unchanged(value):
     assert run_sync(jobs.echo, value, **SAID) == value
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     ("job", "argument", "limit"),
     [
@@ -122,6 +122,7 @@ def test_many_threads_and_loops_can_compute_at_once():
         ) == list(range(20))
 
 
+@pytest.mark.slow
 async def test_a_job_does_not_block_the_event_loop():
     """The job never releases its interpreter's lock."""
     ticks = 0

@@ -188,6 +188,7 @@ def test_an_edit_breaks_no_requirement_and_repairs_at_least_one(text, requiremen
     edit.text.encode()
 
 
+@pytest.mark.slow
 def test_a_long_text_is_repaired_in_bounded_time():
     """For 200 kB with several requirements fewer edits are tried, but the repair is found."""
     text = "The quick brown fox, it jumps over 1,000 lazy dogs. " * 4000

@@ -121,6 +121,7 @@ def test_examples_run_against_a_real_server(name, plain_server):
     assert done.out.strip()
 
 
+@pytest.mark.slow
 def test_an_example_runs_in_a_process_of_its_own(plain_server):
     """The interpreter runs one of them from another folder."""
     command = [sys.executable, str(EXAMPLES / "critique_driven.py"), plain_server]

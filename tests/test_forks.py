@@ -273,6 +273,7 @@ def test_a_grader_under_the_command_line_may_end_processes_that_it_forked(tmp_pa
     ] == [1.0] * 40
 
 
+@pytest.mark.slow
 def test_a_child_may_be_ended_as_soon_as_it_is_forked():
     """A signal that arrives before the child has reset its handlers is not lost, and does not reach
     the event loop of its parent.

@@ -140,6 +140,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_greenlets_do_works_or_is_refused_in_words(tmp_path, library):
     """A call that is killed is cancelled; a loop of the program's own and one of ours do not

@@ -268,6 +268,7 @@ async def test_a_batch_with_a_new_card_redoes_its_rows(cards, tmp_path):
     assert [row["score_basis"] for row in newest] == ["by people's labels (n = 150)"] * 3
 
 
+@pytest.mark.slow
 def test_second_looks_are_saved_if_labels_have_shown_the_noise(cards, tmp_path):
     """Without the card, every fourth of the first 64 rows gets one."""
     rows = [{"prompt": f"q{n}"} for n in range(64)]

@@ -115,6 +115,7 @@ def send(monkeypatch):
     return send
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_takes_all_calls_is_in_full_use_after_two_rounds(send):
     """The first sixteen take a second, 128 more take another, and half a second later 460 are in
     flight.
@@ -145,7 +146,7 @@ def test_an_endpoint_that_refuses_late_refuses_one_round_of_calls(send, slots, r
     assert server.most_here <= max(128, slots)
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("slots", "seconds", "timeout", "most"),
     [

@@ -100,6 +100,7 @@ def test_the_cache_of_trees_is_shared_by_threads():
     assert at_once(plan) == [[1 + n % 2 for n in range(150)]] * THREADS
 
 
+@pytest.mark.slow
 def test_the_cache_of_filters_is_shared_by_threads():
     """The same for scores that are intervals."""
     FILTER_CACHE.clear()
@@ -117,6 +118,7 @@ def test_the_cache_of_filters_is_shared_by_threads():
     assert found == [scores_for(number) for number in range(THREADS)]
 
 
+@pytest.mark.slow
 def test_a_scripted_model_counts_the_calls_of_all_threads():
     """No call is lost, and no answer is given twice."""
     model = redraft.ScriptedModel([str(n) for n in range(THREADS * 10)])

@@ -213,6 +213,7 @@ def score_in_child(reward, results):
     results.put(reward("data", "abc", "72", {"prompt": "q"}))
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_that_are_forked_or_spawned_reward(method):
     """Also when the parent has rewarded before."""
@@ -244,6 +245,7 @@ def test_falling_agreement_is_a_warning(caplog):
     assert len(caplog.records) == 1
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("seed", range(20))
 def test_steady_agreement_is_no_warning(seed, caplog):
     """Noise that stays the same is none, however often it is looked at."""

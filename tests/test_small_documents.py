@@ -177,6 +177,7 @@ class Events:
             yield event
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("form", ["rows", "table", "flow", "lists"])
 def test_a_yaml_with_too_many_entries_is_refused_before_it_is_loaded(tmp_path, monkeypatch, form):
     """Loading takes longer than looking at it, and most of the entries are not even looked at."""

@@ -241,7 +241,7 @@ FACES = {
 }
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=12)
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("face", FACES)
 def test_the_answer_is_returned(face, cause, tmp_path):
@@ -446,6 +446,7 @@ async def test_a_model_that_a_grader_of_ones_own_asks_may_be_down(error):
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("draft", ['{"n": 1}', '{"n": "one"}', "one"])
 @pytest.mark.parametrize("cause", ["slow", "down", "unreadable"])
 def test_an_answer_that_breaks_a_schema_is_not_returned_by_the_gateway(cause, draft, tmp_path):

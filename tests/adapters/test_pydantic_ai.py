@@ -25,6 +25,7 @@ def agent_of(answers, **arguments):
     return agent, requests
 
 
+@pytest.mark.slow
 async def test_an_answer_below_the_target_is_sent_back():
     agent, requests = agent_of([SHORT, GOOD])
     assert (await agent.run("Say hello.")).output == GOOD

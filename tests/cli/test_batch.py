@@ -278,7 +278,7 @@ def start_and_wait_for_call(redraft, serve, hold=4):
     return process, server
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_waits_for_calls_in_flight(redraft, serve, told):
     """After one Ctrl-C or SIGTERM the call in flight is finished and saved, a message says how to
@@ -303,6 +303,7 @@ def test_one_signal_waits_for_calls_in_flight(redraft, serve, told):
     assert server.calls == 6 * 4 and len(read_rows(redraft.folder / "out.jsonl")) == 6
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_the_run_at_once(redraft, serve):
     """The call in flight is abandoned; the same command resumes the run."""
     process, server = start_and_wait_for_call(redraft, serve)
@@ -374,6 +375,7 @@ def test_a_port_in_use_is_reported_before_any_call(batch):
     assert batch.server.calls == 0
 
 
+@pytest.mark.slow
 def test_an_exhausted_usd_budget_ends_the_run_and_a_larger_one_resumes_it(batch):
     """A budget in USD holds for a model with a given price; exit code 1, and the same command
     resumes with a larger budget.

@@ -205,7 +205,7 @@ async def test_an_unreadable_body_is_retried_like_a_500(tmp_path, serve, fails):
     assert report.spending.tokens == (15 if fails == 500 else None)
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @no_answers
 async def test_an_endpoint_without_answers_is_down(tmp_path, serve, fails):
     """The run ends as after an outage, says so, and can be resumed; no row fails, and the progress
@@ -525,7 +525,7 @@ def test_a_deleted_output_exits_with_1(redraft, serve):
 
 
 @pytest.mark.parametrize("most", [20_000, 200_000])
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
     """Whether the output or the journal has no room: exit code 1, the path, and the same command
     resumes.

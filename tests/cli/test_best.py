@@ -52,7 +52,7 @@ def test_the_best_of_several_drafts_is_printed(redraft, serve):
     assert "best of 3" in done.err and "more detail" in done.err and "calls 4" in done.err
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_prints_the_best_so_far(redraft, serve, ending):
     """Interrupted before the last grade, it prints the ranking of the others and the best of them;

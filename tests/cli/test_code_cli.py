@@ -262,6 +262,7 @@ PUBLISHED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("rows", PUBLISHED.values(), ids=PUBLISHED)
 def test_rows_of_published_data_sets_run_their_tests(redraft, folder, rows):
     """All commands that read rows agree, without naming the column."""
@@ -334,6 +335,7 @@ NOTICES = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("options", "said", "unsaid"), NOTICES.values(), ids=NOTICES)
 def test_messages_say_what_to_type(redraft, folder, options, said, unsaid):
     """A warning is true of what runs, and an error names the option that was meant."""

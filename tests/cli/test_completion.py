@@ -282,7 +282,7 @@ class Terminal:
         self.screen.close()
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_tab_key_completes_in_the_real_shell(tmp_path, shell):
     """A new shell of a user who has installed completion completes commands and files."""

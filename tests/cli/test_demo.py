@@ -39,6 +39,7 @@ def test_the_demo_needs_no_network_and_looks_for_a_model_last(redraft):
     assert "redraft run 'Explain" in after and "--require 'contains:restore test'" in after
 
 
+@pytest.mark.slow
 def test_the_demo_shows_each_step_and_the_unmet_requirement(redraft):
     """It shows scores, edits, lossy edits, changes, and the requirement that only a model can
     meet.

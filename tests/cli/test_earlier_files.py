@@ -233,6 +233,7 @@ READERS = {
 """What reads each file today, and the figures that it must find."""
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", READERS)
 def test_a_file_of_an_earlier_release_is_read_with_the_right_figures(redraft, files, name):
     """Whatever reads it today finds what was written."""

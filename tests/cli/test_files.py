@@ -41,6 +41,7 @@ def test_a_journal_named_uv_does_not_touch_uv_lock(redraft):
     assert (redraft.folder / "uv.lock").read_text() == LOCK
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
 def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
     """Prompts and answers are readable by their owner alone; named outputs have the usual

@@ -86,7 +86,7 @@ HEAVY = {
 }
 
 
-@pytest.mark.slow(but_each=24)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_imports_no_slow_library(name):
     """A command imports at its top what it always needs, and no library that a part of its uses

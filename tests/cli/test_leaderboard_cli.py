@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 WORDS = "red blue green amber violet grey black white pink teal".split()
 
 
@@ -15,6 +17,7 @@ def answer(messages, n):
     return f"Answer {n}"
 
 
+@pytest.mark.slow
 def test_tasks_are_written_then_models_compared(redraft, serve, tmp_path):
     """The model and the number of calls are said before the first one. The tasks can be edited: a
     second start leaves them alone, and takes no call.

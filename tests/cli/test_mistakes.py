@@ -364,7 +364,7 @@ def test_a_folder_without_write_permission_is_named(capfd):
     assert "in a folder where you may write" in capfd.readouterr().err
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 @pytest.mark.parametrize("command", ["graders", f"run --response ok.txt --require words:2 {NONE}"])
 def test_a_full_disk_behind_stdout_is_one_error(folder, command):
@@ -407,6 +407,7 @@ def test_an_answer_goes_to_stdout_when_its_file_is_full(folder, capfd):
     )
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_the_program_quietly(folder):
     """Nothing is printed to stderr."""
     process = subprocess.Popen(
@@ -510,6 +511,7 @@ def test_models_suggests_the_versioned_base_url(folder, serve, monkeypatch, capf
     assert f"try http://127.0.0.1:{server.port}/v1" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 async def test_an_untrusted_certificate_gives_one_advice(redraft, monkeypatch):
     """The message says what to set, and no hint sends the user elsewhere."""
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)

@@ -96,7 +96,7 @@ def test_a_batch_that_starts_many_programs_with_few_descriptors(redraft, serve, 
     assert ([row["best_score"] for row in rows], server.calls) == ([1.0] * 40, 40)
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [24, MIN_DESCRIPTORS - 1])
 def test_too_few_descriptors_for_a_sandbox_are_an_error_before_any_call(redraft, serve, limit):
     """It names the limit that is needed."""

@@ -5,6 +5,7 @@ import json
 import re
 import signal
 
+import pytest
 from fault_server import FaultServer, models
 
 from redraft import __version__
@@ -161,6 +162,7 @@ def test_version_is_printed(redraft):
     assert redraft("--version").out == f"redraft {__version__}\n"
 
 
+@pytest.mark.slow
 def test_an_interrupted_grade_prints_no_grade(redraft, serve):
     """After Ctrl-C during the judge's call the exit code is 130."""
     server = serve(lambda messages, n: verdict(5))

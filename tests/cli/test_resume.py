@@ -10,7 +10,7 @@ from redraft.storage import read_trace
 from .chat_server import is_judging, writer_and_judge
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, ending):
     """Interrupted or terminated during a refinement: exit code 130, the graded draft on stdout, and
@@ -33,7 +33,7 @@ def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, endin
     assert [is_judging(m) for m in server.asked[before:]] == [False, True]
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_before_the_first_grade_prints_the_draft(redraft, serve, ending):
     """The draft that was paid for is printed and saved in the trace."""
@@ -242,6 +242,7 @@ def test_a_run_that_cannot_start_leaves_no_trace(redraft):
     assert not (redraft.folder / "t.jsonl").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 def test_sigterm_while_the_answer_is_printed_exits_with_130(redraft, serve):
     """With an unread pipe at stdout the program ends with a message, not by the signal."""

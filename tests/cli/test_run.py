@@ -327,6 +327,7 @@ def test_the_budget_ends_the_work_with_the_best_so_far(redraft, serve):
     )
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_prints_no_traceback(redraft):
     """A reader that closes the pipe gets no traceback."""
     script = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', 'redraft', 'graders'], stdout=-1); p.stdout.close(); sys.exit(p.wait())"

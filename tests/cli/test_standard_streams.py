@@ -175,7 +175,7 @@ def contents(place):
     }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("destination", DESTINATIONS)
 @pytest.mark.parametrize("formatted", [[], ["--log-format", "json"]], ids=["lines", "json"])
 def test_a_batch_does_its_work_though_nobody_reads_its_messages(

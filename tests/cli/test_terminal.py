@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
+
 from .chat_server import verdict, writer_and_judge
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u202eback"
 
 
+@pytest.mark.slow
 def test_the_live_view_shows_answers_scores_and_usage(redraft, serve):
     """Answers appear with their scores, and calls, tokens and cost below, as in a process of its
     own.

@@ -62,6 +62,7 @@ def test_a_grader_is_trained_shown_and_used(labels):
     assert json.loads(graded.stdout)["score"] > 0.6
 
 
+@pytest.mark.slow
 def test_a_grader_of_noise_is_refused(labels):
     """Exit code 3, and what requires validated graders refuses it."""
     done = train(labels, "noise.jsonl", "--json")
@@ -115,6 +116,7 @@ def judged(redraft, *more, data="labels.jsonl"):
     return redraft("train", data, *where, "--grader", "judge", *more)
 
 
+@pytest.mark.slow
 def test_what_the_judge_cost_is_shown(labels, serve):
     """Each answer is one call; the cost is that of the prices, and unknown without one."""
     server = serve(counting_judge)
@@ -129,6 +131,7 @@ def test_what_the_judge_cost_is_shown(labels, serve):
     assert "· cost unknown" in unknown.out
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_resumes(labels, serve):
     """A budget that runs out is exit code 1; the same command pays only for what is missing."""
     server = serve(counting_judge)
@@ -140,7 +143,7 @@ def test_an_interrupted_training_resumes(labels, serve):
     assert server.calls == 60
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_process_loses_no_reply(labels, serve, ending):
     """Exit code 130, and how to resume; the same command asks again only for the reply that had not
@@ -164,6 +167,7 @@ def test_an_interrupted_process_loses_no_reply(labels, serve, ending):
     assert tasks.count(tasks[20]) == 2 and len(tasks) == len(set(tasks)) + 1 == 61
 
 
+@pytest.mark.slow
 def test_a_grader_with_too_few_scores_is_not_read(labels):
     """It is named, and the head is fitted to the others: readability is unknown of each third
     answer here.

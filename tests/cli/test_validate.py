@@ -283,6 +283,7 @@ def test_the_card_is_listed_with_its_grader(redraft, labels_and_rubric):
     assert "pairs.jsonl" in next(e for e in listed if e["name"] == "fuzzy")["validation"]
 
 
+@pytest.mark.slow
 def test_a_rubric_is_induced_from_data(redraft, serve, labels_and_rubric):
     """Rubrics are proposed, one is chosen on separate rows and measured on others, and it is saved
     with both agreements.

@@ -88,7 +88,7 @@ PLACES = {
 }
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=11)
 @pytest.mark.parametrize(
     ("writer", "place"),
     [(writer, place) for place in PLACES for writer in WRITERS if writer in PLACES[place]],

@@ -100,7 +100,7 @@ FORMS = (
 )
 
 
-@pytest.mark.slow(but_each=18)
+@pytest.mark.slow(but_each=36)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_pass(name):
     """What is awaited is run where the program is, and its value, its exception or its items come
@@ -111,7 +111,7 @@ def test_right_programs_pass(name):
     assert report.score == 1, (report.problem, report.results)
 
 
-@pytest.mark.slow(but_each=24)
+@pytest.mark.slow(but_each=36)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "name",

@@ -181,7 +181,7 @@ attacks = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=11)
 @attacks
 def test_no_program_passes_calls_that_it_fails(name, sandbox):
     """The values that it gives are compared where it is not, so it cannot say that they are
@@ -192,7 +192,7 @@ def test_no_program_passes_calls_that_it_fails(name, sandbox):
     )
 
 
-@pytest.mark.slow(but_each=12)
+@pytest.mark.slow(but_each=24)
 @attacks
 def test_no_program_passes_test_code_that_it_fails(name, sandbox):
     """Test code runs in another sandbox and gets values, never the program's objects."""
@@ -314,7 +314,7 @@ RARE = [
 ]
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tests", [RAISING[1], RAISING[3], [{"input": [1], "raises": "Exception"}], *RARE]
 )

@@ -132,6 +132,7 @@ async def test_a_batch_runs_the_tests_of_each_row_and_resumes_without_any_work(t
     assert (report.rows.reused, report.rows.done, report.scores.best) == (2, 3, 1.0)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "change", [{"sandbox": "unsafe"}, {"trust_in_process": True}, {"packages": ["pytest"]}]
 )

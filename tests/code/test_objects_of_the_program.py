@@ -260,6 +260,7 @@ def test_longer_tests_that_need_an_object(name, sandbox):
     check_that_it_is_unknown(*NEEDS_LONGER[name], sandbox)
 
 
+@pytest.mark.slow
 def test_beside_the_program_they_are_judged_and_labelled(sandbox):
     """With `trust_in_process`; tests that need values alone run apart even then."""
     report = run(code_of([*NEEDS, "Point(1) == Point(2)"]), sandbox, trust_in_process=True)

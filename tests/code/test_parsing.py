@@ -158,7 +158,7 @@ SET_UP = {
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", SET_UP)
 def test_the_set_up_of_mbpp_comes_before_its_asserts(name, sandbox):
     """Imports, then code; the asserts use both."""
@@ -420,6 +420,7 @@ def test_code_that_takes_the_parser_long_is_not_parsed_here(monkeypatch):
     assert asked
 
 
+@pytest.mark.slow
 def test_the_worker_ends_a_parser_that_takes_long(monkeypatch):
     """Long code that is parsed soon is not refused."""
     monkeypatch.setattr(source, "MAX_SECONDS", 0.5)

@@ -336,7 +336,7 @@ def clear():
 """
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_a_file_for_pytest_runs_apart_from_the_program(tier):
     """Fixtures, parameters, test classes, and expected exceptions of the program.
@@ -402,7 +402,7 @@ def check(candidate):
 """
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=9)
 @pytest.mark.parametrize(
     ("tests", "code", "passed"),
     [

@@ -53,7 +53,7 @@ def run_in_one_process(code, tests):
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-@pytest.mark.slow(but_each=10)
+@pytest.mark.slow(but_each=15)
 def test_changed_arguments_are_seen(name, sandbox):
     """An assertion that is about an argument sees what the call made of it, whatever the call
     returned.

@@ -177,7 +177,7 @@ HIGHER = [
 ]
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize("name", LOWER)
 def test_names_where_lower_is_usually_better_are_asked_back(tmp_path, monkeypatch, capsys, name):
     """Neither command takes a direction for granted; either option answers."""

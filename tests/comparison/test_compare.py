@@ -198,6 +198,7 @@ def test_labels_of_people_overrule_a_biased_judge(labels, unit):
     assert estimate.interval[1] - estimate.interval[0] < alone[1] - alone[0]
 
 
+@pytest.mark.slow
 def test_few_labels_say_how_many_more_are_needed():
     """An undecided verdict names a number of labels, and is decided with about that many."""
     a, b, people = people_rows(4000)
@@ -312,7 +313,7 @@ def test_looking_early_is_allowed():
     assert (report.verdict, report.evidence) == ("better", "scores at any time")
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [30, 100])
 def test_false_alarms_of_the_gate(n):
     """With A = B, the gate says "worse" in at most 2.5 % of 150 worlds."""
@@ -606,7 +607,7 @@ class Longer:
         return Comparison(tuple(c.id for c in sorted(candidates, key=lambda c: -len(c.text))))
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     "grader",
     ["pairwise", "pairwise:clarity", Longer()],

@@ -697,6 +697,7 @@ def finite(report):
     assert report.summary() and report.headline() and report.gate_line() and report.as_data()
 
 
+@pytest.mark.slow
 @each_row("n", range(7))
 @each_row("kind", ["equal", "same change", "different", "one task", "ends"])
 @each_row("labelled", [False, True])

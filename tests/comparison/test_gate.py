@@ -350,6 +350,7 @@ def test_the_summary_names_what_each_verdict_is_by(undecided, title):
     assert "\nEvidence: scores\n" in text and "| rows | B is |" in text
 
 
+@pytest.mark.slow
 def test_graders_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     """By how far they agree with the labels; the gate works the same way."""
     monkeypatch.chdir(tmp_path)

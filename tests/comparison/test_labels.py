@@ -89,6 +89,7 @@ def test_labels_chosen_to_teach_do_not_bias_the_estimate():
     assert misses["all"] > 5
 
 
+@pytest.mark.slow
 def test_rows_with_equal_answers_need_no_label():
     """Their difference is 0, whatever the scores say; the interval covers the truth as often as it
     says.
@@ -343,6 +344,7 @@ def write_batches(folder):
         )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("form", ["journal", "export"])
 def test_from_batches_to_a_verdict(tmp_path, monkeypatch, capsys, form):
     """Two runs, labels by two people in the order that the page shows, and the commands: people

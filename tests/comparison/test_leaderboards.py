@@ -102,7 +102,7 @@ def test_lower_scores_may_be_better():
     assert board.entries[0].value < board.entries[1].value
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5])
 def test_equal_variants_are_rarely_told_apart(count):
     """All differences hold at once: in at most 5 % of leaderboards of equal variants, and what
@@ -320,6 +320,7 @@ def write_runs(folder, lengths):
     return names
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("grader", [None, "own.py:longer", "own.py:length"])
 def test_three_runs_make_a_leaderboard(tmp_path, monkeypatch, capsys, grader):
     """The best first, as text and as JSON; with recorded scores, a comparer, or a scorer."""
@@ -335,6 +336,7 @@ def test_three_runs_make_a_leaderboard(tmp_path, monkeypatch, capsys, grader):
     assert [entry["ranks"] for entry in data["entries"]] == [[1, 1], [2, 3], [2, 3]]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("command", [["compare"], ["gate", "--aa"]])
 def test_unreadable_rows_are_said(tmp_path, monkeypatch, capsys, command):
     """Each is listed with its reason, and they are counted."""

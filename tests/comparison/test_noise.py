@@ -73,6 +73,7 @@ def test_scores_on_another_scale_have_no_verdicts():
     assert "flip" not in "".join(floor.summary())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_samples")
 def test_an_odd_score_does_not_halve_the_smallest_loss():
     """Among verdicts, one score that is nearly 1 is no step by which rows fall."""
@@ -82,6 +83,7 @@ def test_an_odd_score_does_not_halve_the_smallest_loss():
     assert with_odd.smallest == pytest.approx(plain.smallest, rel=0.1)
 
 
+@pytest.mark.slow(but_each=5)
 @pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(
     ("rows", "options", "words"),
@@ -123,6 +125,7 @@ def noisy_grade(text):
     return 0.2 + 0.6 * random.Random(len(CALLS)).random()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_samples")
 def test_one_run_is_graded_twice(tmp_path):
     """The second time without the cache, so that the grader's noise is seen; a second start takes
@@ -152,7 +155,7 @@ NOISES = {
 }
 
 
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=15)
 @pytest.mark.parametrize("rows", [20, 50, 200])
 @pytest.mark.parametrize("name", NOISES)
 def test_the_smallest_loss_is_seen_as_often_as_stated(name, rows):
@@ -251,6 +254,7 @@ def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(
     ("second", "code", "words"),
@@ -303,6 +307,7 @@ def test_wrong_uses_of_the_gate(tmp_path, monkeypatch, capsys, arguments, messag
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("shift", "words"),
     [(0, "do not show whether the judge has drifted"), (0.2, "the judge has drifted")],
@@ -321,6 +326,7 @@ def test_the_gate_warns_of_a_judge_that_has_drifted(tmp_path, monkeypatch, capsy
     assert json.loads(printed.out)["anchors"]["shift"]["value"] == pytest.approx(shift, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_gate_warns_of_a_grader_that_has_changed_since_it_was_validated(
     tmp_path, monkeypatch, capsys
 ):

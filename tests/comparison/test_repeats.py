@@ -82,6 +82,7 @@ def write_sides(folder, form):
 FORMS = ["repeated IDs", "other IDs", "no ID", "IDs without a task", "Inspect"]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_samples_whose_first_answers_coincide_differ(tmp_path, monkeypatch, capsys, form):
     """Half as good is worse, and the gate fails, also if an undecided one passed; the tasks are the

@@ -106,6 +106,7 @@ def test_lines_arrive_in_order_and_nowhere_else(caplog):
     )
 
 
+@pytest.mark.slow
 def test_reader_that_does_not_read(monkeypatch):
     """A full pipe holds up nobody: lines are lost and counted, and what is written is whole."""
     monkeypatch.setattr(module, "MAX_WAITING_LINES", 50)

@@ -355,6 +355,7 @@ def test_what_is_remembered_of_logged_fields_is_bounded(caplog):
     assert len(caplog.records) == MAX_LOGGED + 11 and len(fields._logged) == MAX_LOGGED
 
 
+@pytest.mark.slow
 def test_a_request_logs_few_fields(caplog):
     """However many it has: as many as its header shows."""
     fields = IgnoredFields()

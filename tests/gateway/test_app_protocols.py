@@ -55,6 +55,7 @@ async def test_anthropic_client(config, model):
     )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_openai_client(config, model):
     """Chat completions and responses work before either kind of model, as a whole and as a
@@ -119,7 +120,7 @@ async def test_headers_of_anthropics_protocol(tmp_path, faults):
         assert "x-api-key" not in request.headers
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_many_requests_at_once(tmp_path, model):
     """More requests than are at work at once wait for their turn; all are answered and nothing is

@@ -306,6 +306,7 @@ def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
         assert [model["id"] for model in json.load(reply)["data"]] == ["pass/small"]
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_and_the_others_are_answered(own_gateway):
     """Two work, two wait, two are told when to come back, and nothing is charged to these."""
     _, secret = own_gateway.add_key("open")
@@ -324,6 +325,7 @@ def test_a_full_queue_refuses_and_the_others_are_answered(own_gateway):
     assert sorted(statuses) == [200] * 4 + [503] * 2 and own_gateway.model.calls == 4
 
 
+@pytest.mark.slow
 def test_foreign_hosts_pages_and_large_bodies_reach_no_model(gateway):
     """421, 403 and 413, before anything is reserved."""
     assert gateway.ask(host="evil.test")[0] == 421

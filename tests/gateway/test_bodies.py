@@ -74,7 +74,7 @@ DENSE = {
 }
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", DENSE.values(), ids=DENSE)
 async def test_the_loop_only_glances_at_a_dense_body(raw, monkeypatch):
     """What needs a closer look, whether it has few values or many, gets it elsewhere: the loop
@@ -137,7 +137,7 @@ LARGE = {
 }
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("value", LARGE.values(), ids=LARGE)
 async def test_a_large_body_is_read_in_another_process(value, monkeypatch):
     """It comes back as it is, and this process parses no more than a piece of it at a time."""
@@ -337,6 +337,7 @@ async def test_repeats_of_a_request_are_limited(upstream, tmp_path, same):
     )
 
 
+@pytest.mark.slow
 async def test_two_senders_of_large_bodies(upstream, tmp_path, monkeypatch):
     """With a key for one request a minute, and 31 MiB allowed, one body of many is read; nothing
     large is parsed here.

@@ -130,7 +130,7 @@ SPOKEN = {  # by the client, by the model
 }
 
 
-@pytest.mark.slow(but_each=7)
+@pytest.mark.slow(but_each=14)
 @pytest.mark.parametrize("headers", [{}, {"idempotency_key": "k1"}], ids=["", "with a key"])
 @pytest.mark.parametrize("gap", [0, 0.002, 0.1, 3600])
 @pytest.mark.parametrize(("client", "model"), SPOKEN.values(), ids=SPOKEN)

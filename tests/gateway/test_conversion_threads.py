@@ -98,6 +98,7 @@ def body_of(path, model, count):
     return {"model": model, "input" if path == "/responses" else "messages": turns, **limit}
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("count", [FEW, MANY], ids=["small", "large"])
 @pytest.mark.parametrize(("way", "done"), WAYS.items(), ids=map(" ".join, WAYS))
 async def test_a_large_request_is_converted_in_a_thread(

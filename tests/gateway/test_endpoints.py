@@ -175,6 +175,7 @@ async def test_only_the_name_of_the_model_is_changed(path, faults, tmp_path):
     )
 
 
+@pytest.mark.slow
 async def test_a_large_answer_is_not_parsed(faults, tmp_path):
     """Its usage is found at its end or its beginning, and it arrives whole."""
     numbers = [0.123456789] * (PARSED_BYTES // 8)
@@ -259,7 +260,7 @@ async def test_fields_that_choose_the_model(faults, tmp_path, path, field):
     assert not faults.requests
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     ("answer", "status", "code"),

@@ -248,7 +248,7 @@ def told(reply):
     return status, failure["type"], failure["code"], reply.headers.get("retry-after")
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_a_client_is_told_on_every_route(faults, tmp_path, fault):
     """A client's own mistakes keep their status; each protocol has its type, and no stream ends as

@@ -44,7 +44,7 @@ def config_of(folder, faults, closed_url, answer):
     )
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=14)
 @pytest.mark.parametrize(
     ("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)]
 )

@@ -545,6 +545,7 @@ async def test_names_and_figures_need_a_key(tmp_path, path):
 # ---- the machine
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_messages_that_nobody_can_write(tmp_path):
     """With stderr on a full disk, requests are answered, the configuration is read again, and the

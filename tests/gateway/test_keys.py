@@ -148,6 +148,7 @@ def test_an_expired_key_is_refused_by_name(ring, store, clock):
     assert "'ci' is expired" in str(refusal(store.authenticate, bearer(secret)))
 
 
+@pytest.mark.slow
 def test_a_revoked_key_is_refused_within_a_second_in_another_process(tmp_path, ring):
     """A running gateway needs no signal, neither for authentication nor for a reservation of a
     caller it knows.

@@ -234,7 +234,7 @@ async def ask(client, url, server, kind):
 LOOPS = {"asyncio": None, "uvloop": uvloop_factory()}
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["metadata", "full"])
 @pytest.mark.parametrize("factory", LOOPS.values(), ids=LOOPS)
 def test_a_request_leaves_nothing(tmp_path, factory, level):

@@ -243,6 +243,7 @@ def text_of(path, data):
     return blocks[-1]["text"]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("path", ASKED)
 async def test_a_schema_reaches_the_model_in_its_own_form(faults, tmp_path, path):
     """Whatever the protocol of the client; a server that knows no such format is made to call a

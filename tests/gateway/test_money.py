@@ -262,6 +262,7 @@ ROUTING = (
 NOTHING = (None, [], {}, "")
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("wire", WIRES)
 async def test_fields_that_choose_the_route_are_refused_on_every_path(tmp_path, provider, wire):
     """By name, in any case, whichever key and model; a null and what is empty ask for nothing.
@@ -544,6 +545,7 @@ CLIENT_TOOLS = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("wire", WIRES)
 async def test_tools_that_the_provider_runs_are_left_out_with_a_notice(
     tmp_path, provider, wire, caplog
@@ -1187,6 +1189,7 @@ def exact(value):
     )
 
 
+@pytest.mark.slow
 async def test_all_else_is_passed_on_as_the_same_values(tmp_path, provider):
     """Numbers stay what they are, escapes are decoded, of repeated keys the last counts; only the
     model's name changes.
@@ -1320,6 +1323,7 @@ FIELD_NAMES = (
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(FIELD_NAMES), VALUE), st.sampled_from(WIRES))
 def test_any_form_is_read_or_refused(body, wire):
     """Whatever a request holds: a 400 that names a place, or a request whose reservation is a

@@ -211,6 +211,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_kill_loses_nothing_committed(tmp_path):
     """The next start gives an outcome to open requests, with what their traces tell; finished ones
     stay as they are.
@@ -237,6 +238,7 @@ def test_kill_loses_nothing_committed(tmp_path):
 KILLED_AT_ONCE = KILLED.replace("await store.wait_for_commit()", "pass")
 
 
+@pytest.mark.slow
 def test_kill_loses_no_row_that_was_put(tmp_path):
     """Not even one that was not committed yet: with a table that never commits, the next start
     finds all.
@@ -324,6 +326,7 @@ def kill_between(folder, held_up):
     assert subprocess.run(command, check=False).returncode == -9
 
 
+@pytest.mark.slow
 def test_no_outcome_is_committed_before_its_trace(tmp_path):
     """When the gateway is killed in between, requests are in progress without a trace, and the next
     start calls them interrupted.
@@ -340,6 +343,7 @@ def test_no_outcome_is_committed_before_its_trace(tmp_path):
     ] * 4
 
 
+@pytest.mark.slow
 def test_outcome_whose_trace_is_committed_survives_a_kill(tmp_path):
     """It is taken from the file of pending rows, with all facts, as often as the gateway is
     killed.
@@ -565,7 +569,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement", ["DELETE", "PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint", "none"]
 )
@@ -769,7 +773,7 @@ LOADS = {
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("load", LOADS)
 def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
     """After each purge, whatever is kept, of however many models: all files together; the oldest
@@ -891,6 +895,7 @@ def states(folder):
     return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 async def test_purge_gives_all_free_pages_back_and_writes_no_more_than_it_must(tmp_path):
     """What is deleted leaves both files smaller, with no free page; a purge that finds nothing
     touches no file.

@@ -112,6 +112,7 @@ async def test_verify(tmp_path, judge):
         assert (wrong.status_code, "must be a number" in wrong.text) == (400, True)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [

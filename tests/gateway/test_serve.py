@@ -106,6 +106,7 @@ def test_one_model(upstream, tmp_path):
     assert "Say it well" not in log and "only" not in log
 
 
+@pytest.mark.slow
 def test_a_log_that_nobody_reads(upstream, tmp_path):
     """Requests go on, and a counter says that lines were lost."""
     with serve("--model", upstream.model, folder=tmp_path) as process:
@@ -117,6 +118,7 @@ def test_a_log_that_nobody_reads(upstream, tmp_path):
             assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_found_model(upstream, tmp_path, monkeypatch):
     """Without --model it serves the model that is found."""
     monkeypatch.setenv("REDRAFT_MODEL", upstream.model)
@@ -178,6 +180,7 @@ def test_drain_ends(upstream, tmp_path):
         ]
 
 
+@pytest.mark.slow
 def test_sighup_reads_the_configuration_again(upstream, tmp_path):
     """SIGHUP makes a new profile available; a file with a mistake changes nothing, and the message
     says what is wrong.
@@ -200,6 +203,7 @@ def test_sighup_reads_the_configuration_again(upstream, tmp_path):
         assert ask(process, model="refine/careful").status_code == 200
 
 
+@pytest.mark.slow
 def test_one_process_for_a_folder(upstream, tmp_path):
     """A second process with the same folder is refused and names the reason."""
     with (
@@ -265,6 +269,7 @@ def test_mistakes(upstream, tmp_path, args, code, message):
     assert done.returncode == code and message in done.err
 
 
+@pytest.mark.slow
 def test_long_headers_are_refused(upstream, tmp_path):
     """A request whose headers never end does not fill the memory."""
     with serve("--model", upstream.model, folder=tmp_path) as process:
@@ -327,7 +332,7 @@ ALLOCATORS = ("LD_PRELOAD", "MALLOC_", "GLIBC_TUNABLES", "PYTHONMALLOC")
     not Path("/proc/self/smaps_rollup").exists(),
     reason="needs Linux, which says what memory is used",
 )
-@pytest.mark.slow(but_each=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "thread"])
 @pytest.mark.parametrize("size", [2000, 20_000, 200_000, 2_000_000, 8_000_000])
 def test_free_memory_is_given_back(size, in_thread):

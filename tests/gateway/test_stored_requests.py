@@ -175,6 +175,7 @@ def test_each_level_and_the_end(tmp_path, upstream):
     assert "redraft_gateway_in_flight 0.0" in figures
 
 
+@pytest.mark.slow
 def test_content_in_the_log_only_if_asked(tmp_path, upstream):
     """`log-content` adds texts, and still no key."""
     with served(tmp_path, upstream.port, "log-content = true") as gateway:
@@ -185,6 +186,7 @@ def test_content_in_the_log_only_if_asked(tmp_path, upstream):
     assert b"\x1b" not in b"".join(gateway.log) and SECRET.encode() not in b"".join(gateway.log)
 
 
+@pytest.mark.slow
 def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream):
     """What a client has received is in the journal, whatever happens to the gateway in the next
     moment, also the second time.
@@ -210,6 +212,7 @@ def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream):
         assert (trace.best.text, trace.score) == ("three words here", 1)
 
 
+@pytest.mark.slow
 def test_no_outcome_without_its_trace_after_kill_9(tmp_path, upstream):
     """Killed while another program locks the journal, the gateway has not recorded how requests
     with texts ended, but the others.

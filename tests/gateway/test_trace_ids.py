@@ -37,7 +37,7 @@ async def ask(client, model, **headers):
     )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("headers", [{}, {"idempotency_key": "k1"}], ids=["", "with a key"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("answer", "status"), FAILURES.values(), ids=FAILURES)

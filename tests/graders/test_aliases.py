@@ -69,6 +69,7 @@ def test_every_target_makes_a_grader(alias):
         assert (type(grader), grader.name) == (type(expected), expected.name)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("alias", NONE, ids=lambda alias: alias.name)
 def test_a_grader_that_is_not_here_says_why_and_what_is_nearest(alias):
     """It never guesses at a similar name, and the nearest grader exists."""

@@ -270,6 +270,7 @@ async def test_hostile_code_gets_a_score_or_none(spec, monkeypatch):
 RULES = ["import os", "import sys", "x = undefined", "l = 1", "if x == None: y = 2", "print(1)"]
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(st.lists(st.sampled_from(RULES), min_size=1, max_size=6), st.sampled_from(RULES))
 def test_only_the_number_of_findings_counts(lines, further):
@@ -283,6 +284,7 @@ def test_only_the_number_of_findings_counts(lines, further):
     assert run_sync(run_grader("lint:E,F", code)).score == pytest.approx(1 / (1 + count))
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("spec", BY_TOOL)
 async def test_the_tool_and_the_sandbox_are_recorded(spec):
     """With the version, since another version has other rules."""
@@ -384,7 +386,7 @@ async def test_a_tool_that_is_stopped_gives_no_score(monkeypatch):
 @pytest.mark.parametrize(
     "form", ["{}", "Here:\n```python\n{}```\nDone."], ids=["alone", "in a fence"]
 )
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 async def test_the_editor_applies_safe_fixes(code, fixed, form):
     """To the code in the answer; the text around it stays."""
     edit = await grader_from_spec("lint").repair(Task("q"), Candidate(0, form.format(code)))

@@ -152,6 +152,7 @@ def test_exemptions_are_graders():
     }
 
 
+@pytest.mark.slow
 @each_row("name", KINDS)
 def test_every_requirement_sees_no_difference(name):
     """Check, measurement and repairs are the same for all forms of the text and of the spec."""

@@ -192,7 +192,7 @@ TEXTS = st.text(st.characters(), max_size=60) | st.lists(
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=10)
 async def test_any_text_gives_a_score_or_a_config_error(spec, text, reference):
     """The score lies in [0, 1] or is None; a ConfigError concerns the task."""
     try:

@@ -225,6 +225,7 @@ async def test_answer_is_never_run_as_code(text, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "text", ["5", "x", "yotta", "__import__('sys').exit()", "E*x", "print(1)", "0x10"]
 )
@@ -690,7 +691,7 @@ OWN_GRADERS = [
 ]
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=10)
 @pytest.mark.parametrize("entry", OWN_GRADERS, ids=lambda entry: entry.name)
 def test_option_of_every_type(entry):
     """Each option of a grader is read from its name, or refused with its name: none raises another

@@ -450,6 +450,7 @@ NO_CHOICES = [
 ]
 
 
+@pytest.mark.slow
 @each_row(("text", "letter"), CHOICES)
 async def test_letters_of_choices_are_read(text, letter):
     """In LaTeX's text commands, with brackets, after a conclusion, with what was ruled out
@@ -460,6 +461,7 @@ async def test_letters_of_choices_are_read(text, letter):
     assert await score_of("math", text, rf"\boxed{{\text{{{letter}}}}}") == 1
 
 
+@pytest.mark.slow
 @each_row("text", NO_CHOICES)
 async def test_words_that_look_like_choices_are_none(text):
     """The article is no choice, several letters are no choice, and a variable is none."""

@@ -190,6 +190,7 @@ def test_the_longest_answer_that_is_read(read, refused):
         read_object(refused)
 
 
+@pytest.mark.slow
 def test_five_thousand_malformed_verdicts():
     """An independent oracle finds everything that was read in the answer; bench/reader_fuzz.py
     tries 100,000 verdicts.
@@ -200,6 +201,7 @@ def test_five_thousand_malformed_verdicts():
     assert found.count(True) > 300
 
 
+@pytest.mark.slow
 def test_a_thousand_valid_verdicts_in_loose_forms():
     """All are read as what they say; bench/reader_fuzz.py tries 5,000."""
     rng = random.Random(2)
@@ -254,6 +256,7 @@ async def test_quoted_tags_are_no_thinking(model, there, back):
 # ---- form errors are repaired
 
 
+@pytest.mark.slow
 @each_row("form", malformed.FORMS)
 def test_form_errors_are_repaired(form):
     """Every kind of verdict keeps its numbers and words."""

@@ -55,6 +55,7 @@ async def test_length_falls_in_a_straight_line(options, count, score):
     assert bool(feedback.actions) is (score < 1)
 
 
+@pytest.mark.slow
 @given(low=st.integers(0, 40), width=st.integers(0, 40), falloff=st.floats(0.1, 5))
 async def test_length_never_rises_outside_the_range(low, width, falloff):
     """Towards the range the score never falls, away from it it never rises."""

@@ -120,6 +120,7 @@ def equal_numbers(actual, expected):
     return Fraction(share, 100) == bare or share == bare
 
 
+@pytest.mark.slow
 @given(actual=NUMBERS, expected=NUMBERS, order=st.booleans(), extra=st.booleans())
 @settings(max_examples=3 * settings.default.max_examples, deadline=None)
 async def test_share_equals_its_definition(actual, expected, order, extra):

@@ -187,6 +187,7 @@ def test_results_of_other_evaluators_are_read(result, score, reason):
     assert (feedback.score, feedback.reason) == (score, reason)
 
 
+@pytest.mark.slow
 def test_results_of_langsmith_are_read():
     """Its own class is an object with `score` and `comment`."""
     evaluator = pytest.importorskip("langsmith.evaluation", reason="langsmith is not installed")
@@ -305,6 +306,7 @@ def test_an_invalid_score_ends_with_an_error(grader):
     assert any(value in str(caught.value) for value in ("1.5", "good", "nan"))
 
 
+@pytest.mark.slow
 def test_numpy_is_not_loaded_for_it():
     """Numbers are known by what they do."""
     import subprocess

@@ -233,6 +233,7 @@ def test_rankings(text):
     assert parse_output('{"ranking": [2, 1, 3]}', "json_ranking").ranking == (2, 1, 3)
 
 
+@pytest.mark.slow
 @each_row(("form", "text", "complaint"), UNREADABLE)
 def test_unreadable(form, text, complaint):
     """A missing or ambiguous verdict is unreadable, and the complaint says why."""
@@ -382,6 +383,7 @@ def test_many_malformed_outputs(count):
     assert 0 < readable < count
 
 
+@pytest.mark.slow
 def test_every_format_reads_the_same_outputs():
     """An output that is hostile to one format is tried on all."""
     rng = random.Random(21)

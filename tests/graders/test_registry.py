@@ -163,6 +163,7 @@ def test_name_of_two_packages_is_ambiguous(install, order):
     assert [e.name for e in entries()].count("polite") == 1
 
 
+@pytest.mark.slow
 def test_name_of_two_packages_is_a_usage_error(install):
     """The command line names both packages and lists the grader with both."""
     for letter in "ab":

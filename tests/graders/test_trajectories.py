@@ -89,6 +89,7 @@ def test_every_fault_has_a_rubric_and_every_rubric_a_fault():
     }
 
 
+@pytest.mark.slow
 @each_row("name", AGENT_RUBRICS)
 @each_row("recorded", WITH_TOOLS)
 def test_a_judge_sees_calls_results_and_tools_as_data(recorded, name):

@@ -139,6 +139,7 @@ def test_pages_and_foreign_names_reach_nothing(open_server, headers, status):
     assert "configuration" not in reply.text
 
 
+@pytest.mark.slow
 async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
     """Calls are counted by what they used; once the rest is not enough, the tool says so, and no
     call is made.
@@ -215,6 +216,7 @@ def test_a_public_address_for_everyone(tmp_path):
         assert httpx.post(url, json=INITIALIZE, headers=HEADERS).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_large_body_is_refused(open_server):
     """More than the limit is not read, whether it says its length or not."""
 

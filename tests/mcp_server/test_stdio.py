@@ -141,7 +141,7 @@ def write(process, **message):
     process.stdin.flush()
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["eof", signal.SIGINT, signal.SIGTERM])
 def test_the_end_cancels_what_is_not_finished(silent_model, end):
     """When stdin closes, or a signal comes, the model's connection is closed, and the process ends
@@ -208,6 +208,7 @@ JUNK = {
 }
 
 
+@pytest.mark.slow
 def test_a_line_that_is_no_message_is_answered_and_ends_nothing():
     """Each such line gets an error with the number of its request, if that is known, and the next
     message is answered.

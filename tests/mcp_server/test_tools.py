@@ -529,6 +529,7 @@ async def test_a_reply_that_utf8_cannot_hold_arrives(serve):
     assert result.content[0].text == result.structured_content["answer"] == "bad \ufffd half"
 
 
+@pytest.mark.slow
 async def test_calls_wait_for_a_place():
     """No more calls work at a time than the limit; beyond the queue they are refused."""
     bench = Workbench(models=False, limits=CallLimits(max_calls=1))

@@ -107,6 +107,7 @@ def test_checks(spec, text, ok, measured):
     assert measured is None or check.measurement == measured
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a+a+)+y"])
 def test_slow_pattern_is_unknown(pattern):
     """A pattern that would run for years is stopped and neither matches nor fails."""
@@ -117,6 +118,7 @@ def test_slow_pattern_is_unknown(pattern):
         parse(f"regex:{pattern}").check("a" * 5000 + "b")
 
 
+@pytest.mark.slow
 def test_patterns_of_a_schema_share_one_time_limit():
     """A slow pattern costs its time limit once for a text, not once for each string."""
     slow = parse('json_schema:{"items":{"pattern":"(?:a+a+)+y"}}')
@@ -236,7 +238,7 @@ def _encodable(text):
 @pytest.mark.parametrize(
     "seed", ["A, b c. ", "`", "[", "*", "<<\n", "\n ", "1. a\n", "!", "{", "_a", "p. ", "\ud800."]
 )
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=12)
 def test_long_hostile_texts_take_linear_time(seed):
     """100 kB take about half a second, whatever is repeated in them."""
     text = seed * (100_000 // len(seed))

@@ -461,7 +461,7 @@ async def go(rows, output, model, **given):
     return await BatchRun.from_arguments(rows, output, model, quality_judge, **given).go()
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [Budget(calls=160), Budget(usd=1.6), Budget(tokens=240_000)])
 async def test_a_run_spends_more_of_its_budget_on_hard_rows(tmp_path, rows, budget):
     """Each row is graded, and the run ends as finished."""
@@ -561,6 +561,7 @@ async def test_without_a_budget_the_price_is_constant(tmp_path, rows):
     assert going._job.budget.allocator is None
 
 
+@pytest.mark.slow
 async def test_a_resumed_run_reads_the_decisions_of_finished_rows(tmp_path, rows):
     """It keeps to the whole budget, and ends well."""
     model = Writer()
@@ -619,6 +620,7 @@ async def test_a_larger_budget_resumes_rows_that_ended_by_the_price(tmp_path, ro
     assert (again.spending.calls, again.rows.reused, lines(output)) == (0, 40, after)
 
 
+@pytest.mark.slow
 async def test_a_larger_budget_reaches_all_rows(tmp_path, rows):
     """It is allocated as if the budget had been as large from the start: early rows get no
     preference.
@@ -728,6 +730,7 @@ async def test_shards_resume_with_a_larger_budget(tmp_path, rows, monkeypatch):
     assert (await go(rows, output, model, budget=Budget(calls=300), **given)).spending.calls == 0
 
 
+@pytest.mark.slow
 async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
     """They have the price and the number of rows that it ended; without a budget they have
     neither.
@@ -773,6 +776,7 @@ async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 
 
+@pytest.mark.slow
 async def test_provider_batches_share_the_price(tmp_path, provider):
     """Where all rows advance at the same time, each is graded and the budget is kept."""
     server, budget = provider(), Budget(calls=80)

@@ -618,7 +618,7 @@ async def test_a_run_that_is_stopped_before_its_first_row_has_a_report(tmp_path,
     assert (report.stop, report.rows.done, model.asked) == ("interrupted", 0, [])
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens", "usd"])
 @pytest.mark.parametrize("stops", [(), (5, 9)])
 async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):

@@ -116,7 +116,7 @@ def keep_other_figures(change):
     return keep
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     "change",
     [

@@ -99,7 +99,7 @@ OTHER_RUNS = {
 }
 
 
-@pytest.mark.slow(but_each=18)
+@pytest.mark.slow(but_each=27)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("change", OTHER_RUNS)
 async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, change, name):
@@ -191,7 +191,7 @@ SAME_ROWS = {
 }
 
 
-@pytest.mark.slow(but_each=18)
+@pytest.mark.slow(but_each=36)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("rows", SAME_ROWS)
 async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
@@ -210,7 +210,7 @@ async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
     assert await folder.run(**settings) == 0
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", FORMATS)
 async def test_the_same_rows_with_other_settings_are_redone_with_a_word(tmp_path, name):
     """One line says how many results are replaced, and the earlier command restores them without a

@@ -89,6 +89,7 @@ def test_a_killed_run_makes_the_calls_of_an_undisturbed_one(tmp_path, serve, opt
     assert server.counts()["refused"] <= most, server.counts()
 
 
+@pytest.mark.slow
 def test_an_undisturbed_run_makes_every_call_once(tmp_path, rows, serve):
     """Each call that a row counts is sent once or answered by the cache; a finished run makes no
     call when it is repeated.

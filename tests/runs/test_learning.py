@@ -70,6 +70,7 @@ class Bench:
         return redraft.calibrate_sync(prompts, self, judge, max_in_flight=1, retries=0, **given)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.integers(5, 60), st.integers(1, 20))
 def test_no_more_than_the_stated_calls_are_made(calls, tasks):
@@ -96,6 +97,7 @@ def test_it_tells_whether_refining_helps(gain, verdict):
     assert learned.as_data()["refining"] == verdict
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("noise", [0.02, 0.25])
 def test_it_learns_the_noise_and_says_how_many_scores_it_takes(noise):
     """More noise, more scores."""

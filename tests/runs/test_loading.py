@@ -79,7 +79,7 @@ def run_batch(tmp_path, name, given, settings):
     return tmp_path / name
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow(but_each=12)
 @pytest.mark.parametrize("case", LATE)
 def test_a_batch_in_parquet_is_loaded_with_its_last_row(tmp_path, load, case):
     """Parquet has the types of all rows, also of columns that are null until then."""

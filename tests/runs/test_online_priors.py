@@ -203,6 +203,7 @@ async def test_a_run_without_learning_waits_for_no_row(tmp_path, rows, given):
     assert list(PriorsStore.in_folder().entries()) == []
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("priors", [None, "shipped"])
 async def test_a_run_that_was_not_asked_writes_nothing_to_the_folder_of_the_user(
     tmp_path, rows, priors
@@ -214,6 +215,7 @@ async def test_a_run_that_was_not_asked_writes_nothing_to_the_folder_of_the_user
     assert list(PriorsStore.in_folder().entries()) == []
 
 
+@pytest.mark.slow
 async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
     """A run with priors="learned" begins with them; this run, resumed, keeps the priors it began
     with.
@@ -621,7 +623,7 @@ def test_how_many_second_looks_a_row_has_had(grades, looks):
 
 
 @pytest.mark.parametrize("some", [6, 14, 40])
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 async def test_an_interrupted_run_resumes_its_second_looks(tmp_path, rows, calibrated, some):
     """The same rows get one each, the output is that of an undisturbed run, and a finished run
     makes no call.

@@ -108,7 +108,7 @@ async def runs_until_the_end(folder, budget, stops):
     return model.spent, columns, results
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "stops"),
     [

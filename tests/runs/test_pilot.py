@@ -76,7 +76,7 @@ WORLDS = {
 }
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("pilot", [10, 20])
 def test_at_least_80_percent_of_forecasts_hold(world, pilot):
@@ -246,6 +246,7 @@ def data(n):
     return [{"id": str(k), "prompt": f"{k} " + "word " * rng.randint(2, 60)} for k in range(n)]
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_pilot_are_kept(tmp_path):
     """The run without `pilot` repeats none of them, and takes what was forecast; the output is
     complete.

@@ -89,6 +89,7 @@ async def test_the_estimate_depends_on_the_priors(tmp_path):
     )
 
 
+@pytest.mark.slow
 async def test_the_estimate_depends_on_the_lengths_of_texts(tmp_path):
     """Longer prompts and responses raise it, also in other scripts, and a lower max_tokens lowers
     it.
@@ -150,6 +151,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("settings", "responses", "calls"), FIGURES.values(), ids=FIGURES)
 async def test_the_estimate_without_refinements_is_a_sum_of_calls(
     tmp_path, settings, responses, calls

@@ -93,7 +93,7 @@ def main():
 """
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -149,6 +149,7 @@ def test_what_cannot_be_sent_is_named(tmp_path):
         go(graded(4), tmp_path / "a.jsonl", False, lambda text: 1.0, mode="grade", workers=2)
 
 
+@pytest.mark.slow
 def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
     """No worker could find them."""
     done = subprocess.run(
@@ -177,7 +178,7 @@ class Kept:
         raise RuntimeError("this stays here")
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extra", "what"),
     [
@@ -333,6 +334,7 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
     until(lambda: not any(map(is_alive, workers)), within=60)
 
 
+@pytest.mark.slow
 def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch):
     """The process that replaces the dead one gets the rows that were not finished, and no other."""
     handed_out, finished, again = [], [], []
@@ -465,7 +467,7 @@ def test_what_graders_print_goes_to_stderr(tmp_path):
 # ---- event loops
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, workers):
@@ -526,7 +528,7 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
     assert (limiter.free_slots, limiter.limit) == (0, 4)
 
 
-@pytest.mark.slow(but_each=7)
+@pytest.mark.slow
 @pytest.mark.parametrize("messages", [0, 1, 2, 3, 4, 6, 9])
 def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
     tmp_path, serve, monkeypatch, capfd, messages

@@ -100,6 +100,7 @@ def command(source, output, model, poll=0.02, calls=0, limit=0):
     ]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("asked", [PLAIN, {"max_iterations": 3}], ids=["plain", "adaptive"])
 async def test_the_output_equals_that_of_a_local_run(
     tmp_path_factory, tmp_path, rows, provider, asked
@@ -220,7 +221,7 @@ async def test_answers_that_no_row_has_used_survive_a_second_process(
     assert output.read_bytes() == wanted and open_batches(output) == []
 
 
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [("--deaf", 2), ("--broken", 2), ("--busy", 3)],
@@ -254,7 +255,7 @@ async def test_failed_items_are_handled_like_failed_calls(
     assert server.counts()["again"] == 2 and report.spending.retried_calls == 2
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--expire", "--fail"])
 async def test_items_without_an_answer_are_submitted_again(
     tmp_path, local, provider, run_by_provider_batch, option
@@ -282,6 +283,7 @@ async def test_an_item_without_an_answer_in_three_batches_fails_its_row(
     assert server.counts()["requests"] == 15
 
 
+@pytest.mark.slow
 async def test_batches_shrink_to_the_limit_of_the_account(
     tmp_path, rows, local, provider, run_by_provider_batch
 ):
@@ -535,6 +537,7 @@ def forget_batch(output):
         )
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_batch(tmp_path, rows, provider):
     """A batch may take a day."""
     server = provider("--latency", 3600)

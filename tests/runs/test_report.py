@@ -180,6 +180,7 @@ def comparable(report):
     return json.loads(json.dumps([rows, scores]), parse_float=lambda text: round(float(text), 9))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(stops=st.sets(st.integers(1, 16), max_size=3))
 def test_interruptions_do_not_change_what_a_report_says(tmp_path_factory, stops):

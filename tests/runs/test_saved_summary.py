@@ -130,6 +130,7 @@ def test_reading_a_table_tells_how_far_it_is(tmp_path):
     assert told[-1] == 300 and told == sorted(told) and len(told) > 2
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "damage",
     [

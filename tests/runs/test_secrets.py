@@ -39,6 +39,7 @@ def assert_key_absent(found):
     ]
 
 
+@pytest.mark.slow
 def test_a_key_from_the_environment_is_not_written(tmp_path, rows, serve):
     """OPENAI_API_KEY is in no file of a successful run."""
     server = serve("--latency", 0.01)
@@ -86,7 +87,7 @@ def test_a_killed_run_leaves_no_key_of_a_url(tmp_path, rows, serve, kills):
     assert_key_absent(written_files(tmp_path, *killed, *shown))
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("status, code", [(400, 3), (401, 1), (403, 1), (404, 1)])
 def test_a_key_repeated_in_server_errors_is_redacted(tmp_path, rows, serve, status, code):
     """The server's message is saved without the key."""
@@ -97,6 +98,7 @@ def test_a_key_repeated_in_server_errors_is_redacted(tmp_path, rows, serve, stat
     assert_key_absent(written_files(tmp_path, ended))
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("status, code", [(400, 3), (401, 1)])
 def test_a_key_in_the_query_of_a_url_is_not_written(tmp_path, rows, serve, status, code):
     """Gateways and Azure take it there: it is sent with each request and saved nowhere."""

@@ -344,6 +344,7 @@ def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards)
     assert not report.spending.excess
 
 
+@pytest.mark.slow
 def test_shards_share_one_budget(tmp_path, rows, local_shards):
     """It is spent to the last call by the shards that need it; every row is in the output, and a
     larger budget resumes the run.

@@ -84,7 +84,7 @@ async def kill_worker(going, output, k, reached):
     return kills
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 def test_workers_give_the_result_of_one_process(tmp_path, rows, serve, kind):
     """The output and the journal are the same, and so are the figures of the report. A finished run
     starts no worker.
@@ -277,7 +277,7 @@ def test_workers_share_one_budget(tmp_path, rows, serve, kind):
     assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 def test_workers_share_one_deadline(tmp_path, serve, kind):
     """Every row is in the output when the time is up."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.3)
@@ -287,6 +287,7 @@ def test_workers_share_one_deadline(tmp_path, serve, kind):
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 60
 
 
+@pytest.mark.slow
 def test_an_error_of_an_endpoint_is_reported_once(tmp_path, rows, serve, kind):
     """As in one process."""
     server, ends = serve("--refuse", 401), []
@@ -315,7 +316,7 @@ async def test_a_run_that_is_stopped_waits_for_the_calls_in_flight(tmp_path, row
     assert max(len(times) for times in calls_by_hash(server.entries()).values()) == 1
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 def test_workers_receive_a_grader_from_a_file(tmp_path, kind):
     """The command line loads FILE.py:NAME as a module that a worker, in another folder, could not
     import.

@@ -71,6 +71,7 @@ def start(sandbox, tmp_path):
     return start
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("value", [0, "é\n\0🙂\ud800", [1.5, {"a": [10**30]}], "x" * 3_000_000])
 def test_messages_arrive_unchanged(start, value):
     """Messages of any size go through all pipes, in both directions at once."""
@@ -104,7 +105,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("name", ENDS)
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 def test_how_a_program_ends(start, sandbox, name):
     """The record has the limit, exit code or signal of the program, not those of the client."""
     program, limits, end = ENDS[name]
@@ -161,6 +162,7 @@ def test_a_forged_report_is_not_believed(start):
     assert (execution.exit_code, execution.stdout.encode()) == (9, forged)
 
 
+@pytest.mark.slow
 def test_tools_are_those_of_the_image(sandbox):
     """A tool is found inside, and may start programs."""
     code = "import subprocess, sys; print(open('a/b').read(), sys.stdin.read(), subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True).stdout)"

@@ -312,6 +312,7 @@ def test_folders_of_this_machine_that_no_program_needs(runner, tier):
     } == {}
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_the_standard_library_is_whole(runner, tier):
     """Each module of the standard library can be found, also after the import system forgets what

@@ -148,6 +148,7 @@ def test_the_same_order_in_each_run(isolated, run):
     assert len(said) == 1
 
 
+@pytest.mark.slow(but_each=2)
 def test_packages(isolated, run):
     """A package can be imported if it was named, and only then."""
     program = "import numpy\nprint((numpy.ones((9, 9)) @ numpy.ones((9, 9))).sum())"
@@ -206,6 +207,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(value=VALUES)
 @example(
@@ -290,6 +292,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", GARBAGE)
 def test_garbage_instead_of_an_answer(tmp_path, name):
     """Whatever else a program writes where answers belong ends it, and is never taken for an
@@ -326,6 +329,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", ENDS)
 def test_an_end_instead_of_an_answer(sandbox, echo, name):
     """A process that ends instead of answering raises with the way in which it ended; so does each
@@ -415,6 +419,7 @@ OF_PROGRAM = f"{KINDS}print([kinds.pop(n) for n in range(3)], *kinds.values())"
 OF_CHILD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {KINDS + 'print(kinds)'!r}], close_fds=False)"
 
 
+@pytest.mark.slow(but_each=2)
 def test_what_runs_inside_has_no_descriptor_of_ours(sandbox, run):
     """A tool has three pipes. A program reads nothing, and has the pipes of its messages, which no
     program that it starts gets.
@@ -513,6 +518,7 @@ def test_tools(sandbox):
         sandbox.run_tool(["no-such-tool"])
 
 
+@pytest.mark.slow(but_each=2)
 def test_packages_of_tools(isolated):
     """A tool imports its packages, and what they require; another package is absent, not
     forbidden.
@@ -675,6 +681,7 @@ def test_bubblewrap_replaced_by_something_broken(fresh_choice, monkeypatch, tmp_
     assert "exec sleep" not in script or len((tmp_path / "starts").read_text()) == 1
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("way", range(len(bubblewrap.LAUNCHES)))
 def test_every_way_to_start_bubblewrap(namespaces, fresh_choice, monkeypatch, run, way):
     """Each form of the command works; without capabilities a program has no writable folder, but a
@@ -698,6 +705,7 @@ def test_every_way_to_start_bubblewrap(namespaces, fresh_choice, monkeypatch, ru
     )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_kill_9_of_the_grader_leaves_nothing(tier, tmp_path):
     """After `kill -9` no process, mount or file of the programs is left."""
@@ -725,6 +733,7 @@ def test_kill_9_of_the_grader_leaves_nothing(tier, tmp_path):
 NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
 
 
+@pytest.mark.slow(but_each=2)
 @as_root
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_attacks_as_a_normal_user(tier, tmp_path):

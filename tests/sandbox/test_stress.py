@@ -36,7 +36,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 def test_many_at_once(isolated, tmp_path):
     """Programs that run at the same time do not disturb each other, and leave no process, thread or
     descriptor behind.
@@ -138,6 +138,7 @@ def main(settings, channel):
 """
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("here", [0, 150], ids=["small caller", "large caller"])
 def test_memory_is_that_of_the_program(isolated, tmp_path, here):
     """The memory that is recorded is that of the program, however much its caller uses."""

@@ -156,7 +156,7 @@ def place(request, tmp_path):
     return request.param, folder
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", DISKS, indirect=True)
 def test_process_that_is_killed_leaves_no_lock(place):
     """Whichever step it was killed before, and also if the next one is killed while it finds what

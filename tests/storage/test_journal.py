@@ -79,6 +79,7 @@ async def test_row_is_stored_record_by_record(tmp_path):
         assert journal.trace("s", "x") is None
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
 def test_any_text_survives(tmp_path_factory, run, id, text):

@@ -66,6 +66,7 @@ def test_erased_rows_leave_no_trace(tmp_path, existing):
         reader.close()
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("seed", range(8))
 def test_copies_of_erased_rows_go_when_the_journal_is_compacted(tmp_path, seed):
     """SQLite leaves copies where it moved texts of many lengths, added in any order: without

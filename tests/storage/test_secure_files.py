@@ -339,6 +339,7 @@ else:
 """
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("kind", ["a table", "packed rows", "an export"])
 def test_stale_temporary_files_are_removed(tmp_path, kind):
     """Drafts do not pile up, and one that another process is writing is still published."""

@@ -103,7 +103,7 @@ def surround(field):
 
 @pytest.mark.parametrize("given_as", [list, iter], ids=["list", "iterator"])
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=12)
 def test_hostile_row_stops_no_batch(tmp_path, field, given_as):
     """Every row has a result or appears in the errors file with its place and a reason."""
     table = surround(field)
@@ -205,6 +205,7 @@ def test_any_schema_is_a_requirement_or_a_config_error(schema):
         assert list(requirement.repairs(text)) is not None
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "schema",
     [
@@ -348,7 +349,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 @pytest.mark.parametrize("name", BOMBS)
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=9)
 def test_small_file_uses_little_memory(tmp_path, name):
     """An oversized value is reported with file and place, and the rows before and after it are
     read.

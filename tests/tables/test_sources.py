@@ -527,6 +527,7 @@ load_dataset_builder = load_from_disk = load_dataset
 """
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("spec", ["hf:owner/name", "hf:./plain", "owner/name"])
 def test_library_that_runs_scripts_is_rejected(folder_with_script, spec):
     """The minimum version of an extra does not bind a separately installed library."""

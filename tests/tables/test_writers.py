@@ -253,6 +253,7 @@ def file_size_limit(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", TABLES)
 def test_full_disk_is_reported(tmp_path, name):
     """The file stays readable, temporary files are removed, and every later row is rejected."""

@@ -88,6 +88,7 @@ CALLS = (
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -119,7 +119,7 @@ def test_every_command_is_tried():
     assert set(WORK) == set(COMMANDS)
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_no_secret_of_the_environment_is_written(case, tmp_path):
     """Not on stdout or stderr, nor in a file, whether the values are good or malformed."""

@@ -95,7 +95,7 @@ def access_lines():
     logger.removeHandler(handler)
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=7)
 @pytest.mark.parametrize(("answer", "cause"), FAULTS.values(), ids=FAULTS)
 async def test_one_failure_has_one_cause(
     memory, faults, closed_url, access_lines, tmp_path, answer, cause

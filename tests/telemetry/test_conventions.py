@@ -494,6 +494,7 @@ async def pass_on(faults, folder, path, **body):
     return reply
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("content", ["false", "true"])
 @pytest.mark.parametrize("name", REPLIES)
 async def test_a_passed_call_is_described_like_any_other(

@@ -127,6 +127,7 @@ def test_run_is_received(receiver, chat, tmp_path):
     assert "PROMPT-4711" not in receiver.text and "hello there" not in receiver.text
 
 
+@pytest.mark.slow
 def test_batch_is_received(receiver, chat, tmp_path):
     """`redraft batch` sends a trace for each row and one for the run; the service is called redraft
     by default.
@@ -165,6 +166,7 @@ def run_and_rows(receiver):
     return run, [span for span in receiver.spans if span.name == "invoke_workflow refine"]
 
 
+@pytest.mark.slow
 def test_batch_continues_the_trace_of_its_environment(tmp_path):
     """The span of the run belongs to the pipeline that started it. Rows are traces of their own with
     a link to it: also those that a second start, under another pipeline, takes up.
@@ -198,6 +200,7 @@ def test_batch_continues_the_trace_of_its_environment(tmp_path):
         chat.close()
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("context", "trace", "parent"),
     [
@@ -259,6 +262,7 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
     assert seconds < usual + 30.0
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("command", ["serve", "mcp", "run"])
 def test_a_setting_that_does_not_exist_ends_a_command_at_its_start(command, chat, tmp_path):
     """Also a server, before its first request."""

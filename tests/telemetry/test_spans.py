@@ -602,6 +602,7 @@ async def test_rows_of_a_batch_are_traces_of_their_own(memory, tmp_path):
 # ---- nothing is configured
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_without_it():
     """A program that does not use OpenTelemetry does not load it, and `import redraft` loads
     nothing of it.

@@ -49,6 +49,7 @@ KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_head_learns_what_counts(kind):
     """The score rises with the judge's, hardly moves with the noise, and lies in its interval."""
@@ -72,6 +73,7 @@ def test_scores_are_labels():
         assert abs(sum(chosen) / len(chosen)) < 0.1
 
 
+@pytest.mark.slow
 def test_the_average_answer_of_pairs_scores_a_half():
     """A score is the probability that people prefer the answer to the average one; what is said of
     the first and of the second weighs the same.
@@ -95,6 +97,7 @@ def test_noise_is_no_better_than_chance():
     assert all(abs(head.score(each).value - 0.5) < 0.15 for each in answers_of(QUALITY)[:50])
 
 
+@pytest.mark.slow
 def test_clusters_are_whole_in_cross_validation():
     """A vector that only tells the tasks apart predicts nothing of other tasks."""
     rng = random.Random(2)
@@ -113,6 +116,7 @@ def replace_cluster(target, cluster):
     return target._replace(cluster=cluster)
 
 
+@pytest.mark.slow
 def test_more_features_than_labels():
     """A long vector with one direction that counts helps, and the graders beside it still count."""
     rng = random.Random(3)

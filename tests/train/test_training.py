@@ -96,6 +96,7 @@ def home(tmp_path, monkeypatch):
 KINDS = {"score": scored_rows, "pass": passed_rows, "pair": pair_rows, "ranking": ranked_rows}
 
 
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_labels_of_every_kind_make_a_grader_with_a_card(kind, home):
     """It is better than chance, may be used with `require_validated`, and knows the better
@@ -138,6 +139,7 @@ async def test_the_card_is_about_clusters_that_were_held_out():
         assert (to_fit, to_measure) == split_cases(cases, share)
 
 
+@pytest.mark.slow
 async def test_a_grader_no_better_than_chance_is_refused(home):
     """It is stored with its card, and nothing that requires validation uses it."""
     rows = passed_rows(80, noise=True)
@@ -169,6 +171,7 @@ async def test_no_one_skips_the_card(home, tmp_path):
         await redraft.grade(sample, "trained:short", **strict)
 
 
+@pytest.mark.slow
 async def test_another_judge_makes_the_card_stale(home):
     """The card is about the model that judged."""
     await train(passed_rows(), ["judge"], judge(), name="good")
@@ -188,6 +191,7 @@ async def test_an_unlike_answer_has_no_score(home):
     assert "unlike the labelled answers: judge" in report.feedback[0].reason
 
 
+@pytest.mark.slow
 async def test_it_resumes_and_pays_for_no_call_twice(home):
     """After the budget ran out, the same call asks only for what is missing."""
     model = judge()
@@ -202,6 +206,7 @@ async def test_it_resumes_and_pays_for_no_call_twice(home):
     assert result.usage.calls == 50 - before and result.trusted
 
 
+@pytest.mark.slow
 async def test_answers_that_cannot_be_graded_are_counted(home):
     """A few are left out, with the reason; if it is most of them, nothing is fitted."""
 
@@ -245,6 +250,7 @@ def embedding_server(vector_of):
         server.server_close()
 
 
+@pytest.mark.slow
 async def test_a_head_reads_embeddings(home):
     """The vector of task and answer is enough, no grader is needed; the record has no vector."""
     with embedding_server(lambda text: [text.count("good") / 10, *[0.1] * 600]) as (name, bodies):  # fmt: skip

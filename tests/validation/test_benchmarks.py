@@ -219,6 +219,7 @@ def published_ties_score(reference, tied):
 ties = st.tuples(*[st.lists(score, min_size=n, max_size=n) for n in (1, 2, 2, 3)])
 
 
+@pytest.mark.slow
 @given(
     st.lists(ties, min_size=1, max_size=6),
     st.lists(st.lists(score, min_size=4, max_size=4), min_size=1, max_size=6),
@@ -242,6 +243,7 @@ def test_reward_bench_2_scores_ties_by_their_margins(drawn, focus):
     assert len(scores.outcomes) == report.headline.n == len(rows)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -122,7 +122,7 @@ TWELVE = [
 ]
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=16)
 @pytest.mark.parametrize("kind", ["score", "pass"])
 @pytest.mark.parametrize("case", REPEATS)
 def test_repeats_are_one_cluster(tmp_path, case, kind):
@@ -170,7 +170,7 @@ INDEPENDENT = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("case", INDEPENDENT)
 def test_rows_that_are_no_repeats_count_each(tmp_path, case):
     columns = {"cluster": "own"} if case == "a named cluster" else {}
@@ -328,7 +328,7 @@ HEADLINES = {
 }
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pass", "pair"])
 def test_a_judge_that_guesses_is_not_better_than_chance_for_repeats(kind, monkeypatch):
     """Of 200 guessing judges at most 5 (2.5 %) are found better than chance; where each repeat
@@ -502,6 +502,7 @@ FALLING = [
 ]
 
 
+@pytest.mark.slow
 def test_a_scale_that_runs_the_other_way_gets_a_hint(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("grader.py").write_text("def length(text):\n    return min(1.0, len(text.split()) / 30)\n")
@@ -515,6 +516,7 @@ def test_a_scale_that_runs_the_other_way_gets_a_hint(tmp_path, monkeypatch, caps
     assert main([*command, "--higher-is-better"]) == 3
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("scale", [None, (0, 50)])
 def test_lower_is_better_mirrors_the_labels(tmp_path, scale):
     """Agreement has the other sign, and the range of the labels stays."""
@@ -539,7 +541,7 @@ NAMES = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=9)
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_where_lower_is_usually_better_are_asked_back(tmp_path, name):
     rows = [
@@ -557,6 +559,7 @@ def test_labels_where_lower_is_usually_better_are_asked_back(tmp_path, name):
     assert not validated(rows, tmp_path, columns={"label": name}, lower_is_better=False).trusted
 
 
+@pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
     ("name", "bad", "good"),
     [("toxic", 1, 0), ("hallucination", "yes", "no"), ("error", "True", "False")],

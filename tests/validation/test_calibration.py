@@ -78,6 +78,7 @@ def test_a_calibration_survives_json(rows):
     assert fit(tuple(zip(*rows, strict=True))) == calibration
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("per_cluster", "binary"), [(1, False), (4, False), (1, True)])
 def test_intervals_cover_and_errors_fall(per_cluster, binary):
     """With 100 labels, 95 % intervals cover at least 92 % of other labels, and the mapped score has
@@ -264,7 +265,7 @@ def rows_of(n, label):
     ],
     ids=["shares", "stars", "unknown scale", "pass", "99 labels"],
 )
-@pytest.mark.slow(but_each=6)
+@pytest.mark.slow
 def test_a_card_of_100_labels_holds_a_calibration(tmp_path, n, label, options, expected):
     """Labels are taken on the scale from 0 to 1; without a known scale, or with fewer labels, there
     is no calibration.
@@ -283,6 +284,7 @@ def test_a_card_of_100_labels_holds_a_calibration(tmp_path, n, label, options, e
         assert result.calibration.clusters == 60
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_calibration(tmp_path):
     """Its bias and its error, beside that of the score itself."""
     (tmp_path / "graders.py").write_text("def number_in(text):\n    return float(text)\n")
@@ -303,6 +305,7 @@ def test_the_command_prints_the_calibration(tmp_path):
     assert "not calibrated to people's labels: that takes 100 labels" in " ".join(done.out.split())
 
 
+@pytest.mark.slow
 def test_a_parent_column_shows_drift(tmp_path):
     """A row names the row that it refines; the card has the drift of those with both labels."""
     rows = rows_of(120, lambda s: 0.5 * s)

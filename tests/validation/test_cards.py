@@ -327,6 +327,7 @@ def test_unhashable_state_never_matches(make):
     assert fingerprint_of(content) != fingerprint_of(content)
 
 
+@pytest.mark.slow
 def test_fingerprint_is_the_same_in_every_process():
     """It contains no address and no order of a set."""
     program = (

@@ -170,6 +170,7 @@ def test_intervals_cover_rare_changes():
     assert hits >= 0.93 * 600
 
 
+@pytest.mark.slow
 def test_many_slices_give_no_false_alarm():
     """In 100 worlds of 20 slices without any difference, at most about 5 % have a slice that seems
     to differ.
@@ -318,6 +319,7 @@ def judged(rng, good, sensitivity, specificity):
     return [float(rng.random() < (sensitivity if each else 1 - specificity)) for each in good]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(("share_a", "share_b"), [(0.5, 0.5), (0.5, 0.65), (0.8, 0.7)])
 def test_the_difference_of_shares_is_corrected_for_the_judges_errors(share_a, share_b):
     """Its 95 % interval covers the true difference in about 95 % of 200 worlds; the judge's own

@@ -87,7 +87,7 @@ PACKAGE = (0.60701, 0.56226, 0.65176)
 
 
 @pytest.mark.parametrize("n", [10, 20, 40])
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 def test_intervals_cover_the_mean_label(n):
     """95 % intervals cover about 95 % of the time, also with few labels, and are narrower than
     without a judge.
@@ -118,6 +118,7 @@ def test_intervals_cover_shares(share, right):
     assert hits >= 0.93 * 500
 
 
+@pytest.mark.slow
 def test_clusters_widen_the_interval():
     """Four similar rows a task: as independent rows they cover too rarely, by clusters about 95 %
     of the time.

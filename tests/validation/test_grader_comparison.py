@@ -57,6 +57,7 @@ def test_the_less_noisy_grader_is_better():
     assert compare_verdicts(cases, second, first).verdict == "worse"
 
 
+@pytest.mark.slow
 def test_equally_good_graders_are_rarely_told_apart():
     """In at most 5 % of 100 worlds, also for concordance, whose pairs are not independent."""
     rng, alarms = random.Random(1), 0
@@ -106,6 +107,7 @@ def test_agreement_by_kind_of_label(cases, first, second, means):
     assert (found.mean_a, found.mean_b) == pytest.approx(means)
 
 
+@pytest.mark.slow
 def test_graders_judge_the_same_cases(tmp_path):
     """From rows and graders to the verdict; both validations are in the result."""
     rng = random.Random(2)

@@ -64,7 +64,7 @@ def raises_naming(path):
     return pytest.raises(ConfigError, match=Path(path).name)
 
 
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=10)
 @pytest.mark.parametrize("load", [Rubric.load, Checklist], ids=["rubric", "checklist"])
 @pytest.mark.parametrize("name", FILES)
 def test_hostile_rubric_is_an_error_that_names_it(tmp_path, name, load):
@@ -131,7 +131,7 @@ GOOD = Card(
 )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("part", ["card", "headline", "measures", "calibration"])
 def test_hostile_card_is_ignored(tmp_path, part):
     """It makes no grader trusted and stops no run."""

@@ -342,6 +342,7 @@ def rubric_toml(rubric, data="data.jsonl", **more):
     return to_toml(InducedRubric(rubric, some, some, some, (some,), True, **more), data)
 
 
+@pytest.mark.slow
 @given(rubrics(), HOSTILE)
 def test_rubric_file_round_trips(tmp_path_factory, rubric, data):
     """The rubric that is read is equal, whatever it and the names of the data contain."""

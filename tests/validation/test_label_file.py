@@ -84,6 +84,7 @@ def values(labels):
     return [(key, label.value) for key, label in labels.labels.items()]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(label_sets())
 def test_what_is_read_is_what_was_said(tmp_path_factory, history):

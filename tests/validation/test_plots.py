@@ -248,6 +248,7 @@ def test_browser_renders_the_plot(browser, name, tmp_path):
     blank.close()
 
 
+@pytest.mark.slow
 def test_browser_runs_no_script_of_a_hostile_name(browser):
     """The page holds the plot inline and not only a link to it."""
     page = browser.new_page()

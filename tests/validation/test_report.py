@@ -208,6 +208,7 @@ def test_mostly_unreadable_grader_is_not_trusted():
     assert not grader_report.headline.beats_chance
 
 
+@pytest.mark.slow
 def test_leniency_needs_the_scale():
     """Human scores of 4 and 5 may be lenient themselves, so leniency is unknown without the
     scale.

@@ -23,7 +23,7 @@ def test_intervals_only_shrink(values):
     assert all(-1 <= low <= high <= 1 for low, high in zip(found.low, found.high, strict=True))
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 0.15), (0.0, 0.5), (0.1, 0.3)])
 def test_looking_after_every_row_is_allowed(mean, sd):
     """In at most 5 % of 100 worlds does any of 120 intervals miss the mean (with the error of the

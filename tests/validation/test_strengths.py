@@ -137,7 +137,7 @@ def play(rng, strengths, rows, shared, tie):
     return list(zip(*played, strict=True))
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "rows", "spread", "shared", "tie"),
     [(3, 20, 0.5, 1, 0.3), (4, 50, 0.8, 0, 0.3), (5, 30, 0.8, 1, 0.5), (3, 30, 1.5, 1, 0)],

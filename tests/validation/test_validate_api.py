@@ -67,6 +67,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("form", FORMS)
 async def test_cases_have_many_forms(tmp_path, form):
     """The measures are the same, and only `save_card` writes a card."""
@@ -222,6 +223,7 @@ def test_the_card_of_the_command_and_of_python_is_the_same(tmp_path, monkeypatch
     )
 
 
+@pytest.mark.slow
 def test_the_package_needs_no_import_of_its_own():
     """Importing redraft loads nothing of it."""
     script = "import sys, redraft; assert 'redraft.validation' not in sys.modules; print(redraft.validation.validate.__name__)"

@@ -194,6 +194,7 @@ HOSTILE_PAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paths", some_and_slow(HOSTILE_PAGES))
 def test_hostile_texts_do_nothing(browser, hostile, paths):
     """In every field of every page: no script runs, no console message, and no request leaves the
@@ -291,6 +292,7 @@ def press(page, key):
     page.keyboard.press(key)
 
 
+@pytest.mark.slow
 def test_keys_walk_through_a_run(browser, runs):
     """j and k are rows in the order of the list, n and p answers, d the form of the difference, u
     the list, / the search.

@@ -53,6 +53,7 @@ def all_rows(index):
     return index.page(RowQuery(), 0, 10**6).rows
 
 
+@pytest.mark.slow
 def test_facts_are_those_of_the_result_and_the_trace(journal, index):
     """Every row that the journal holds is in the index, with the figures of its result and its
     records.
@@ -205,6 +206,7 @@ QUERIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=3 * settings.default.max_examples,
     deadline=None,
@@ -330,6 +332,7 @@ def add_failed_row(journal, attempt):
         journal.finish_row("live", "failing", "failed", result.to_data())
 
 
+@pytest.mark.slow
 @settings(max_examples=18, deadline=None)
 @given(operations=OPERATIONS, seed=st.integers(0, 9))
 @example(operations=["resync", "resync", "retry"], seed=0)

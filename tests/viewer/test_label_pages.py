@@ -104,6 +104,7 @@ def test_pairs_of_a_run_are_the_first_and_the_best_answer(run):
     assert min(firsts.values()) > len(source.information) / 4
 
 
+@pytest.mark.slow
 def test_pairs_of_two_runs_are_their_best_answers(run, tmp_path):
     """Of the rows that both have, without those that are identical, which are counted."""
     library, entry = run
@@ -654,6 +655,7 @@ def test_what_cannot_be_judged_is_passed_over(tmp_path):
         assert reads == {**dict.fromkeys(damaged, 1), sound: 3}
 
 
+@pytest.mark.slow
 def test_no_request_makes_the_label_page_fail(run, tmp_path):
     """A name that is too long and a choice of an item that nobody was shown are refused, and
     nothing is written.

@@ -117,6 +117,7 @@ PARTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=2 * settings.default.max_examples,
     deadline=None,
@@ -235,7 +236,7 @@ def test_no_row_makes_a_page_fail(tmp_path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("statement", DAMAGES_OF_RUNS)
 def test_no_run_makes_a_page_fail(tmp_path, statement):
     """A run that cannot be read is named on the page of all runs, and what is said of others is
@@ -398,7 +399,7 @@ OVERVIEWS = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=9)
 @pytest.mark.parametrize("name", OVERVIEWS)
 def test_the_overview_says_what_happened(tmp_path, name):
     """What got better and worse, the biggest changes first, what failed and why, requirements that
@@ -414,6 +415,7 @@ def test_the_overview_says_what_happened(tmp_path, name):
     pages.library.close()
 
 
+@pytest.mark.slow
 def test_every_link_of_the_overview_leads_to_what_it_names(tmp_path):
     """A group to a list of as many rows, an example to its row, with the next one of its list
     beside it.
@@ -518,6 +520,7 @@ def test_a_number_has_no_exponent(value, text):
     assert number(value) == text
 
 
+@pytest.mark.slow
 def test_any_row_can_be_opened(tmp_path):
     """Whatever its ID is: with slashes, quotes, percent signs, control characters and half
     characters.
@@ -647,6 +650,7 @@ OWN_GRADERS = [
 ]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("length", [0, 30_000])
 def test_the_snippet_reproduces_a_row(tmp_path, length):
     """In a process of its own, for hostile texts and for a task that is too long to be written

@@ -647,7 +647,7 @@ async def test_lone_surrogates_do_not_hide_other_errors(faults, ask, body):
         await Chat("m", faults.says(fs.http(body)).url).complete(ask())
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -966,6 +966,7 @@ async def test_connections_are_reused(faults, ask):
     assert faults.connections == 1
 
 
+@pytest.mark.slow
 async def test_hundreds_of_concurrent_calls(faults, ask):
     """No pool limit delays calls."""
     waiting = asyncio.Barrier(300)

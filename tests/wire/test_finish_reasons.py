@@ -82,6 +82,7 @@ def test_each_word_says_how_the_answer_ended(reason, ending):
     assert ending_of(reason) == ending
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=20),

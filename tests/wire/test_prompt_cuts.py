@@ -70,7 +70,7 @@ def count(request):
     return lambda text: len(encode(text))
 
 
-@pytest.mark.slow(but_each=5)
+@pytest.mark.slow(but_each=18)
 @pytest.mark.parametrize("name", TEXTS)
 def test_no_text_is_taken_for_cut(count, name):
     """Whole, and at every length whose count is that of a window."""

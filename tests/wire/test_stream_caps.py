@@ -57,7 +57,7 @@ TOO_LARGE = {
 }
 
 
-@pytest.mark.slow(but_each=14)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOO_LARGE)
 async def test_stream_of_more_than_8_mib_is_rejected(faults, ask, name):
     """The call may have been billed and is not repeated."""

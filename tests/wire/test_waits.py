@@ -316,6 +316,7 @@ JSON = st.recursive(
 YEAR = 366 * 86_400
 
 
+@pytest.mark.slow
 @given(JSON, JSON, st.sampled_from([429, 503, 500]))
 def test_any_body_gives_an_error_and_a_sane_wait(delay, message, status):
     """No value raises; a wait is positive and no longer than a year."""

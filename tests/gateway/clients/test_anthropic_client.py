@@ -28,7 +28,7 @@ def client(gateway, kind="Anthropic", **settings):
     )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_a_message(real_gateway, model):
     """A message has text, a reason and the usage; system blocks are read."""

@@ -86,7 +86,7 @@ def test_a_page_of_another_origin_is_refused(real_gateway):
     ]
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 @pytest.mark.parametrize("options", [[], ["--no-stream"]], ids=["stream", "whole"])
 def test_llm(real_gateway, tmp_path, model, options):

@@ -108,6 +108,7 @@ def test_the_helper_for_streams_returns_the_whole_answer(scripted, model):
     assert text == final.choices[0].message.content == FINAL
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", MODELS)
 def test_responses(real_gateway, model):
     """The newer protocol of the SDK returns text, whole and as a stream."""

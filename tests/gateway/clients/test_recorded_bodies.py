@@ -104,7 +104,7 @@ def test_tokens_are_counted(place, name, model):
     assert json.loads(text)["input_tokens"] > 0
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ROUTES.values())
 @pytest.mark.parametrize("name", THREADS)
 def test_a_thread_is_refused_as_the_sdk_expects(place, name, model):

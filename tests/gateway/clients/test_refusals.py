@@ -50,6 +50,7 @@ def test_a_wrong_key_is_refused(guarded, model):
         sdk.messages.create(model=model, messages=HELLO, max_tokens=8)
 
 
+@pytest.mark.slow
 def test_an_exhausted_budget_is_asked_for_once(guarded):
     """A client that may retry ten times sends one request when its budget is used up, in both
     protocols.
@@ -73,6 +74,7 @@ def test_an_exhausted_budget_is_asked_for_once(guarded):
     assert guarded.count_requests(MESSAGES, before + 1) - before == 1
 
 
+@pytest.mark.slow
 def test_a_key_is_for_its_profiles(guarded):
     """A key that may use one profile gets 403 for others."""
     key = guarded.add_key("narrow", "--profile", "refine/fast")
@@ -174,7 +176,7 @@ def test_a_deadline_without_an_answer(scripted):
     assert scripted.gateway.count_requests(CHAT, before + 1) - before == 1
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("model", ["refine/fast", "pass/scripted"])
 def test_every_request_can_be_shown(scripted, model, is_stream):

@@ -332,6 +332,7 @@ def test_tools_that_are_unknown_are_left_out(tool):
     assert ("tools" in written.body, len(written.ignored)) == (False, 1)
 
 
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("command", ["view", "create", "str_replace", "insert", "delete", "rename"])
 def test_the_arguments_of_memory_are_those_of_the_sdk(command):
     """Each command of the tool, with each of its arguments."""

@@ -127,6 +127,7 @@ def mixtures(draw, kind):
     return stream(ordered), stream(mixed)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("kind", MODEL_STREAMS)
 @given(data=st.data())
 def test_any_mixture_of_the_same_calls_is_the_same_reply(kind, data):

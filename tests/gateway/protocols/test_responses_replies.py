@@ -116,6 +116,7 @@ PARTS = st.lists(
 COUNT = st.none() | st.integers(0, 9)
 
 
+@pytest.mark.slow
 @given(
     parts=PARTS,
     finish=st.sampled_from(["stop", "length", "tool_calls", "content_filter", "refusal"]),
