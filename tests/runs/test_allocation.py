@@ -707,10 +707,13 @@ async def test_a_row_that_a_larger_budget_continues_is_open_with_its_old_result(
     work = asyncio.ensure_future(going.go())
     while model.waiting < 2 and not work.done():
         await asyncio.sleep(0)
-    with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
-        found = journal.rows_by_id("out-jsonl", sorted(best))
-    assert {id: info.facts.answer for id, info in found.items()} == best
-    under_way = {id for id, info in found.items() if info.status == "open"}
+    under_way = set()
+    while len(under_way) < 2 and not work.done():  # a moment later both are committed
+        await asyncio.sleep(0)
+        with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
+            found = journal.rows_by_id("out-jsonl", sorted(best))
+        assert {id: info.facts.answer for id, info in found.items()} == best
+        under_way = {id for id, info in found.items() if info.status == "open"}
     assert under_way <= stopped and len(under_way) == 2
     going.stop(now=True)
     await work
