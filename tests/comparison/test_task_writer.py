@@ -40,6 +40,8 @@ def test_tasks_are_written_and_kept(tmp_path):
     write_tasks_sync("topics", path, 20, model)
     assert prompts(path)[:13] == [*(row["prompt"] for row in rows[3:]), "My own task"]
     assert len(prompts(path)) == 20 and len(model.requests) == 3
+    limits = [request.schema["properties"]["tasks"] for request in model.requests]
+    assert [(each["minItems"], each["maxItems"]) for each in limits] == [(1, 10), (1, 5), (1, 7)]
     assert len({json.loads(line)["id"] for line in path.read_text().splitlines()}) == 20
 
 

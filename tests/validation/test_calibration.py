@@ -127,6 +127,8 @@ def test_a_posterior_mean_is_not_shrunk_twice():
         [unit(x + rng.gauss(0, 0.05)) for x in opinions],
     )
     calibration = fit_calibration(scores, labels, noise_sd=0.15)
+    assert calibration == fit_calibration(scores, labels, noise_sd=0.15, repeats=1)
+    assert calibration != fit_calibration(scores, labels, noise_sd=0.15, repeats=2)
     for score in (0.3, 0.6, 0.8):
         # as much noise as spread: half of a difference is noise
         posterior = 0.6 + 0.5 * (score - 0.6)
