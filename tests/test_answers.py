@@ -1348,7 +1348,7 @@ def test_a_slow_validator_does_not_stop_other_work():
     assert asyncio.run(longest_pause()) < 0.3
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [TypeAdapter(dict[str, list[str]]), {"type": "object"}])
 @pytest.mark.parametrize("requirements", [[], ["words:1-20000"]])
 def test_the_form_of_a_long_answer_is_repaired(answer, requirements):

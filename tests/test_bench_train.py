@@ -55,6 +55,7 @@ def test_a_head_of_two_judges_with_half_of_the_truth_each(figures, tmp_path):
     assert found["better in"] == 1 and found["abstains"] < 0.05
 
 
+@pytest.mark.slow
 def test_a_head_over_noise_is_not_better(figures, tmp_path):
     """A judge knows the truth, and another nothing."""
     rng, rows = random.Random(2), []

@@ -25,7 +25,7 @@ async def test_a_library_call_leaves_the_collector_as_it_is(tmp_path):
     assert gc.get_threshold() == before
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "is_set"), [("batch", True), ("serve", False), ("run", False)])
 def test_only_the_command_batch_looks_for_cycles_rarely(command, is_set):
     """Its process, and no server's."""

@@ -245,7 +245,7 @@ def test_falling_agreement_is_a_warning(caplog):
     assert len(caplog.records) == 1
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("seed", range(20))
 def test_steady_agreement_is_no_warning(seed, caplog):
     """Noise that stays the same is none, however often it is looked at."""

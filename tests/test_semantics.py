@@ -676,7 +676,7 @@ async def test_refine_many_counts_the_calls_of_a_failed_row():
 @pytest.mark.parametrize("inside", ["", "loop", "run"])
 @pytest.mark.parametrize("ignored", [False, True])
 @pytest.mark.parametrize("model", ["async", "sync"])
-@pytest.mark.slow(but_each=12)
+@pytest.mark.slow
 def test_ctrl_c_raises_with_the_best_so_far(inside, ignored, model):
     """It may come during a call, with or without a running loop, and with SIGINT ignored at the
     start.

@@ -101,7 +101,7 @@ def calls_of(action):
     return count
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", READERS)
 def test_twice_as_many_entries_take_twice_as_many_steps(tmp_path, name):
     """Every reader of documents and tables is linear: the steps of one entry do not grow with the

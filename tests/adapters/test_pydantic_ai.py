@@ -32,6 +32,7 @@ async def test_an_answer_below_the_target_is_sent_back():
     assert "2 words; write six words" in str(requests[1][-1])
 
 
+@pytest.mark.slow
 async def test_the_last_answer_passes(caplog):
     """pydantic-ai would lose it, and with it the whole run."""
     agent, requests = agent_of([SHORT] * 3)

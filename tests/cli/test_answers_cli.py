@@ -218,7 +218,7 @@ def test_types_in_a_file_of_settings_are_relative_to_it():
     assert rebase_paths("answer", "forms:Invoice", "sub") == "forms:Invoice"
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_a_batch_has_a_column_parsed(redraft, serve, folder, suffix):
     """It stands beside `best`; the same command makes no call, and another schema redoes the

@@ -561,6 +561,7 @@ def test_redraft_toml_can_set_columns(redraft, serve):
     assert {m[0]["content"] for m in server.asked if not is_judging(m)} == {"Say 1", "Say 2"}
 
 
+@pytest.mark.slow
 def test_rows_of_the_output_are_replaced_only_if_asked_for(redraft):
     """Exit code 2 with the numbers and the option; other settings for the same rows are announced
     on one line.

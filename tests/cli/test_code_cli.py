@@ -58,6 +58,7 @@ def test_a_function_is_improved_until_its_tests_pass(redraft, folder, serve):
     assert (done.returncode, done.out.strip(), server.calls) == (0, DRAFTS[1], 2)
 
 
+@pytest.mark.slow
 def test_every_row_of_a_batch_runs_its_tests(redraft, folder, serve):
     """The column may have any name; the same command repeats nothing."""
     server = serve(write_next)
@@ -282,6 +283,7 @@ def test_rows_of_published_data_sets_run_their_tests(redraft, folder, rows):
     ] == 1, done.err
 
 
+@pytest.mark.slow
 def test_hidden_results_are_shown_where_the_visible_ones_are(redraft, folder, serve):
     """To people, and not to the writer or a judge."""
     server = serve(write_next)

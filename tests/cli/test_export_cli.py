@@ -165,7 +165,7 @@ def test_mistakes_are_usage_errors(folder_with_run, args, said):
     assert {p.name for p in folder_with_run.folder.iterdir()} == before
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["phoenix", "mlflow", "langfuse"])
 def test_scores_of_a_run_without_spans(folder_with_run, tool):
     """Scores go to a server and not to a file; the rows that have no span are counted, and some of

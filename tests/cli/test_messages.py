@@ -68,6 +68,7 @@ def test_a_message_of_the_library_names_options(noted_options, message, expected
     assert output.in_options(message) == expected
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "piece", ["a=", "a=a`", "limit=", "(--", "a=b (--a=b (", " (from Python: ", "a (-", "'", "`a"]
 )
@@ -124,7 +125,7 @@ NAMES = (
 )
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_stderr_in_a_pipe_is_prose_or_json_if_asked_for(redraft, commands, name):
     """No line mixes them."""

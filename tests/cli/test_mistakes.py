@@ -429,7 +429,7 @@ CALLING = {  # commands that wait for a model
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 @pytest.mark.parametrize("command", CALLING)
 def test_a_signal_ends_a_command_with_a_message(command, sent, redraft, serve):

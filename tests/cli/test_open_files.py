@@ -63,6 +63,7 @@ def test_a_batch_of_many_calls_with_few_descriptors(redraft, serve, extra):
     assert (again.returncode, server.calls) == (0, 120)
 
 
+@pytest.mark.slow
 def test_the_soft_limit_is_raised_to_the_hard_one(redraft):
     """A grader, which runs in the process of the command, sees the limit."""
     (redraft.folder / "answer.md").write_text("fine")

@@ -38,7 +38,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.slow(but_each=8)
+@pytest.mark.slow(but_each=16)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_takes_a_run_by_its_output_and_calls_it_so(runs, name, kind):

@@ -195,6 +195,7 @@ def test_a_killed_validation_resumes(redraft, serve, labels_and_rubric):
     assert server.calls <= 60 + 2 * 4
 
 
+@pytest.mark.slow
 def test_attacks_are_reported(redraft, serve, labels_and_rubric):
     """A judge that attacks can sway is reported."""
     server = serve(perfect_judge)
@@ -343,6 +344,7 @@ def test_a_rubric_is_induced_from_data(redraft, serve, labels_and_rubric):
     assert graded.returncode == 0, graded.err
 
 
+@pytest.mark.slow
 def test_an_induced_rubric_that_is_no_better_is_not_saved(redraft, serve, labels_and_rubric):
     """The initial rubric is kept, and the exit code says so; unreadable proposals are an error of
     their own.

@@ -59,6 +59,7 @@ def test_a_run_is_named_in_any_way(run, source, rows):
     assert "no_commas" in page
 
 
+@pytest.mark.slow
 def test_a_page_replaces_nothing_unasked(run):
     """Another file of that name is kept, unless --overwrite is given; several runs are no page."""
     assert run("view", "out.jsonl", "--html", "page.html").returncode == 0
@@ -71,7 +72,7 @@ def test_a_page_replaces_nothing_unasked(run):
     assert "name it; there are" in several.err and "'out.jsonl'" in several.err
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -111,7 +111,7 @@ def test_right_programs_pass(name):
     assert report.score == 1, (report.problem, report.results)
 
 
-@pytest.mark.slow(but_each=36)
+@pytest.mark.slow(but_each=72)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "name",
@@ -159,7 +159,7 @@ def later():
 """
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     ("tests", "reason"),
     [
@@ -184,6 +184,7 @@ def test_what_cannot_be_known_has_no_score(tests, reason):
     assert reason in report.problem
 
 
+@pytest.mark.slow
 def test_a_task_that_goes_on_while_the_tests_wait():
     """The program's event loop runs only while it is awaited, so such tests pass or say nothing."""
     code = """

@@ -192,7 +192,7 @@ def test_no_program_passes_calls_that_it_fails(name, sandbox):
     )
 
 
-@pytest.mark.slow(but_each=24)
+@pytest.mark.slow(but_each=36)
 @attacks
 def test_no_program_passes_test_code_that_it_fails(name, sandbox):
     """Test code runs in another sandbox and gets values, never the program's objects."""

@@ -132,7 +132,7 @@ async def test_a_batch_runs_the_tests_of_each_row_and_resumes_without_any_work(t
     assert (report.rows.reused, report.rows.done, report.scores.best) == (2, 3, 1.0)
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     "change", [{"sandbox": "unsafe"}, {"trust_in_process": True}, {"packages": ["pytest"]}]
 )
@@ -483,6 +483,7 @@ def test_validate_takes_how_code_is_run(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_rows_of_mbpp_in_a_batch(tmp_path):
     """The columns of the set-up belong to the asserts; a row without tests fails with the reason,
     and the others go on.

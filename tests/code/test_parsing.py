@@ -158,7 +158,7 @@ SET_UP = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", SET_UP)
 def test_the_set_up_of_mbpp_comes_before_its_asserts(name, sandbox):
     """Imports, then code; the asserts use both."""

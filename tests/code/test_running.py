@@ -402,7 +402,7 @@ def check(candidate):
 """
 
 
-@pytest.mark.slow(but_each=9)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tests", "code", "passed"),
     [
@@ -422,6 +422,7 @@ def test_no_test_disappears(tests, code, passed):
     assert [ok for ok, _, _ in outcomes(code, tests)] == passed
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("tests", "problem"),
     [
@@ -538,6 +539,7 @@ def test_modules_of_a_sandbox_change_nothing_where_they_are_imported():
     assert builtins.callable is before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="no /proc")
 async def test_cancelling_at_any_time_leaves_nothing_open():
     """A call may be cancelled while its process starts; its descriptors are closed, too."""

@@ -67,7 +67,7 @@ def test_changed_arguments_are_seen(name, sandbox):
         assert run_tests(changes, parse_tests(source, "f"), sandbox=sandbox).score < 1
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize(
     "source",
     [

@@ -105,7 +105,7 @@ CASES = {  # a program, its tests, and their score or why there is none
 NEED_A_FOLDER = {"a folder", "a file of the tests"}
 
 
-@pytest.mark.slow(but_each=21)
+@pytest.mark.slow(but_each=42)
 @pytest.mark.parametrize("name", CASES)
 def test_the_score_is_that_of_one_process_or_none(name):
     """Never 0 for a right program, nor 1 for a wrong one."""

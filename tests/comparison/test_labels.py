@@ -344,7 +344,7 @@ def write_batches(folder):
         )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["journal", "export"])
 def test_from_batches_to_a_verdict(tmp_path, monkeypatch, capsys, form):
     """Two runs, labels by two people in the order that the page shows, and the commands: people

@@ -37,6 +37,7 @@ def few_samples(monkeypatch):
     monkeypatch.setattr(noise, "SAMPLES", 50)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_samples")
 def test_two_runs_of_the_same_thing():
     """The share of verdicts that flip, with an interval that contains the true one; fewer rows show
@@ -155,7 +156,7 @@ NOISES = {
 }
 
 
-@pytest.mark.slow(but_each=15)
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [20, 50, 200])
 @pytest.mark.parametrize("name", NOISES)
 def test_the_smallest_loss_is_seen_as_often_as_stated(name, rows):
@@ -254,7 +255,7 @@ def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(
     ("second", "code", "words"),

@@ -135,6 +135,7 @@ def check_places(threads, done, *, is_large):
         assert places == {threading.main_thread()}
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("words", [1, 5000], ids=["small", "large"])
 @pytest.mark.parametrize(("way", "done"), REPLY_WAYS.items(), ids=map(" ".join, REPLY_WAYS))
 async def test_a_large_reply_is_converted_in_a_thread(faults, tmp_path, threads, way, done, words):

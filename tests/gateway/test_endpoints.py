@@ -349,6 +349,7 @@ async def test_a_budget_is_charged(faults, tmp_path, path):
     assert (spending.spent, spending.reserved, spending.calls) == (expected, 0, 1)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("prompt", "fields", "tokens"),
     [

@@ -117,7 +117,7 @@ CODES = {  # of what a model did
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=7)
 @pytest.mark.parametrize(
     ("code", "answer"),
     [pytest.param(code, answer, id=code) for code, answers in CODES.items() for answer in answers],

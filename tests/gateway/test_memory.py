@@ -313,6 +313,7 @@ async def test_a_slow_reader_who_leaves(large_answers, tmp_path, stream):
         assert 'status="499"' in gateway.metrics.text()
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", ["pass/tiny", "refine/fast"])
 async def test_answers_share_a_limit(large_answers, tmp_path, model):
     """While one answer is not read, another that does not fit beside it is refused; then it is

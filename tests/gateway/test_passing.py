@@ -659,7 +659,7 @@ async def test_tokens_are_estimated_for_a_server_that_does_not_count(faults):
         await passing.count_tokens(model, {"model": "pass/m"})
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -652,6 +652,7 @@ async def test_trace_without_facts_is_found_after_a_restart(tmp_path):
     )
 
 
+@pytest.mark.slow
 async def test_old_requests_leave_the_files(tmp_path):
     """Each profile has its own days. What was deleted is in no file any more, and the files get
     smaller.

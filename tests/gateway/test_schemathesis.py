@@ -49,7 +49,7 @@ def check(gateway, case):
         assert reply.json()["error"]["message"]
 
 
-@pytest.mark.slow(but_each=80)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["allowed", "wrong"])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_no_request_gets_a_500(gateway, method, path, mode):

@@ -155,6 +155,7 @@ def test_sigterm_drains(upstream, tmp_path):
         assert database.execute("SELECT outcome FROM requests").fetchall() == [("answered",)]
 
 
+@pytest.mark.slow
 def test_drain_ends(upstream, tmp_path):
     """A request that does not end within `drain-seconds` is cut off, and has an outcome."""
     arrived = upstream.hold(0)

@@ -123,6 +123,7 @@ def contents(folder):
     )
 
 
+@pytest.mark.slow
 def test_each_level_and_the_end(tmp_path, upstream):
     """After SIGTERM the exit code is 0, and each request is as its level says: in the store, in the
     figures and in the log.

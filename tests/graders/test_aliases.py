@@ -180,6 +180,7 @@ def test_any_other_name_is_no_alias(name, change):
     assert (alias is not None) == (name in SPELLINGS) and (alias is None or name in alias.spellings)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("reply", "plain", "with_calls"),
     [

@@ -75,7 +75,7 @@ SCORES = [
 ]
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=7)
 @pytest.mark.parametrize(("spec", "code", "score", "says"), SCORES)
 async def test_scores(spec, code, score, says):
     """Of code alone, and what is to change."""

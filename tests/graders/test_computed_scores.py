@@ -225,7 +225,7 @@ async def test_answer_is_never_run_as_code(text, tmp_path):
     assert not mark.exists()
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 @pytest.mark.parametrize(
     "text", ["5", "x", "yotta", "__import__('sys').exit()", "E*x", "print(1)", "0x10"]
 )

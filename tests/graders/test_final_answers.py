@@ -493,7 +493,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.slow(but_each=24)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_time_is_linear_in_the_length(name):
     """It takes far less than a second of CPU time; in quadratic time it would take minutes."""

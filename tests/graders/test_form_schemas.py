@@ -148,6 +148,7 @@ def value_at(data, path):
     return data
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_what_the_schema_of_a_form_allows_is_read(data):
     """At the first ask: by no form is the reader stricter than the schema that was sent."""
@@ -189,6 +190,7 @@ def test_what_a_form_allows_follows_its_schema(data):
     judge.parse_reply(Reply(json.dumps(reply)))
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_the_schema_of_a_comparison_names_every_winner_that_is_read(data):
     """Each instance is read, and each word for the winner is one."""

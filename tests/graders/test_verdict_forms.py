@@ -819,7 +819,7 @@ def consistent(data, draw):
     return data
 
 
-@pytest.mark.slow(but_each=9)
+@pytest.mark.slow(but_each=18)
 @pytest.mark.parametrize("name", FORMS)
 @given(data=st.data(), ascii_only=st.booleans(), indent=st.sampled_from([None, 1]))
 def test_every_instance_of_a_schema_is_read(name, data, ascii_only, indent):

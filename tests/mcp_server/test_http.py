@@ -188,6 +188,7 @@ async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):
     assert "is for refine/fast" in result.content[0].text
 
 
+@pytest.mark.slow
 def test_a_public_address_without_a_key_is_refused(tmp_path):
     done = run_in_process(
         [

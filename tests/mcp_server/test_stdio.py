@@ -41,6 +41,7 @@ async def test_the_tools_work_without_a_model(mode):
         assert "there is no model" in impossible.content[0].text
 
 
+@pytest.mark.slow
 async def test_an_answer_is_refined_with_progress(serve):
     """The model writes and judges until the target is reached; the client hears how it goes on, in
     order, and of the last step.

@@ -220,6 +220,7 @@ def test_values_in_texts_and_nulls_are_read(case, data):
     assert read_arguments(kind, sent) == kind.model_validate(arguments)
 
 
+@pytest.mark.slow
 @each_row(
     ("tool", "arguments", "says"),
     [

@@ -107,7 +107,7 @@ def test_checks(spec, text, ok, measured):
     assert measured is None or check.measurement == measured
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a+a+)+y"])
 def test_slow_pattern_is_unknown(pattern):
     """A pattern that would run for years is stopped and neither matches nor fails."""
@@ -133,6 +133,7 @@ def test_patterns_of_a_schema_share_one_time_limit():
 MANY_PHRASES = ",".join(f"phrase {i}" for i in range(3000))
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("spec", "at_once"),
     [
@@ -238,7 +239,7 @@ def _encodable(text):
 @pytest.mark.parametrize(
     "seed", ["A, b c. ", "`", "[", "*", "<<\n", "\n ", "1. a\n", "!", "{", "_a", "p. ", "\ud800."]
 )
-@pytest.mark.slow(but_each=12)
+@pytest.mark.slow
 def test_long_hostile_texts_take_linear_time(seed):
     """100 kB take about half a second, whatever is repeated in them."""
     text = seed * (100_000 // len(seed))

@@ -548,6 +548,7 @@ async def test_rows_without_an_id_get_one(tmp_path):
     assert all(isinstance(id, str) and len(id) == 16 for id in ids[1:])
 
 
+@pytest.mark.slow
 async def test_a_budget_raised_in_steps_gives_the_same_result(tmp_path):
     """A run that stops at its budget again and again ends like an undisturbed one."""
     calm = tmp_path / "calm.jsonl"
@@ -618,7 +619,7 @@ async def test_a_run_that_is_stopped_before_its_first_row_has_a_report(tmp_path,
     assert (report.stop, report.rows.done, model.asked) == ("interrupted", 0, [])
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens", "usd"])
 @pytest.mark.parametrize("stops", [(), (5, 9)])
 async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):

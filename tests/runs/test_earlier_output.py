@@ -99,7 +99,7 @@ OTHER_RUNS = {
 }
 
 
-@pytest.mark.slow(but_each=27)
+@pytest.mark.slow(but_each=54)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("change", OTHER_RUNS)
 async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, change, name):

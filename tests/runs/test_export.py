@@ -416,6 +416,7 @@ def any_examples(traces, **recipe):
     return False
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # many runs have no pair
 @given(
     runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"])
@@ -536,7 +537,7 @@ HARD = [
 ]
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("files", ["jsonl", "parquet"])
 def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):

@@ -110,6 +110,7 @@ async def undisturbed_run(folder):
     return CALM
 
 
+@pytest.mark.slow
 async def test_later_rows_use_priors_learned_from_earlier_ones(tmp_path, rows):
     """From each refit on the priors differ, and the run saves them."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer()).go()
@@ -359,6 +360,7 @@ async def test_a_run_without_learning_may_begin_with_learned_priors(tmp_path, ro
     assert [one for _, one in PriorsStore.in_folder().entries()] == [kept]
 
 
+@pytest.mark.slow
 async def test_the_report_says_from_which_row_each_priors_apply(tmp_path, rows):
     """The report says so in words and as data, and so do the saved data of the run."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()

@@ -303,6 +303,7 @@ async def test_a_request_larger_than_the_limit_fails(tmp_path, provider, run_by_
     assert report.rows.failed == 2 and "too much" in output_bytes(tmp_path)[0]["error"]
 
 
+@pytest.mark.slow
 async def test_the_items_of_a_cancelled_batch_are_submitted_again(tmp_path, rows, local, provider):
     """The next batch has the items without an answer."""
     server = provider("--first", 60)
@@ -315,6 +316,7 @@ async def test_the_items_of_a_cancelled_batch_are_submitted_again(tmp_path, rows
     assert (tmp_path / "out.jsonl").read_bytes() == local[0] and server.counts()["again"] == 24
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "options, texts",
     [(("--refuse", 401), ["one", "two"]), ((), ["one", "[401]"])],
@@ -366,7 +368,7 @@ TEXTS_OF_PROVIDER = (
 )
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize(
     ("options", "texts"),
     [

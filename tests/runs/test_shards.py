@@ -246,7 +246,7 @@ def test_a_finished_run_makes_no_call(tmp_path, rows, local_shards):
         )
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [dict(workers=2), dict(workers=5), dict(ray=None, workers=None)])
 def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, local_shards, after):
     """Finished rows are written at once, no call is repeated, and the result is the same."""

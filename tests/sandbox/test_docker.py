@@ -263,6 +263,7 @@ def test_packages_are_those_of_the_image(start, tmp_path):
         assert process.request({"run": "__import__('pip').__name__"}) == "pip"
 
 
+@pytest.mark.slow
 def test_a_package_that_the_image_lacks():
     """It is an error, before anything runs, and no verdict; the error says what to do."""
     sandbox = Sandbox(f"docker:{IMAGE or 'image'}", packages=["json", "nothing-of-that-name"])

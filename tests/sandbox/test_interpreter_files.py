@@ -264,6 +264,7 @@ def test_the_ways_find_packages_without_a_sandbox(prefix, runner):
     assert {name.partition(": ")[2] for name in found} == set(WAYS)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_named_packages_are_found_and_no_other(runner, tier):
     """The named package and those that it requires are found with their metadata; the others in

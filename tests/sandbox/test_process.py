@@ -378,6 +378,7 @@ def test_started_in_a_thread_that_has_ended(sandbox, echo):
         assert process.request(1) == 1
 
 
+@pytest.mark.slow(but_each=2)
 def test_a_forked_copy_of_the_caller(sandbox, echo):
     """A copy of the calling process that lives on does not keep a program from ending."""
     process = sandbox.start(echo, "x")
@@ -478,6 +479,7 @@ def test_how_much_output_is_kept(namespaces, out, err, kept, status):
     assert execution.truncated == (out > 10 or err > 10)
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("code", "end"),
     [
@@ -518,7 +520,7 @@ def test_tools(sandbox):
         sandbox.run_tool(["no-such-tool"])
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 def test_packages_of_tools(isolated):
     """A tool imports its packages, and what they require; another package is absent, not
     forbidden.

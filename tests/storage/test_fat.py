@@ -185,7 +185,7 @@ while turns < 25:
 )
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", DISKS, indirect=True)
 def test_lock_is_held_by_one_process_at_a_time(place):
     """Each reads a number and writes the next one, under the lock: none is lost."""

@@ -259,7 +259,7 @@ def test_statements_on_foreign_files_have_an_end():
 
 
 @pytest.mark.parametrize("kind", [*FOREIGN, "bytes for a name"])
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow(but_each=4)
 def test_hostile_shard_journal_is_not_merged(tmp_path, kind):
     """A file with the name of a shard journal is checked like any journal."""
     part = tmp_path / "j.1-of-2"

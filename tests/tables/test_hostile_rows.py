@@ -186,6 +186,7 @@ SCHEMA = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=6 * settings.default.max_examples)
 @given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMA, min_size=1, max_size=3))
 def test_any_schema_is_a_requirement_or_a_config_error(schema):
@@ -349,7 +350,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
 @pytest.mark.parametrize("name", BOMBS)
-@pytest.mark.slow(but_each=9)
+@pytest.mark.slow
 def test_small_file_uses_little_memory(tmp_path, name):
     """An oversized value is reported with file and place, and the rows before and after it are
     read.

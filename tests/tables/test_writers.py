@@ -606,6 +606,7 @@ def test_given_types_are_ignored_by_other_formats(tmp_path, name):
     assert len(read_rows(put(tmp_path / name, PEOPLE, types={"n": int}))) == 2
 
 
+@pytest.mark.slow
 @given(TABLE, st.sampled_from(["p.parquet", "p.csv", "p.tsv"]))
 def test_any_rows_of_json_make_a_table(tmp_path_factory, table, name):
     """The table has as many rows as were written."""

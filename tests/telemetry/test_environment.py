@@ -200,7 +200,7 @@ def test_batch_continues_the_trace_of_its_environment(tmp_path):
         chat.close()
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("context", "trace", "parent"),
     [
@@ -262,7 +262,7 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
     assert seconds < usual + 30.0
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "mcp", "run"])
 def test_a_setting_that_does_not_exist_ends_a_command_at_its_start(command, chat, tmp_path):
     """Also a server, before its first request."""
@@ -278,6 +278,7 @@ def test_a_setting_that_does_not_exist_ends_a_command_at_its_start(command, chat
     assert "REDRAFT_OPENINFERENCE must be one of true, false, got 'yes'" in done.stderr
 
 
+@pytest.mark.slow
 def test_missing_extra_is_said(chat, tmp_path):
     """Without the extra, the command works and says what to install."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -270,7 +270,7 @@ def scored_batch(tmp_path, receiver, server):
     return run
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_batch_writes_its_scores(tool, scored_batch, server):
     """Once its spans are sent; a tool that does not show them at once is asked again."""
@@ -294,7 +294,7 @@ def test_a_tool_that_refuses_the_scores_fails_no_batch(scored_batch, server):
     assert "redraft export out.jsonl --format phoenix" in done.stderr
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environ", "said"),
     [

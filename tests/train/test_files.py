@@ -85,7 +85,7 @@ FORMS = {
 }
 
 
-@pytest.mark.slow(but_each=10)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 async def test_labels_of_every_form_are_read(form, tmp_path):
     """Files of labels, exports, tables and published benchmarks make a grader with a card."""

@@ -149,6 +149,7 @@ async def test_a_grader_no_better_than_chance_is_refused(home):
         await redraft.grade(("q", WORDS[3]), "trained:noise", judge(), require_validated="error")
 
 
+@pytest.mark.slow
 async def test_no_one_skips_the_card(home, tmp_path):
     """A grader over graders that only compute needs its card, too: without it, or with that of an
     earlier training, it is refused.
@@ -181,6 +182,7 @@ async def test_another_judge_makes_the_card_stale(home):
         )
 
 
+@pytest.mark.slow
 async def test_an_unlike_answer_has_no_score(home):
     """None with the reason, also in a weighted mean, and never a number."""
     rows = [row for row in scored_rows(120) if 0.4 <= row["label"] <= 0.6]

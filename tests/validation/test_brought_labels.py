@@ -122,7 +122,7 @@ TWELVE = [
 ]
 
 
-@pytest.mark.slow(but_each=16)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["score", "pass"])
 @pytest.mark.parametrize("case", REPEATS)
 def test_repeats_are_one_cluster(tmp_path, case, kind):
@@ -205,6 +205,7 @@ def test_the_line_says_what_too_few_clusters_prove(tmp_path, tasks, too_few):
     )
 
 
+@pytest.mark.slow
 def test_a_line_says_so_on_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("grader.py").write_text("def length(text):\n    return min(1.0, len(text.split()) / 30)\n")

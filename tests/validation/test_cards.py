@@ -299,7 +299,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.slow(but_each=3)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("make", CHANGES.values(), ids=CHANGES)
 def test_fingerprint_covers_attributes(make):
     """An equal grader has the same fingerprint, and another value at any depth changes it."""

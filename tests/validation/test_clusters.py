@@ -92,7 +92,7 @@ def test_degrees_of_freedom_are_those_of_the_matrix(sizes):
     assert degrees_of_freedom(np.full(k, 3.0)) == k - 1
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("alike", [0.0, 0.5, 0.95])
 @pytest.mark.parametrize(("k", "sizes"), [(6, (3, 6)), (10, (1, 20)), (20, (3, 6))])
 def test_few_clusters_of_unequal_sizes_are_covered(k, sizes, alike):

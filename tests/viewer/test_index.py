@@ -97,6 +97,7 @@ def test_facts_are_those_of_the_result_and_the_trace(journal, index):
         )
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_the_report(journal, index):
     """They are the sums that a batch reports at its end."""
     report = ReportBuilder()

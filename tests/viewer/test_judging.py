@@ -90,6 +90,7 @@ def run_batch(folder, graders, sent, rows=None, *, asks=True, **settings):
     return folder / "out.jsonl.journal"
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     "judge",
     [

@@ -78,6 +78,7 @@ def run(tmp_path_factory):
 # ---- what is judged
 
 
+@pytest.mark.slow
 def test_pairs_of_a_run_are_the_first_and_the_best_answer(run):
     """Of every row whose best answer is another than its first; which comes first says nothing
     about where it comes from.

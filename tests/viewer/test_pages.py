@@ -236,7 +236,7 @@ def test_no_row_makes_a_page_fail(tmp_path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.slow(but_each=4)
+@pytest.mark.slow(but_each=8)
 @pytest.mark.parametrize("statement", DAMAGES_OF_RUNS)
 def test_no_run_makes_a_page_fail(tmp_path, statement):
     """A run that cannot be read is named on the page of all runs, and what is said of others is
@@ -399,7 +399,7 @@ OVERVIEWS = {
 }
 
 
-@pytest.mark.slow(but_each=9)
+@pytest.mark.slow(but_each=18)
 @pytest.mark.parametrize("name", OVERVIEWS)
 def test_the_overview_says_what_happened(tmp_path, name):
     """What got better and worse, the biggest changes first, what failed and why, requirements that
@@ -650,7 +650,7 @@ OWN_GRADERS = [
 ]
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 30_000])
 def test_the_snippet_reproduces_a_row(tmp_path, length):
     """In a process of its own, for hostile texts and for a task that is too long to be written

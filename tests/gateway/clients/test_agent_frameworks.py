@@ -44,7 +44,7 @@ def agent_for(gateway, model, http, **settings):
     )
 
 
-@pytest.mark.slow(but_each=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 async def test_langchain_invokes_and_streams(real_gateway, model, http):
     """A model of LangChain answers whole, as a stream, and in a form."""

@@ -29,6 +29,7 @@ def client(gateway, kind="OpenAI", **settings):
     )
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_chat_completion(real_gateway, model):
     """A completion has text, a reason and the usage of the model; one of a profile describes its

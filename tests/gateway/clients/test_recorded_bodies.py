@@ -95,6 +95,7 @@ def check_nothing_leaks(request, received):
             assert not [word for word in PRIVATE if word in json.dumps(rest)]
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", [m for m in ROUTES.values() if m.startswith("pass/")])
 @pytest.mark.parametrize("name", COUNTS)
 def test_tokens_are_counted(place, name, model):

@@ -38,6 +38,7 @@ def guarded(tmp_path_factory):
     upstream.close()
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", ["refine/fast", "pass/scripted"])
 def test_a_wrong_key_is_refused(guarded, model):
     """Both SDKs raise their own errors for a key that does not exist."""
@@ -163,6 +164,7 @@ def test_the_deadline_returns_the_best_so_far(scripted, is_stream):
     assert scripted.upstream.left.wait(NOTICE_SECONDS)
 
 
+@pytest.mark.slow
 def test_a_deadline_without_an_answer(scripted):
     """Without any answer in time the client gets 504, once."""
     scripted.upstream.reset(lambda body: NEVER)

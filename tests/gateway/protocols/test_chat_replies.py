@@ -154,6 +154,7 @@ def functions_of(message):
     return [(call.id, call.function.name, call.function.arguments) for call in calls]
 
 
+@pytest.mark.slow
 @given(replies(), st.sampled_from([None, OUTCOME]))
 def test_openais_types_take_what_is_written(reply, outcome):
     """A whole reply and chunks are of OpenAI's types, and say the same to its client."""
@@ -773,6 +774,7 @@ async def test_openai_raises_errors():
         assert failed.value.code == "upstream_error"
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("events", [False, True])
 async def test_langchain_reads_answers(events):
     """LangChain reads texts, tool calls and usage, also beside progress events."""

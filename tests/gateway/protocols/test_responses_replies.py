@@ -446,6 +446,7 @@ async def test_openai_raises_errors():
         assert event.response.error.message == "the queue is full"
 
 
+@pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("events", [False, True])
 async def test_langchain_reads_answers(events):
     """LangChain reads texts, tool calls and usage, also beside progress events."""
