@@ -882,8 +882,9 @@ async def test_a_few_resets_among_successes_are_no_outage(clock):
     assert answered == 49
 
 
-async def test_answers_of_calls_in_flight_end_an_outage_before_it_is_reported(clock):
-    """A burst of 503 beside answered calls is no outage."""
+@pytest.mark.parametrize("error", [None, ModelError("no such field", status=422)])
+async def test_answers_of_calls_in_flight_end_an_outage_before_it_is_reported(clock, error):
+    """A burst of 503 beside calls that are answered, or refused, is no outage."""
     said = []
     gate = limiter_on(clock, initial=20, notify=said.append)
 
@@ -892,6 +893,8 @@ async def test_answers_of_calls_in_flight_end_an_outage_before_it_is_reported(cl
         if request.sample_index:
             raise unreachable(status=503)
         await clock.sleep(0.5)
+        if error:
+            raise error
         return OK
 
     tasks = start_calls(

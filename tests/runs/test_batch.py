@@ -241,6 +241,16 @@ async def test_explain_reports_changes_before_a_run(tmp_path):
     assert any("the row's reference changed: 12 rows" in line for line in told.changes)
 
 
+async def test_a_preview_of_rows_that_cannot_be_used_writes_nothing(tmp_path):
+    """The error names the first of them; the file of errors is of the run."""
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": ""}\n{"prompt": 1.5\n')
+    preview = BatchRun.from_arguments(source, tmp_path / "out.jsonl", Writer(), digit)
+    with pytest.raises(ConfigError):
+        await preview.prepare()
+    assert list(tmp_path.iterdir()) == [source]
+
+
 async def test_a_preview_shows_rows_samples_and_a_range_of_calls(tmp_path):
     """The run then stays within the range."""
     source = table(tmp_path / "in.jsonl", 5)

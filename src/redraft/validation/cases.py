@@ -37,9 +37,7 @@ ONE_DIGIT = re.compile(r"[-+]?\d,\d+", re.ASCII)
 # no two labels, if all before the commas have one digit; 3,10 may be
 MORE_DIGITS = re.compile(r"[-+]?\d,(?!10)\d\d+", re.ASCII)
 SHARE_WITH_COMMA = re.compile(r"[-+]?(?:0,\d+|1,0+)", re.ASCII)
-SHARE = re.compile(
-    r"(\d+(?:[.,]\d*)?|\.\d+)\s*(?:%|(?:/|(?:out )?of)\s*(\d+(?:\.\d*)?))", re.ASCII | re.IGNORECASE
-)
+SHARE = re.compile(r"(\d+(?:[.,]\d*)?|\.\d+)\s*(?:%|(?:/|(?:out )?of)\s*(\d+(?:\.\d*)?))", re.ASCII)
 MAX_NUMBER = 1e300
 BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 
