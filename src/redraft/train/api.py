@@ -173,7 +173,7 @@ async def train(
     check_dependencies()
     folder, specs = grader_folder(name), tuple(graders)
     fit_cases, measured = split_labels(
-        cases, held_out, columns or {}, kind, limit, scale, lower_is_better
+        cases, held_out, columns, kind, limit, scale=scale, lower_is_better=lower_is_better
     )
     reader = FeatureReader(graders_of(specs, embeddings))
     judge = (await resolve_model(judge) or False) if needs_judge(reader) else False
@@ -216,9 +216,10 @@ train_sync = async_to_sync(train)
 def split_labels(
     cases: Any,
     held_out: float,
-    columns: Mapping[str, str],
-    kind: LabelKind | None,
-    limit: int | None,
+    columns: Mapping[str, str] | None = None,
+    kind: LabelKind | None = None,
+    limit: int | None = None,
+    *,
     scale: tuple[float, float] | None,
     lower_is_better: bool | None,
 ) -> tuple[list[LabelledCase], LabelledData]:
@@ -226,7 +227,9 @@ def split_labels(
     does; `train` says what the arguments are. Raises ConfigError.
     """
     labelled = in_direction(
-        labelled_cases(cases, columns, kind, limit), lower_is_better=lower_is_better, scale=scale
+        labelled_cases(cases, columns or {}, kind, limit),
+        lower_is_better=lower_is_better,
+        scale=scale,
     )
     known_scale = scale or labelled.label_scale or labelled.scale
     _check_labels(labelled.cases, known_scale or (0.0, 1.0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from ..base import checks
 from ..base.documents import read_small_text
 from ..base.sync import async_to_sync
-from ..errors import ConfigError, RedraftError, StoreError
+from ..errors import ConfigError, RedraftError
 from ..graders.reward import scored_messages
 from ..loop.records import Candidate
 from ..loop.serialize import object_from_json, unpack
@@ -58,7 +58,7 @@ MAX_LOSSES = 16 << 20  # bytes
 CALIBRATION = 0.2  # the share of the labels to fit that calibrate rewards instead
 MAX_ANSWERS = 64  # to one prompt, of which pairs are made
 LOGGED = ("step", "loss", "eval_loss", "accuracy", "eval_accuracy")
-POINTS = 200  # on a curve of losses
+POINTS = 100  # on a curve of losses
 LORA_RATE, FULL_RATE = 1e-4, 1e-5
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ eos_token }}"
 
@@ -226,7 +226,7 @@ def train_reward_model(
 
     folder, config = grader_folder(name), config.resolved
     fit_cases, measured = split_labels(
-        cases, held_out, columns or {}, kind, limit, scale, lower_is_better
+        cases, held_out, columns, kind, limit, scale=scale, lower_is_better=lower_is_better
     )
     to_train, to_calibrate = split_cases(fit_cases, CALIBRATION)
     pairs, prompts = preference_pairs(to_train, config)
@@ -239,7 +239,8 @@ def train_reward_model(
         _start(folder, {"config": asdict(config), "labels": measured.sha256})
         if not (folder / FOLDER).exists():
             others, _ = preference_pairs(to_calibrate, config, required=False)
-            _fit(config, pairs, others, folder, on_step)
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):
+                _fit(config, pairs, others, folder, on_step)
         digest = folder_digest(where := folder.resolve() / FOLDER)
         model = load_model(where, digest, config.max_tokens)
         features = _features([*to_calibrate, *measured.cases], model)
@@ -348,7 +349,9 @@ def _fit(
         return datasets.Dataset.from_list(known) if known else None
 
     if (to_train := dataset(pairs)) is None:
-        raise ConfigError(f"max_tokens: all {len(pairs)} pairs are longer than {reader.max_tokens} tokens")
+        raise ConfigError(
+            f"max_tokens: all {len(pairs)} pairs are longer than {reader.max_tokens} tokens"
+        )
     steps = ceil(len(to_train) / config.batch_size * config.epochs)
     often, to_watch = max(1, steps // config.checkpoints), dataset(others)
     adapters = _lora(config.lora) if config.lora else None
@@ -401,9 +404,7 @@ def _lora(rank: int) -> Any:
     """Return adapters of all linear layers, with the settings of "LoRA Without Regret" (2025)."""
     from peft import LoraConfig
 
-    return LoraConfig(
-        task_type="SEQ_CLS", r=rank, lora_alpha=2 * rank, target_modules="all-linear"
-    )
+    return LoraConfig(task_type="SEQ_CLS", r=rank, lora_alpha=2 * rank, target_modules="all-linear")
 
 
 def _load_base(base: str, dtype: Any) -> tuple[Any, Any]:
