@@ -8,10 +8,9 @@ import sys
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from tiny_base import answer  # the folder of this script is on the path
 from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils.dataset.rl_dataset import RLHFDataset
-
-from trainers.tiny_base import answer
 
 
 class Tokenizer:

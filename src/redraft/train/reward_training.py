@@ -338,6 +338,7 @@ def _fit(
     constants.HF_HUB_DISABLE_TELEMETRY = True
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    transformers.set_seed(config.seed)  # of the head, which the base has not
     on_gpu = torch.cuda.is_available()
     small = on_gpu and config.lora is not None
     model, tokenizer = _load_base(config.base, torch.bfloat16 if small else torch.float32)
