@@ -3,6 +3,7 @@ train it.
 """
 
 import json
+import sys
 from dataclasses import asdict
 
 import pytest
@@ -11,6 +12,8 @@ from redraft.errors import ConfigError
 from redraft.graders import as_grader
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.reward import Reward
+from redraft.loop.records import Candidate
+from redraft.loop.task import Task
 from redraft.train import RewardTrainingConfig, train_reward_model
 from redraft.train.head import Features, Head
 from redraft.train.reward_training import preference_pairs, read_losses
@@ -58,6 +61,23 @@ def test_no_pairs_are_an_error(tmp_path):
     with pytest.raises(ConfigError, match="no pairs: .* same prompt .* among 18 labelled rows"):
         train_reward_model(rows, CONFIG, name=f"{tmp_path}/a")
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("missing", ["trl", "transformers"])
+async def test_the_extra_is_named(missing, tmp_path, monkeypatch):
+    """Where a library is missing, before anything is stored; a grader that is there has no score."""
+    monkeypatch.setitem(sys.modules, missing, None)
+    rows = [
+        {"prompt": f"{n}", "response_a": "x", "response_b": "y", "label": "a"} for n in range(40)
+    ]
+    if missing == "trl":
+        with pytest.raises(ConfigError, match=r"pip install 'redraft\[train\]'"):
+            train_reward_model(rows, CONFIG, name=f"{tmp_path}/a")
+        assert not (tmp_path / "a").exists()
+    else:
+        grader = write(tmp_path / "a")
+        with pytest.raises(ConfigError, match=r"pip install 'redraft\[train\]'"):
+            await grader.grade(Task("q"), Candidate(0, "a"), None)
 
 
 WRONG = {

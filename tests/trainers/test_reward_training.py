@@ -5,6 +5,7 @@ resume, the grader, its card, and a recipe for verl.
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,9 @@ from trainers.tiny_base import answer, pair_rows, save_tiny_base, scored_rows
 pytest.importorskip("trl", reason="no trl")
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
+PROGRAM = re.compile(
+    r'^```python title="reward_model.py"\n(.*?)^```\n\n```text\n(.*?)^```', re.DOTALL | re.MULTILINE
+)
 ROWS = {
     "pairs": pair_rows(),
     "noise": pair_rows(noise=True),
@@ -302,6 +306,19 @@ def test_bases_that_cannot_be_used(folder):
             base.mkdir()
         with pytest.raises((ConfigError, GradingError), match=message):
             train_reward_model(rows, RewardTrainingConfig(str(base)), name=f"{folder}/to {name}")
+
+
+def test_the_program_of_the_page_runs(tmp_path, proxy):
+    """It prints what the page shows, but for digits that depend on the processor."""
+    page = (HERE.parents[1] / "docs" / "how-to" / "train-a-grader.md").read_text()
+    ((code, shown),) = PROGRAM.findall(page)
+    call = {**command(tmp_path, proxy), "args": [sys.executable, "-c", code]}
+    done = subprocess.run(**call, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    expected, found = shown.splitlines(), done.stdout.splitlines()
+    assert found[0] == expected[0] and len(found) == len(expected)
+    low, high = (float(line.split()[0]) for line in found[1:])
+    assert low < high and "by labels; reward" in found[1]
 
 
 def test_a_recipe_for_verl(trained, folder, cli):
