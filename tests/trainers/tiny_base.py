@@ -37,13 +37,16 @@ def answer(good):
 
 
 def pair_rows(n=90, *, noise=False):
-    """Pairs of answers, of which the one with more good words is better; by chance if `noise`."""
+    """Pairs of answers, of which the one with more good words is better. If `noise`, both are the
+    same to the model, which does not know their last words.
+    """
     rng, rows = random.Random(1), []
     for task in range(n):
         a, b = rng.sample(range(11), 2)
-        better = rng.random() < 0.5 if noise else a > b
-        label = "a" if better else "b"
+        label = "a" if a > b else "b"
         texts = {"response_a": answer(a), "response_b": answer(b)}
+        if noise:
+            texts = {name: f"{answer(a)} {name}" for name in texts}
         rows.append({"prompt": f"Task {task}", **texts, "label": label})
     return rows
 

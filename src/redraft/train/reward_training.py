@@ -89,10 +89,9 @@ class RewardTrainingConfig:
         checks.whole_number("lora", self.lora, 1, 1024, optional=True)
         checks.positive("epochs", self.epochs, 1000)
         checks.positive("learning_rate", self.learning_rate, 1, optional=True)
-        for name, high in (("batch_size", 1024), ("max_tokens", MAX_TOKENS), ("max_pairs", 1000)):
-            checks.whole_number(name, getattr(self, name), 1, high)
-        checks.whole_number("checkpoints", self.checkpoints, 1, 1000)
-        checks.whole_number("seed", self.seed, 0, 2**31)
+        values = asdict(self)
+        for name in ("batch_size", "max_tokens", "max_pairs", "checkpoints", "seed"):
+            checks.whole_number(name, values[name], int(name != "seed"), MAX_TOKENS)
 
     @property
     def resolved(self) -> RewardTrainingConfig:

@@ -196,8 +196,7 @@ def _reward_config(
     """Return how a reward model is trained; None if none is."""
     if training:
         known = RewardTrainingConfig.from_file(training)
-        given = {"base": base or known.base, "lora": lora or known.lora}
-        return replace(known, **given)
+        return replace(known, base=base or known.base, lora=lora or known.lora)
     if base:
         return RewardTrainingConfig(base, lora)
     if lora or recipe:
