@@ -328,6 +328,7 @@ def _fit(
     Raises ConfigError if the base cannot be loaded, or if all pairs are too long.
     """
     import datasets
+    import peft
     import torch
     import transformers
     import trl
@@ -354,7 +355,12 @@ def _fit(
         )
     steps = ceil(len(to_train) / config.batch_size * config.epochs)
     often, to_watch = max(1, steps // config.checkpoints), dataset(others)
-    adapters = _lora(config.lora) if config.lora else None
+    adapters = config.lora and peft.LoraConfig(
+        task_type="SEQ_CLS",
+        r=config.lora,
+        lora_alpha=2 * config.lora,
+        target_modules="all-linear",
+    )
 
     class Progress(transformers.TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -398,13 +404,6 @@ def _fit(
     trained.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     draft.rename(folder / FOLDER)
-
-
-def _lora(rank: int) -> Any:
-    """Return adapters of all linear layers, with the settings of "LoRA Without Regret" (2025)."""
-    from peft import LoraConfig
-
-    return LoraConfig(task_type="SEQ_CLS", r=rank, lora_alpha=2 * rank, target_modules="all-linear")
 
 
 def _load_base(base: str, dtype: Any) -> tuple[Any, Any]:

@@ -272,12 +272,6 @@ def _show(result: api.TrainingResult | RewardTrainingResult) -> None:
     else:
         _show_head(result)
     out.print(text_line(f"card: {result.validation.card_folder / 'card.md'}", "dim"))
-    learned = (
-        f"trained on {pluralize(result.pairs, 'pair')}"
-        if isinstance(result, RewardTrainingResult)
-        else f"fitted to {result.fitted} labels"
-    )
-    notice(f"{learned}: --grader {result.grader.name}")
 
 
 def _show_head(result: api.TrainingResult) -> None:
@@ -289,6 +283,7 @@ def _show_head(result: api.TrainingResult) -> None:
     out.print(_comparison(result))
     out.print(text_line(_advice(result)))
     out.print(text_line(f"graded once: {format_usage(result.usage)}"))
+    notice(f"fitted to {result.fitted} labels: --grader {result.grader.name}")
 
 
 def _show_model(result: RewardTrainingResult) -> None:
@@ -304,6 +299,7 @@ def _show_model(result: RewardTrainingResult) -> None:
         model = shlex.quote(str(result.folder / "model"))
         out.print(text_line(f"served: vllm serve {model} --runner pooling"))
         out.print(text_line(f"        --grader {shlex.quote(result.served_grader)}"))
+    notice(f"trained on {pluralize(result.pairs, 'pair')}: --grader {result.grader.name}")
 
 
 def _comparison(result: api.TrainingResult) -> Table:
