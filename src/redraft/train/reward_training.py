@@ -362,7 +362,7 @@ def _fit(
         target_modules="all-linear",
     )
 
-    class Progress(transformers.TrainerCallback):
+    class LossRecorder(transformers.TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             data = {"redraft_losses": SCHEMA, "steps": state.log_history}
             write_atomic(folder / LOSSES, json.dumps(data) + "\n")
@@ -394,7 +394,7 @@ def _fit(
         eval_dataset=to_watch,
         processing_class=tokenizer,
         peft_config=adapters,
-        callbacks=[Progress()],
+        callbacks=[LossRecorder()],
     )
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train(resume_from_checkpoint=_last_checkpoint(folder / CHECKPOINTS))
