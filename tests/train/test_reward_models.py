@@ -109,9 +109,9 @@ def test_a_configuration_that_cannot_be(case, tmp_path):
 
 def test_the_configuration_is_resolved():
     """Nothing is left open, and a file of it gives it again."""
-    assert CONFIG.resolved.learning_rate == 1e-5
-    assert RewardTrainingConfig("b", lora=8).resolved.learning_rate == 1e-4
-    assert RewardTrainingConfig("b", learning_rate=0.5).resolved.learning_rate == 0.5
+    assert CONFIG.with_rate.learning_rate == 1e-5
+    assert RewardTrainingConfig("b", lora=8).with_rate.learning_rate == 1e-4
+    assert RewardTrainingConfig("b", learning_rate=0.5).with_rate.learning_rate == 0.5
 
 
 def write(folder, **changes):

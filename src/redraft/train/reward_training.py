@@ -94,7 +94,7 @@ class RewardTrainingConfig:
             checks.whole_number(name, values[name], int(name != "seed"), MAX_TOKENS)
 
     @property
-    def resolved(self) -> RewardTrainingConfig:
+    def with_rate(self) -> RewardTrainingConfig:
         """The same with nothing left open."""
         rate = FULL_RATE if self.lora is None else LORA_RATE
         return replace(self, learning_rate=self.learning_rate or rate)
@@ -223,7 +223,7 @@ def train_reward_model(
     check_dependencies()
     from .fitting import fit_head  # it needs an extra
 
-    folder, config = grader_folder(name), config.resolved
+    folder, config = grader_folder(name), config.with_rate
     fit_cases, measured = split_labels(
         cases, held_out, columns, kind, limit, scale=scale, lower_is_better=lower_is_better
     )
@@ -253,7 +253,7 @@ def train_reward_model(
     return RewardTrainingResult(
         grader,
         folder,
-        _measured(grader, measured, features, Options(cards_dir=cards_dir)),
+        _validate(grader, measured, features, Options(cards_dir=cards_dir)),
         len(pairs),
         prompts,
         answers - len(features),
@@ -478,7 +478,7 @@ def _features(cases: Sequence[LabelledCase], model: RewardModel) -> AnswerFeatur
 
 
 @async_to_sync
-async def _measured(
+async def _validate(
     grader: TrainedRewardModel, data: LabelledData, features: AnswerFeatures, options: Options
 ) -> ValidationResult:
     """Return the validation of the grader, whose card is saved."""
