@@ -59,7 +59,7 @@ def needs_package(code: str) -> bool:
     """Whether a block needs a package that Redraft and its tests do not install; a test of its own
     takes care of it.
     """
-    return "from fastapi import" in code or "from trl import" in code
+    return any(f"from {name} import" in code for name in ("fastapi", "transformers", "trl"))
 
 
 def run_in_subprocess(language: str, code: str, folder: Path) -> str:

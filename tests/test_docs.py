@@ -178,7 +178,7 @@ def test_blocks_that_need_another_package_are_python():
         if kind == "python"
     ]
     others = [code for code in blocks if examples.needs_package(code)]
-    assert len(others) == 3
+    assert len(others) == 4
     for code in others:
         compile(code, "<documentation>", "exec")
 

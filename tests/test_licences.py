@@ -50,6 +50,11 @@ NOT_INSTALLED = {
     "mkdocstrings-python": "ISC",
     # of the extra `lint`
     "import-linter": "BSD-2-Clause",
+    # of the extra `train`
+    "peft": "Apache-2.0",
+    "torch": "Apache-2.0 AND Apache-2.0 WITH LLVM-exception AND BSD-2-Clause AND BSD-3-Clause AND BSL-1.0 AND MIT",
+    "transformers": "Apache-2.0",
+    "trl": "Apache-2.0",
     # of the extra `release`
     "build": "MIT",
     "twine": "Apache-2.0",

@@ -223,6 +223,56 @@ def test_a_foreign_file_is_a_mistake_in_the_call(name, redraft):
     assert message in done.err and "Traceback" not in done.err
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--base", "b", "--grader", "readability"), "a reward model (--base) reads text"),
+        (("--lora", "8"), "need --base MODEL"),
+        (("--recipe", "verl"), "need --base MODEL"),
+        (("--base", "b"), "no pairs: a reward model learns from answers to the same prompt"),
+        (("--training", "labels.jsonl"), "is not a configuration of a training"),
+    ],
+)
+def test_what_a_reward_model_cannot_be_trained_with(options, message, labels):
+    """Exit code 2 before anything is stored."""
+    done = labels("train", "labels.jsonl", "--name", "./short", *options)
+    assert done.returncode == 2 and message in done.err
+    assert not (labels.folder / "short").exists()
+
+
+def test_a_recipe_has_the_prompts_and_the_grader(labels):
+    """For a head, too; it is not written twice, and the grader must be there."""
+    recipe = ("--base", "some/model", "--recipe", "verl")
+    early = labels("train", "labels.jsonl", "--name", "./short", *recipe)
+    assert early.returncode == 2 and "there is no trained grader" in early.err
+    assert train(labels, "labels.jsonl").returncode == 0
+    done = labels("train", "labels.jsonl", "--name", "./short", *recipe)
+    assert done.returncode == 0, done.err
+    folder = labels.folder / "short" / "verl"
+    prompts = [
+        json.loads(line)["extra_info"]["prompt"][0]["content"]
+        for name in ("train", "validation")
+        for line in (folder / f"{name}.jsonl").read_text().splitlines()
+    ]
+    assert sorted(prompts) == sorted(row["prompt"] for row in rows())
+    assert f"'trained:{folder.parent.resolve()}'" in (folder / "rewards.py").read_text()
+    assert 'path: "some/model"' in (folder / "config.yaml").read_text()
+    again = labels("train", "labels.jsonl", "--name", "./short", *recipe)
+    assert again.returncode == 2 and "is there already" in again.err
+
+
+def test_losses_are_a_page(redraft):
+    """`redraft view trained:NAME`, as a file; a folder without losses is a mistake in the call."""
+    (redraft.folder / "short").mkdir()
+    missing = redraft("view", "trained:./short", "--html", "losses.html")
+    assert missing.returncode == 2 and "has no losses of a training" in missing.err
+    steps = [{"step": 1, "loss": 0.7}, {"step": 2, "loss": 0.5}]
+    (redraft.folder / "short" / "losses.json").write_text(json.dumps({"steps": steps}))
+    done = redraft("view", "trained:./short", "--html", "losses.html")
+    assert done.returncode == 0, done.err
+    assert "0.500 at step 2" in (redraft.folder / "losses.html").read_text()
+
+
 def test_help_has_examples(redraft):
     """They name the command, a grader that was trained, and the exit codes."""
     done = redraft("train", "--help")

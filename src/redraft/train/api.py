@@ -47,7 +47,7 @@ from ..validation.statistics import (
     paired_difference,
 )
 from .features import CRITERION, FeatureReader, features_of, graders_of
-from .grader import TrainedGrader, grader_folder, save_grader
+from .grader import HEAD_SCHEMA, TrainedGrader, grader_folder, save_grader
 from .head import Features, Head, HeadScore
 
 if TYPE_CHECKING:
@@ -172,43 +172,33 @@ async def train(
     checks.number("held_out", held_out, 0.1, 0.5)
     check_dependencies()
     folder, specs = grader_folder(name), tuple(graders)
-    labelled = in_direction(
-        labelled_cases(cases, columns or {}, kind, limit),
-        lower_is_better=lower_is_better,
-        scale=scale,
+    fit_cases, measured = split_labels(
+        cases, held_out, columns, kind, limit, scale=scale, lower_is_better=lower_is_better
     )
-    known_scale = scale or labelled.label_scale or labelled.scale
-    _check_labels(labelled.cases, known_scale or (0.0, 1.0))
-    data = labelled_data(labelled, scale=known_scale)
-    fit_cases, held_out_cases = split_cases(data.cases, held_out)
     reader = FeatureReader(graders_of(specs, embeddings))
     judge = (await resolve_model(judge) or False) if needs_judge(reader) else False
     async with await open_session(reader, judge, options) as session:
         session.resolve_panel(())  # what is wrong is an error before anything is stored
     with _stored_replies(folder, options) as with_replies:
         async with await open_session(reader, judge, with_replies) as session:
-            answers = await _read_answers(data.cases, session, on_answer)
+            answers = await _read_answers([*fit_cases, *measured.cases], session, on_answer)
     names = _known_features(answers.features.values())
     complete = [case for case in fit_cases if _case_features(case, answers.features, names)]
-    heads = _fit_heads(complete, answers.features, names, data.report_config.scale)
+    heads = _fit_heads(complete, answers.features, names, measured.report_config.scale)
     losses = {each: fitted.loss for each, fitted in heads.items()}
-    grader = save_grader(folder, name, specs, embeddings, heads[HEAD].head)
-    held_out_data = replace(
-        data,
-        cases=held_out_cases,
-        name=f"{data.name} (held out)",
-        sha256=sha256(f"{data.sha256} {held_out}".encode()).hexdigest(),
-    )
+    grader = TrainedGrader(reader.graders, heads[HEAD].head, f"trained:{name}")
+    parts = {"graders": list(specs), "embeddings": embeddings}
+    save_grader(folder, HEAD_SCHEMA, head=asdict(grader.head), **parts)
     async with await open_session(grader, judge, options) as session:
-        measured = _validate(held_out_data, session, answers)
-    measured.save_card()
+        result = validate_head(measured, session, answers.features, answers.usage)
+    result.save_card()
     (folder / REPLIES).unlink(missing_ok=True)
     return TrainingResult(
         grader,
         folder,
-        measured,
+        result,
         losses,
-        *_best_alone(held_out_data, answers.features, heads, measured.card_store),
+        *_best_alone(measured, answers.features, heads, result.card_store),
         fitted=len(complete),
         unused=tuple(sorted(answers.grader_names - set(names))),
         lost=answers.lost,
@@ -221,6 +211,36 @@ ARGUMENTS = tuple(name for name in signature(train).parameters if name != "setti
 
 train_sync = async_to_sync(train)
 """Call `train` without await. It also works where an event loop is running."""
+
+
+def split_labels(
+    cases: Any,
+    held_out: float,
+    columns: Mapping[str, str] | None = None,
+    kind: LabelKind | None = None,
+    limit: int | None = None,
+    *,
+    scale: tuple[float, float] | None,
+    lower_is_better: bool | None,
+) -> tuple[list[LabelledCase], LabelledData]:
+    """Return the labelled cases to fit a grader to, and those that are held out, as `split_cases`
+    does; `train` says what the arguments are. Raises ConfigError.
+    """
+    labelled = in_direction(
+        labelled_cases(cases, columns or {}, kind, limit),
+        lower_is_better=lower_is_better,
+        scale=scale,
+    )
+    known_scale = scale or labelled.label_scale or labelled.scale
+    _check_labels(labelled.cases, known_scale or (0.0, 1.0))
+    data = labelled_data(labelled, scale=known_scale)
+    fit_cases, held_out_cases = split_cases(data.cases, held_out)
+    return fit_cases, replace(
+        data,
+        cases=held_out_cases,
+        name=f"{data.name} (held out)",
+        sha256=sha256(f"{data.sha256} {held_out}".encode()).hexdigest(),
+    )
 
 
 def _check_labels(cases: Iterable[LabelledCase], scale: tuple[float, float]) -> None:
@@ -368,7 +388,7 @@ def _fit_heads(
     """Return the head, as HEAD, and for each grader alone the head that calibrates it."""
     from .fitting import fit_head  # it needs an extra
 
-    answers, targets = _targets(cases, features, names, scale)
+    answers, targets = head_targets(cases, features, names, scale)
     heads = {HEAD: fit_head(answers, targets, names)}
     for name in names:
         alone = [Features({name: answer.values[name]}) for answer in answers]
@@ -382,14 +402,14 @@ def _best_single(losses: Mapping[str, float]) -> str:
     return min((name for name in losses if name != HEAD), key=losses.__getitem__, default="")
 
 
-def _targets(
+def head_targets(
     cases: Sequence[LabelledCase],
     features: AnswerFeatures,
     names: Sequence[str],
     scale: tuple[float, float] | None,
 ) -> tuple[list[Features], list[Target]]:
-    """Return the answers of the cases, and what people say of them. `scale` is that of the labels,
-    for kind score.
+    """Return the answers of the cases that have all of these features, and what people say of
+    them. `scale` is that of the labels, for kind score.
     """
     from .fitting import Target, ranked_targets  # it needs an extra
 
@@ -410,18 +430,22 @@ def _targets(
 # ---- the card
 
 
-def _validate(data: LabelledData, session: Session, answers: _Answers) -> ValidationResult:
-    """Return the validation of the trained grader of a session, from features that are known."""
+def validate_head(
+    data: LabelledData, session: Session, features: AnswerFeatures, usage: Usage
+) -> ValidationResult:
+    """Return the validation of the trained grader of a session, from features that are known.
+    `usage` is what these took.
+    """
     harness = GraderHarness(session)
     grader, store = harness.traits.grader, CardStore.in_folder(session.options.cards_dir)
-    result = _measure(data, answers.features, grader.head, store, grader.name)
+    result = _measure(data, features, grader.head, store, grader.name)
     fingerprint, parts = harness.roles.identify(harness.panel_grader.name)
     card = replace(
         result.card,
         fingerprint=fingerprint,
         parts=parts,
         model=harness.model,
-        usage=asdict(answers.usage),
+        usage=asdict(usage),
     )
     return replace(result, card=card)
 

@@ -1,17 +1,18 @@
 """Trained graders on disk, and as graders.
 
-A folder has one grader: `grader.json`, with the names of the graders that the head reads and the
-head itself. A model that judges is not part of it: it is named wherever the grader is used, as for
-every judge, and the card is about the one that judged when the grader was trained.
+A folder has one grader: `grader.json`, with the head and the names of the graders that it reads, or
+the digest of the reward model that it reads, which is beside it (see `reward_model`). A model that
+judges is not part of it: it is named wherever the grader is used, as for every judge, and the card
+is about the one that judged when the grader was trained.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..base import checks
 from ..base.documents import read_small_text
@@ -27,8 +28,10 @@ from ..storage import write_atomic
 from ..storage.secure_files import data_dir, make_folder
 from .features import features_of, graders_of, without_vectors
 from .head import Head
+from .reward_model import FOLDER as MODEL
+from .reward_model import TrainedRewardModel
 
-SCHEMA = 1
+HEAD_SCHEMA, REWARD_SCHEMA = 1, 2  # a head over graders, or over a reward model
 FILE = "grader.json"
 MAX_FILE = 64 << 20  # bytes: 40 samples of the weights of an embedding of 4,096 numbers are 4 MB
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
@@ -91,34 +94,29 @@ def grader_folder(name: str) -> Path:
     return data_dir() / "trained" / name
 
 
-def save_grader(
-    folder: Path, name: str, specs: Sequence[str], embeddings: str | None, head: Head
-) -> TrainedGrader:
-    """Write a grader into its folder, and return it as `load_grader` does. Raises StoreError."""
-    data = {
-        "redraft_trained": SCHEMA,
-        "graders": list(specs),
-        "embeddings": embeddings,
-        "head": asdict(head),
-    }
+def save_grader(folder: Path, schema: int, **parts: Any) -> None:
+    """Write a grader into its folder, which `load_grader` reads. Raises StoreError."""
     try:
         make_folder(folder)
-        write_atomic(folder / FILE, json.dumps(data) + "\n")
+        write_atomic(folder / FILE, json.dumps({"redraft_trained": schema, **parts}) + "\n")
     except OSError as error:
         raise StoreError(f"{folder / FILE} cannot be written: {error.strerror}") from error
-    return load_grader(name)
 
 
-def load_grader(name: str) -> TrainedGrader:
+def load_grader(name: str) -> TrainedGrader | TrainedRewardModel:
     """Return the grader "trained:NAME". Raises ConfigError if there is none, or if one of its
     graders cannot be made.
     """
-    path = grader_folder(name) / FILE
+    folder, full_name = grader_folder(name), f"trained:{name}"
+    path = folder / FILE
     try:
         data = object_from_json(read_small_text(path, max_bytes=MAX_FILE))
-        if (schema := data.get("redraft_trained")) != SCHEMA:
-            raise ValueError(f"it has schema {schema!r:.20}, and this release reads {SCHEMA}")
+        if (schema := data.get("redraft_trained")) not in {HEAD_SCHEMA, REWARD_SCHEMA}:
+            raise ValueError(f"it has schema {schema!r:.20}, and this release reads 1 and 2")
         head = Head.from_data(data["head"])
+        if schema == REWARD_SCHEMA:
+            model = data["reward_model"], data["max_tokens"]
+            return TrainedRewardModel(*model, head, full_name, folder.resolve() / MODEL)
         graders = graders_of(data["graders"], data["embeddings"])
     except FileNotFoundError:
         raise ConfigError(
@@ -126,4 +124,4 @@ def load_grader(name: str) -> TrainedGrader:
         ) from None
     except (OSError, RedraftError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is not a trained grader: {error!s:.300}") from error
-    return TrainedGrader(graders, head, f"trained:{name}")
+    return TrainedGrader(graders, head, full_name)

@@ -5,7 +5,7 @@ in the description.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -152,6 +152,39 @@ def iteration_curves(runs: Iterable[tuple[str, RunFigures]]) -> Markup:
     return _markup(drawing)
 
 
+def loss_curves(losses: Sequence[Mapping[str, float]]) -> Markup:
+    """Draw the loss of a training at each step, and that on labels which it was not fitted to.
+    Nothing for a single step.
+    """
+    curves = _points_by_curve(losses)
+    points = [point for curve in curves.values() for point in curve]
+    if len({step for step, _ in points}) < 2:
+        return Markup("")
+    steps, values = zip(*points, strict=True)
+    described = [
+        f"{name}: {curve[0][1]:.3f} at step {curve[0][0]:g}, {curve[-1][1]:.3f} at step "
+        f"{curve[-1][0]:g}"
+        for name, curve in curves.items()
+        if curve
+    ]
+    drawing = Drawing.create(WIDTH, HEIGHT, "Loss at each step", described)
+    low, high = min(0.0, *values), max(values) * 1.05 or 1.0
+    axes = replace(PLOT, x_range=(min(steps), max(steps)), y_range=(low, high))
+    axes.draw_y_axis(drawing, "", ticks(low, high, 4))
+    axes.draw_x_axis(drawing, "step", ticks(*axes.x_range, 5))
+    for style, (name, curve) in zip(("", "second-"), curves.items(), strict=True):
+        places = [(step, value, f"{name}, step {step:g}: {value:.3f}") for step, value in curve]
+        _draw_curve(drawing, axes, places, style)
+    return _markup(drawing)
+
+
+def _points_by_curve(losses: Sequence[Mapping[str, float]]) -> dict[str, list[tuple[float, float]]]:
+    return {
+        name: [(each["step"], each[key]) for each in losses if key in each]
+        for key, name in (("loss", "training"), ("eval_loss", "other labels"))
+    }
+
+
 def mean_by_iteration(iterations: Sequence[IterationFigures]) -> list[float]:
     """Return the mean best score after each iteration; nothing if one of them is unknown."""
     scores = [iteration.score for iteration in iterations if iteration.score is not None]
@@ -159,7 +192,7 @@ def mean_by_iteration(iterations: Sequence[IterationFigures]) -> list[float]:
 
 
 def _draw_curve(
-    drawing: Drawing, axes: Axes, points: Sequence[tuple[int, float, str]], style: str = ""
+    drawing: Drawing, axes: Axes, points: Sequence[tuple[float, float, str]], style: str = ""
 ) -> None:
     """Draw a line through points, each with a tooltip."""
     places = [(axes.x(n), axes.y(value), tooltip) for n, value, tooltip in points]

@@ -94,7 +94,7 @@ def static_page(library: RunLibrary, entry: RunEntry) -> str:
     return templates.render(
         "static.html",
         title=index.info().display_name,
-        head=_head(),
+        head=html_head(),
         entry=entry,
         live=False,
         cards=[],
@@ -111,7 +111,7 @@ def _version() -> str:
     return __version__
 
 
-def _head() -> Markup:
+def html_head() -> Markup:
     """Return the style, the script, and the policy that allows these and nothing else."""
     style, script = static_text("app.css"), static_text("static.js")
     policy = (

@@ -1,8 +1,13 @@
-"""`redraft train`: fit a grader to labels of people, with a card on labels that were held out."""
+"""`redraft train`: fit a head or a reward model to labels of people, with a card on labels that
+were held out.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +16,15 @@ from rich.table import Table
 
 from ...base.sync import run_sync
 from ...base.text import pluralize
+from ...errors import ConfigError
 from ...train import api
+from ...train.grader import grader_folder, load_grader
+from ...train.reward_training import (
+    RewardTrainingConfig,
+    RewardTrainingResult,
+    train_reward_model,
+)
+from ...train.verl_recipe import write_verl_recipe
 from ...validation.card_page import format_headline, measure_cells
 from ...validation.cases import LabelKind
 from ...validation.labelled import LabelledCases
@@ -31,14 +44,17 @@ Examples:
   redraft train labels.jsonl --name support --grader helpfulness --grader readability
   redraft train pairs.jsonl --name support --grader judge --judge ollama:llama3.2 --embeddings ollama:nomic-embed-text
   redraft grade --response answer.md --grader trained:support --require-validated error
+  redraft train pairs.jsonl --name support --base Qwen/Qwen3-0.6B --lora 16
 
 \b
 DATA is labelled as for `redraft validate`. Every answer is graded once by each --grader.
 A head learns from their scores, and from those of their criteria, what people would say.
 It is fitted to 70% of the labels; the validation card is about the other 30%.
+With --base a reward model learns it instead, from pairs of answers to the same prompt.
 
 \b
-After an interruption the same command resumes: no call is paid for twice. Exit codes:
+After an interruption the same command resumes: no call is paid for twice, and a reward
+model goes on from its last checkpoint. Exit codes:
 0 better than chance, 1 failed, 2 usage, 3 not shown to be better than chance (the grader
 is stored, and `--require-validated error` refuses it), 130 interrupted.
 """  # noqa: E501
@@ -65,6 +81,31 @@ is stored, and `--require-validated error` refuses it), 130 interrupted.
     "--embeddings",
     metavar="MODEL",
     help="A model of a /v1/embeddings endpoint that the head reads, too.",
+)
+@click.option(
+    "--base",
+    metavar="MODEL",
+    help="Train a reward model, from the model of this name or in this folder; needs "
+    "redraft[train].",
+)
+@click.option(
+    "--lora",
+    type=click.IntRange(1, 1024),
+    metavar="RANK",
+    help="Train low-rank adapters of the reward model. Default: all its weights.",
+)
+@click.option(
+    "--training",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Train a reward model as this training.json says, which is beside each; --base and "
+    "--lora take precedence.",
+)
+@click.option(
+    "--recipe",
+    type=click.Choice(["verl"]),
+    help="Train nothing: write files with which verl trains the model --base on a cluster, "
+    "with trained:NAME as its reward.",
 )
 @click.option(
     "--held-out",
@@ -101,6 +142,10 @@ def train(
     name: str,
     grader: tuple[str, ...],
     embeddings: str | None,
+    base: str | None,
+    lora: int | None,
+    training: str | None,
+    recipe: str | None,
     held_out: float,
     columns: Mapping[str, str],
     kind: LabelKind | None,
@@ -115,22 +160,83 @@ def train(
     """
     how: dict[str, Any] = {
         "name": name,
-        "embeddings": embeddings,
         "held_out": held_out,
         "lower_is_better": lower_is_better,
         "scale": scale,
     }
+    config = _reward_config(base, lora, training, recipe, grader or embeddings)
     labelled = read_labelled(data, columns, kind, limit)
+    if recipe and config:
+        notice(f"{_write_recipe(labelled, config.base, how)} written; sh run.sh there trains")
+        return OK
+    result: api.TrainingResult | RewardTrainingResult
     try:
-        result = run_sync(_train(labelled, grader, how, {**settings, "grader": grader}))
+        if config:
+            result = _train_reward_model(labelled, config, how, settings["cards_dir"])
+        else:
+            how["embeddings"] = embeddings
+            result = run_sync(_train(labelled, grader, how, {**settings, "grader": grader}))
     except KeyboardInterrupt:
-        warning("interrupted; finished replies are saved", "run the same command to resume")
+        warning("interrupted; what is finished is saved", "run the same command to resume")
         return INTERRUPTED
     if as_json:
         print_json(result.to_dict())
     else:
         _show(result)
     return OK if result.trusted else IMPERFECT
+
+
+def _reward_config(
+    base: str | None, lora: int | None, training: str | None, recipe: str | None, of_head: object
+) -> RewardTrainingConfig | None:
+    """Return how a reward model is trained; None if none is. Raises ConfigError, also if a head is
+    to read something.
+    """
+    if of_head and (training or base):
+        raise ConfigError(
+            "--grader and --embeddings are what a head reads; a reward model (--base) reads text"
+        )
+    if training:
+        known = RewardTrainingConfig.from_file(training)
+        return replace(known, base=base or known.base, lora=lora or known.lora)
+    if base:
+        return RewardTrainingConfig(base, lora)
+    if lora or recipe:
+        raise ConfigError("--lora and --recipe need --base MODEL, the model to train")
+    return None
+
+
+def _write_recipe(labelled: LabelledCases, base: str, how: Mapping[str, Any]) -> Path:
+    given = {key: how[key] for key in ("held_out", "scale", "lower_is_better")}
+    to_fit, measured = api.split_labels(labelled, **given)
+    to_train, to_validate = ([case.task for case in part] for part in (to_fit, measured.cases))
+    grader = load_grader(how["name"])
+    folder = grader_folder(how["name"])
+    name = f"trained:{folder.resolve()}" if "/" in how["name"] else grader.name
+    return write_verl_recipe(folder, name, base, to_train, to_validate)
+
+
+def _train_reward_model(
+    labelled: LabelledCases, config: RewardTrainingConfig, how: Mapping[str, Any], cards: str | None
+) -> RewardTrainingResult:
+    bar = Progress(console=console(stderr=True))
+    task = bar.add_task("training", total=None)
+    display = make_display(bar.get_renderable, write=message_writer())
+
+    def show_pairs(pairs: int, prompts: int) -> None:
+        notice(f"{pluralize(pairs, 'pair')} of answers to {pluralize(prompts, 'prompt')}")
+
+    def show_step(step: int, steps: int, loss: float) -> None:
+        bar.update(task, completed=step, total=steps)
+        facts = {"step": step, "of": steps, "loss": loss}
+        display.show_progress(
+            f"step {step:,} of {steps:,}, loss {loss:.3f}", "training", lambda: facts
+        )
+
+    with display:
+        return train_reward_model(
+            labelled, config, cards_dir=cards, on_pairs=show_pairs, on_step=show_step, **how
+        )
 
 
 async def _train(
@@ -155,23 +261,47 @@ async def _train(
         return await api.train(labelled, graders, model or False, on_answer=show, **given)
 
 
-def _show(result: api.TrainingResult) -> None:
+def _show(result: api.TrainingResult | RewardTrainingResult) -> None:
     """Print whether the grader may be trusted, what it is compared with, and how it is used."""
     out, card = console(stderr=False), result.validation.card
-    for reason, times in result.lost.items():
-        warning(f"{pluralize(times, 'answer')} not graded: {reason}")
-    for name in result.unused:
-        warning(f"the head does not read {name}: it gives too few scores")
     if result.trusted:
         out.print(text_line("better than chance", "bold green"))
     else:
         out.print(text_line("not shown to be better than chance", "bold red"))
     out.print(text_line(f"{card.grader}: {format_headline(card.headline)}", "bold"))
+    if isinstance(result, RewardTrainingResult):
+        _show_model(result)
+    else:
+        _show_head(result)
+    out.print(text_line(f"card: {result.validation.card_folder / 'card.md'}", "dim"))
+
+
+def _show_head(result: api.TrainingResult) -> None:
+    out = console(stderr=False)
+    for reason, times in result.lost.items():
+        warning(f"{pluralize(times, 'answer')} not graded: {reason}")
+    for name in result.unused:
+        warning(f"the head does not read {name}: it gives too few scores")
     out.print(_comparison(result))
     out.print(text_line(_advice(result)))
     out.print(text_line(f"graded once: {format_usage(result.usage)}"))
-    out.print(text_line(f"card: {result.validation.card_folder / 'card.md'}", "dim"))
     notice(f"fitted to {result.fitted} labels: --grader {result.grader.name}")
+
+
+def _show_model(result: RewardTrainingResult) -> None:
+    out, last = console(stderr=False), dict[str, float]()
+    for each in result.losses:
+        last |= each
+    loss = f"loss {last['loss']:.3f}" if "loss" in last else "loss unknown"
+    others = f", {last['eval_loss']:.3f} on labels that calibrate" if "eval_loss" in last else ""
+    out.print(text_line(f"{loss}{others}: `redraft view {result.grader.name}` shows the curves"))
+    if result.too_long:
+        warning(f"{pluralize(result.too_long, 'answer')} not graded: too long")
+    if result.served_grader:
+        model = shlex.quote(str(result.folder / "model"))
+        out.print(text_line(f"served: vllm serve {model} --runner pooling"))
+        out.print(text_line(f"        --grader {shlex.quote(result.served_grader)}"))
+    notice(f"trained on {pluralize(result.pairs, 'pair')}: --grader {result.grader.name}")
 
 
 def _comparison(result: api.TrainingResult) -> Table:

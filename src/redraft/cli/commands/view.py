@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ...base.page_server import PageServer
 
+TRAINED = "trained:"
 LIBRARIES = ("jinja2", "starlette", "uvicorn")  # of the pages
 
 EPILOG = """\b
@@ -32,10 +33,12 @@ Examples:
   redraft view answers.jsonl --journal work.journal
   redraft view proof.jsonl
   redraft view answers.jsonl --html report.html
+  redraft view trained:support
 
 \b
 RUN is the name of a run, its output or its journal; a trace that `redraft run --trace` wrote,
 or a folder with journals, works as well. You can look at a run while it is in progress.
+trained:NAME shows the losses of a reward model that `redraft train --base` trained, or trains.
 The page is served on 127.0.0.1, at an address that contains a secret. Ctrl-C ends it.
 """
 
@@ -68,6 +71,9 @@ def view(
     check_extra("view", f"redraft view{' --html' if html else ''} needs", *LIBRARIES)
     if html:
         check_output(html, overwrite=overwrite, option="--html")
+    if run and run.startswith(TRAINED):
+        _show_training(run, html, port, browser=browser)
+        return
     with ExitStack() as stack:
         library, entry = open_library(run, journal, stack)
         if html:
@@ -81,6 +87,25 @@ def view(
         path = f"run/{entry.key}" if entry and is_one_of_several else ""
         app = ViewerPages(library, server.root).app()
         serve_pages(server, app, STYLES, "Ctrl-C ends it", browser=browser, path=path)
+
+
+def _show_training(name: str, html: str | None, port: int, *, browser: bool) -> None:
+    """Show the losses of a reward model that was trained, or is."""
+    from ...base.page_server import PageServer
+    from ...train.grader import grader_folder
+    from ...train.reward_training import read_losses
+    from ...viewer.pages import STYLES
+    from ...viewer.training_page import training_app, training_page
+
+    folder = grader_folder(name.removeprefix(TRAINED))
+    losses = read_losses(folder)
+    if html:
+        write_atomic(html, training_page(name, losses))
+        notice(f"{html} written")
+        return
+    server = PageServer(port)
+    app = training_app(name, lambda: read_losses(folder), server.root)
+    serve_pages(server, app, STYLES, "Ctrl-C ends it", browser=browser)
 
 
 def open_library(
