@@ -281,6 +281,7 @@ def test_help_has_examples(redraft):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_judge_of_random_weights_is_refused(labels, digit_server):
     """The whole of it with a real llama.cpp server, whose verdicts say nothing."""
     others = ("--grader", "length:words=1-4", "--limit", "24", "--json")

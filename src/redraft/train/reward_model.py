@@ -63,7 +63,7 @@ class RewardModel:
 
     def rewards(self, conversations: Sequence[Sequence[int]]) -> list[float]:
         """Return the reward of each conversation, which is given as tokens."""
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
 
         found: dict[int, float] = {}
         order = sorted(range(len(conversations)), key=lambda n: len(conversations[n]))
@@ -124,8 +124,8 @@ def load_model(folder: Path, digest: str, max_tokens: int) -> RewardModel:
 @lru_cache(maxsize=2)
 def _load(folder: Path, digest: str, max_tokens: int) -> RewardModel:
     with checks.needs_extra("train", "a trained reward model needs PyTorch and transformers"):
-        import torch
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        import torch  # pyright: ignore[reportMissingImports]
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer  # pyright: ignore[reportMissingImports]
     if folder_digest(folder) != digest:
         raise ConfigError(f"{folder}: the files of the model have changed since it was trained")
     safe: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}

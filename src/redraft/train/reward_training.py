@@ -232,7 +232,7 @@ def train_reward_model(
     if on_pairs:
         on_pairs(len(pairs), prompts)
     with checks.needs_extra("train", "a reward model is trained by TRL"):
-        import trl  # noqa: F401
+        import trl  # pyright: ignore[reportMissingImports]  # noqa: F401
     make_folder(folder)
     with closing(PathLock(folder / CONFIG, f"the training in {folder}")):
         _start(folder, {"config": asdict(config), "labels": measured.sha256})
@@ -328,10 +328,10 @@ def _fit(
     Raises ConfigError if the base cannot be loaded, or if all pairs are too long.
     """
     import datasets
-    import peft
-    import torch
-    import transformers
-    import trl
+    import peft  # pyright: ignore[reportMissingImports]
+    import torch  # pyright: ignore[reportMissingImports]
+    import transformers  # pyright: ignore[reportMissingImports]
+    import trl  # pyright: ignore[reportMissingImports]
     from huggingface_hub import constants
 
     # TRL reports its use to the hub otherwise
@@ -410,7 +410,7 @@ def _load_base(base: str, dtype: Any) -> tuple[Any, Any]:
     """Return a model with one output and its tokenizer, with a chat template and a token for
     padding. Raises ConfigError.
     """
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer  # pyright: ignore[reportMissingImports]
 
     is_folder = Path(base).expanduser().is_dir()
     where = Path(base).expanduser() if is_folder else base
