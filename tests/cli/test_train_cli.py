@@ -105,6 +105,15 @@ def test_what_is_missing_is_named(labels):
     assert own.returncode == 2 and "mine.py:grade" in own.stderr.decode()
 
 
+def test_a_reward_model_is_not_replaced_by_a_head(labels):
+    """Its folder is known by its configuration, also before it is finished."""
+    (labels.folder / "short").mkdir()
+    (labels.folder / "short" / "training.json").write_text("{}")
+    done = train(labels, "labels.jsonl")
+    assert done.returncode == 2 and "short has a reward model: choose another name" in done.err
+    assert [path.name for path in (labels.folder / "short").iterdir()] == ["training.json"]
+
+
 def counting_judge(messages, n):
     """A judge that prefers few words."""
     words = messages[-1]["content"].rpartition("<answer")[2].count("word ")

@@ -47,7 +47,7 @@ from ..validation.statistics import (
     paired_difference,
 )
 from .features import CRITERION, FeatureReader, features_of, graders_of
-from .grader import HEAD_SCHEMA, TrainedGrader, grader_folder, save_grader
+from .grader import CONFIG, HEAD_SCHEMA, TrainedGrader, grader_folder, save_grader
 from .head import Features, Head, HeadScore
 
 if TYPE_CHECKING:
@@ -172,6 +172,8 @@ async def train(
     checks.number("held_out", held_out, 0.1, 0.5)
     check_dependencies()
     folder, specs = grader_folder(name), tuple(graders)
+    if (folder / CONFIG).exists():
+        raise ConfigError(f"{folder} has a reward model: choose another name, or remove the folder")
     fit_cases, measured = split_labels(
         cases, held_out, columns, kind, limit, scale=scale, lower_is_better=lower_is_better
     )

@@ -32,7 +32,7 @@ from .reward_model import FOLDER as MODEL
 from .reward_model import TrainedRewardModel
 
 HEAD_SCHEMA, REWARD_SCHEMA = 1, 2  # a head over graders, or over a reward model
-FILE = "grader.json"
+FILE, CONFIG = "grader.json", "training.json"  # the second is that of a reward model
 MAX_FILE = 64 << 20  # bytes: 40 samples of the weights of an embedding of 4,096 numbers are 4 MB
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 

@@ -38,7 +38,7 @@ from ..validation.cases import LabelKind, LabelledCase
 from ..validation.run import LabelledData, ValidationResult
 from ..validation.statistics import check_dependencies, group_values
 from .api import HELD_OUT, AnswerFeatures, head_targets, split_cases, split_labels, validate_head
-from .grader import FILE, REWARD_SCHEMA, grader_folder, save_grader
+from .grader import CONFIG, FILE, REWARD_SCHEMA, grader_folder, save_grader
 from .head import Features
 from .reward_model import (
     FOLDER,
@@ -52,7 +52,7 @@ from .reward_model import (
 )
 
 SCHEMA = 1
-CONFIG, LOSSES, CHECKPOINTS = "training.json", "losses.json", "checkpoints"
+LOSSES, CHECKPOINTS = "losses.json", "checkpoints"
 MAX_CONFIG = 1 << 20  # bytes
 MAX_LOSSES = 16 << 20  # bytes
 CALIBRATION = 0.2  # the share of the labels to fit that calibrate rewards instead
