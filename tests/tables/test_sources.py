@@ -513,9 +513,11 @@ def test_no_loading_script_is_run(folder_with_script, spec):
 
 
 def test_source_never_trusts_remote_code():
-    """The source nowhere passes trust_remote_code."""
+    """The source nowhere passes trust_remote_code, but as False."""
     package = Path(redraft.__file__).parent
-    assert [p for p in package.rglob("*.py") if "trust_remote_code" in p.read_text("utf-8")] == []
+    texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
+    trusting = re.compile(r"trust_remote_code(?!\": False\b)")
+    assert [path for path, text in texts.items() if trusting.search(text)] == []
 
 
 OLD = """
