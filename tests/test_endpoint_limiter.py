@@ -477,6 +477,21 @@ async def test_a_few_calls_may_wait_for_the_next_slots(clock):
     await asyncio.gather(*waiting)
 
 
+async def test_calls_that_no_longer_wait_make_room(clock):
+    """Who waits for a free slot is told when waiting calls are cancelled."""
+    gate = limiter_on(clock, initial=32, maximum=32)
+    for _ in range(32):
+        await gate.acquire()
+    waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(4)]
+    await asyncio.sleep(0)
+    told = asyncio.ensure_future(gate.wait_for_slot())
+    await clock.settle()
+    assert (told.done(), gate.free_slots) == (False, 0)
+    await cancel_all(waiting)
+    await clock.settle()
+    assert (told.done(), gate.free_slots) == (True, 4)
+
+
 @pytest.mark.parametrize("limits", [{"rpm": 60}, {"tpm": 6000}, {"rpm": 60, "tpm": 6000}])
 async def test_with_limits_per_minute_one_slot_is_free_at_a_time(clock, limits):
     """The rates may admit the next call and not the one after it."""
