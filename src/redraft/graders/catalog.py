@@ -231,8 +231,8 @@ JUDGES: tuple[GraderEntry, ...] = (
     _entry(
         "trained",
         "pointwise",
-        "a head that `redraft train` fitted to labels of people, over other graders; unknown for "
-        "answers that are unlike the labelled ones",
+        "what `redraft train` fitted to labels of people: a head over other graders, or a reward "
+        "model; unknown for answers that are unlike the labelled ones",
         lambda argument: extension("trained").load_grader(argument),
         "trained:NAME",
     ),
